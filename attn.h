@@ -1120,12 +1120,15 @@ typedef float attn__given, attn__result;
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
+#  define ATTN__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
+#  define ATTN__UNROLL_2 _Pragma("GCC unroll 2")
 #  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
+#  define ATTN__UNROLL_2
 #  define ATTN__UNROLL_4
 #endif
 
@@ -1430,9 +1433,17 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
-enum { ATTN__FROM_ZERO = 0, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
+enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__MERGE, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
+
+/* The last chain of a chunk's outputs: what becomes of it on the way into memory. */
+typedef struct attn__merging {
+    const float *before;        /* NULL, or the sum of the chunk's other chains, which is added; rows as C's */
+    const float *o;             /* then as kernel `merge`; rows as C's */
+    const float *old, *fresh;
+    int          finite;        /* becomes 0 where a sum is not */
+} attn__merging;
 
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
@@ -1443,13 +1454,14 @@ typedef struct attn__product {
     int64_t      rows, depth;
     int64_t      chain;         /* so many terms are summed from 0, then added to those before: less is lost to
                                    rounding. 0: all in one */
-    int64_t      left;          /* of one of its chains: terms that come after it */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
-                                   ADD_FAR: which has to be fetched first */
+                                   ADD_FAR: which has to be fetched first; TOP: from zero, and top[lane] becomes */
+    float       *top;           /* the largest of what it was and of the lane's results that are not NaN; MERGE: in one */
+    attn__merging *merging;     /* chain from zero, and then so */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
@@ -1556,9 +1568,9 @@ typedef struct attn__additive_gradient {
     X(void, additive, (const attn__additive *p)) \
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
     X(void, additive_direct, (const attn__additive *p)) \
-    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top and its sum.
-       mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
-    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)) \
+    /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top, unless that is
+       known, and its sum. mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
+    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top, float *sum)) \
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
@@ -1648,27 +1660,30 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
 }
 
-/* A product chain by chain: p becomes the first chain of `all`; then the one after it, result 1; after the last the
-   first again, result 0. */
-ATTN__NOINLINE static void attn__first_chain(attn__product *p, const attn__product *all)
+/* How many terms the next chain of a product has, of those that are left. */
+static int64_t attn__chain_of(const attn__product *p, int64_t left)
 {
-    *p = *all;
-    if (all->chain) p->depth = attn__min(all->depth, all->chain);
-    p->left = all->depth - p->depth;
+    return p->chain ? attn__min(left, p->chain) : left;
 }
-ATTN__NOINLINE static int attn__next_chain(attn__product *p, const attn__product *all)
+
+static int attn__finite_scalar(const float *x, int64_t n)
 {
-    if (!p->left) {
-        attn__first_chain(p, all);
-        return 0;
-    }
-    p->a += p->depth * p->a_k;
-    p->b += p->depth * p->b_row;
-    if (p->fetch) p->fetch = attn__ahead(p->fetch, p->depth, 1);
-    p->depth = attn__min(p->left, p->chain);
-    p->left -= p->depth;
-    p->onto = ATTN__ADD_AFTER;
+    int64_t i;
+    for (i = 0; i < n; i++)
+        if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
     return 1;
+}
+
+/* + 0: never -0, so that a chunk without mass changes nothing */
+static attn__result (attn__merged)(const float *o, attn__given old, attn__given sum, attn__given fresh)
+{
+    return ATTN__GIVE(ATTN__CHOOSE(o, attn__fma(sum, fresh, *o * old), sum) + 0.0f);
+}
+static void attn__merge_one(attn__merging *m, int64_t at, int64_t lane, float *c)
+{
+    if (m->before) *c = m->before[at] + *c;
+    if (!attn__finite_scalar(c, 1)) m->finite = 0;
+    *c = attn__merged(m->o ? m->o + at : NULL, m->old[lane], *c, m->fresh[lane]);
 }
 
 static void attn__chain_scalar(const attn__product *p)
@@ -1693,9 +1708,21 @@ static void attn__chain_scalar(const attn__product *p)
 }
 static void attn__product_scalar(const attn__product *p)
 {
-    attn__product part;
-    attn__first_chain(&part, p);
-    do attn__chain_scalar(&part); while (attn__next_chain(&part, p));
+    attn__product part = *p;
+    int64_t left = p->depth, r;
+    int32_t i;
+    do {
+        part.depth = attn__chain_of(p, left);
+        attn__chain_scalar(&part);
+        part.a += part.depth * p->a_k;
+        part.b += part.depth * p->b_row;
+        part.onto = ATTN__ADD_AFTER;
+        left -= part.depth;
+    } while (left > 0);
+    for (r = 0; p->onto == ATTN__TOP && r < p->rows; r++)
+        for (i = 0; i < p->vecs; i++) p->top[i] = attn__larger(p->c[r * p->c_row + i], p->top[i]);
+    for (r = 0; p->onto == ATTN__MERGE && r < p->rows; r++)
+        for (i = 0; i < p->vecs; i++) attn__merge_one(p->merging, r * p->c_row + i, i, p->c + r * p->c_row + i);
 }
 
 /* An element of B, of any type and from anywhere. */
@@ -1785,12 +1812,13 @@ static void attn__additive_direct_scalar(const attn__additive *p)
         }
 }
 
-static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+                               float *sum)
 {
-    float m = ATTN__NEG_INF, part[ATTN__PARTS], base;
+    float m = ATTN__CHOOSE(known, *top, ATTN__NEG_INF), part[ATTN__PARTS], base;
     int64_t j;
     int r;
-    for (j = j0; j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
     m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
@@ -1817,23 +1845,13 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
     }
 }
 
-static int attn__finite_scalar(const float *x, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++)
-        if ((attn__bits(x[i]) & 0x7f800000u) == 0x7f800000u) return 0;
-    return 1;
-}
-
 static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                               const float *fresh)
 {
     int64_t i;
-    for (i = 0; i < rows * ld; i++) {               /* + 0: never -0, so that a chunk without mass changes nothing */
-        const float kept = ATTN__CHOOSE(o, attn__fma(acc[i], fresh[i % ld], o[i] * old[i % ld]), acc[i]);
-        to[i] = kept + 0.0f;
-    }
-    return attn__finite_scalar(acc, rows * ld);
+    const int finite = attn__finite_scalar(acc, rows * ld);
+    for (i = 0; i < rows * ld; i++) to[i] = attn__merged(o ? o + i : NULL, old[i % ld], acc[i], fresh[i % ld]);
+    return finite;
 }
 
 static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -1942,7 +1960,7 @@ static void attn__mass_scalar(const float *x, float *y, int64_t chunks, attn__gi
     int64_t c, i;
     for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
         for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
-        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, top + c, sum + c);
+        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, 0, top + c, sum + c);
         for (i = 0; y && i < ATTN__CHUNK; i++) y[c * ATTN__CHUNK + i] = s[i];
     }
 }
@@ -2135,6 +2153,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        LESS, SAME, ABOVE (of signed integers), NEGATIVE (the sign bit), NOTHING (no bit at all)   -> MASK
        EITHER, ANY                of masks: lane by lane; is one set?
        PICK(x, y, m)              y where m is set, else x;  CLEAR(x, m): 0 where it is
+       MUL_UNLESS(a, b, x, y)     a*b, or 0 where x is less than y; only where masks have registers of their own
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
        TWICE(x, half), SWAP(x)    each lane of the lower or upper half twice, one by the other; neighbours exchanged
@@ -2248,6 +2267,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #    define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
 #  endif
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
+#  if !ATTN__CLANG_FAST
+#    define ATTN__MUL_UNLESS(a, b, x, y) _mm512_maskz_mul_ps(ATTN__COMPARE(x, y, _CMP_NLT_UQ), a, b)
+#  endif
 #elif ATTN__HAS_NEON
 #  define ATTN__V(name)         attn__##name##_neon
 #  define ATTN__ISA             ATTN_ISA_NEON
@@ -2776,6 +2798,20 @@ ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, ATTN__VEC *x)
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
+/* The same with 0 there, as attn__exp has it. */
+ATTN__HELPER void ATTN__V(exp_cut)(const int N, ATTN__VEC *x)
+{
+    int u;
+#ifdef ATTN__MUL_UNLESS
+    ATTN__VEC y[4], t[4];
+    ATTN__EACH(u, N) y[u] = x[u];
+    ATTN__V(exp_poly)(N, y, t);
+    ATTN__EACH(u, N) x[u] = ATTN__MUL_UNLESS(y[u], ATTN__LEFT(t[u], 23), x[u], ATTN__ALL(attn__exp_lowest));
+#else
+    ATTN__V(exp_side_by_side)(N, x);
+    ATTN__EACH(u, N) x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
+#endif
+}
 
 ATTN__HELPER ATTN__VEC ATTN__V(exp_full)(ATTN__VEC x)
 {
@@ -2902,44 +2938,28 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* A strip of R rows and N vectors in registers. R, N and kind are constants where this is inlined. Every 16 steps the
-   same columns of the next R rows come near, of A where its rows are contiguous, and of the other matrix. */
-ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next R
+   rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
+                                 const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
-    const int go_on = p->onto == ATTN__GO_ON;
-    const int64_t run = R > 2 ? 16 : p->depth;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
-    const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
-    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
-    float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
-    int64_t k, left;
+    const int64_t a_row = p->a_row, a_k = p->a_k, run = R > 2 ? 16 : depth;
+    int64_t k;
     int r, i;
-    ATTN__EACH(r, (R + 2) / 3) {
-        a[r] = p->a + (row + 3*r)*a_row;
-        if (r) ATTN__KEEP_POINTER(a[r]);
-    }
-    if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
-        from += go_on ? c_row : 0;
-        ATTN__KEEP_POINTER(from);
-    }
-    for (left = p->depth; left > 0; left -= run) {
+    for (; depth > 0; depth -= run) {
         if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
             ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
-        if (R > 2 && kind == ATTN__PRODUCT && p->fetch) {
-            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(other, r, p->fetch_row));
-            other = attn__ahead(other, 16, 1);
+        if (R > 2 && kind == ATTN__PRODUCT && *other) {
+            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
+            *other = attn__ahead(*other, 16, 1);
         }
-        for (k = left < run ? left : run; k > 0; k--, b += p->b_row) {
+        ATTN__UNROLL_2 for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
-                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
-                if (p->fetch) ATTN__PREFETCH_FAR(other + 16*i);
+                ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
+                if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
             }
-            if (N == 8 && p->fetch) other = attn__ahead(other, 1, p->fetch_row);
-            ATTN__V(step)(R, N, kind, a, a_row, b, x, p->x_row, acc);
+            if (N == 8 && *other) *other = attn__ahead(*other, 1, p->fetch_row);
+            ATTN__V(step)(R, N, kind, a, a_row, *b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) {
                 a[r] += a_k;
 #if defined(__clang__) && ATTN__X64     /* else it makes a pointer of each row and runs out of registers */
@@ -2948,17 +2968,97 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             }
         }
     }
-    if (p->onto >= ATTN__ADD_AFTER) ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
-        c += c_row;
-        ATTN__KEEP_POINTER(c);
-    }
-    c = p->c + row*c_row;
+}
+
+/* Each lane's largest number is at least those of its R results. */
+ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc, float *top)
+{
+    ATTN__VEC m[8];
+    int r, i;
+    ATTN__EACH(i, N) m[i] = ATTN__LOAD(top + ATTN__LANES*i);
+    ATTN__EACH(r, R) ATTN__EACH(i, N) m[i] = ATTN__MAX(acc[r*N + i], m[i]);
+    ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
+}
+
+/* A chunk's outputs and those before it. Zero times what is not finite is NaN, and stays in *wild. */
+ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC sum, ATTN__VEC fresh, ATTN__VEC *wild)
+{
+    *wild = ATTN__FMA(sum, ATTN__ALL(0.0f), *wild);
+    if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
+    return ATTN__ADD(sum, ATTN__ALL(0.0f));
+}
+/* Those of a strip's sums, into C. What is the same in each row is read again: there are no registers for it. */
+ATTN__HELPER void ATTN__V(merge_strip)(const int R, const int N, const attn__product *p, int64_t row,
+                                       const ATTN__VEC *acc)
+{
+    const attn__merging *m = p->merging;
+    const float *before = m->before ? m->before + row*p->c_row : attn__zeros, *old = m->old, *fresh = m->fresh;
+    const float *o = m->o ? m->o + row*p->c_row : attn__zeros;      /* 0, as fresh is 1 and old 0 then */
+    float *c = p->c + row*p->c_row;
+    const int64_t before_row = m->before ? p->c_row : 0, o_row = m->o ? p->c_row : 0, c_row = p->c_row;
+    ATTN__VEC wild = ATTN__ALL(0.0f);
+    int r, i;
     ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
+        ATTN__EACH(i, N) {
+            const ATTN__VEC x = ATTN__ADD(ATTN__LOAD(before + ATTN__LANES*i), acc[r*N + i]);
+            ATTN__STORE(c + ATTN__LANES*i, ATTN__V(merged)(o + ATTN__LANES*i, ATTN__LOAD(old + ATTN__LANES*i), x,
+                                                           ATTN__LOAD(fresh + ATTN__LANES*i), &wild));
+        }
+        before += before_row;
+        o += o_row;
         c += c_row;
+        ATTN__KEEP_POINTER(before);
+        ATTN__KEEP_POINTER(o);
         ATTN__KEEP_POINTER(c);
+        ATTN__KEEP_POINTER(old);
+        ATTN__KEEP_POINTER(fresh);
     }
+    if (ATTN__ANY(ATTN__V(is_nan)(wild))) p->merging->finite = 0;
+}
+
+/* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+{
+    const int64_t c_row = p->c_row;
+    const int go_on = p->onto == ATTN__GO_ON;
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
+    const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
+    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
+    float *c = p->c + row*c_row;
+    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
+    int64_t left = p->depth, depth;
+    int add = p->onto >= ATTN__ADD_AFTER, r, i;
+    ATTN__EACH(r, (R + 2) / 3) {
+        a[r] = p->a + (row + 3*r)*p->a_row;
+        if (r) ATTN__KEEP_POINTER(a[r]);
+    }
+    if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
+    do {
+        ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
+            from += go_on && !add ? c_row : 0;
+            ATTN__KEEP_POINTER(from);
+        }
+        depth = attn__chain_of(p, left);
+        left -= depth;
+        ATTN__V(chain)(R, N, kind, p, a, &b, &other, x, depth, acc);
+        if (add) ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
+            c += c_row;
+            ATTN__KEEP_POINTER(c);
+        }
+        c = p->c + row*c_row;
+        if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
+        if (p->onto == ATTN__MERGE) ATTN__V(merge_strip)(R, N, p, row, acc);
+        else ATTN__EACH(r, R) {
+            ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
+            c += c_row;
+            ATTN__KEEP_POINTER(c);
+        }
+        from = attn__zeros;
+        add = 1;
+        c = p->c + row*c_row;
+    } while (left > 0);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -2983,14 +3083,12 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 }
 
-/* As many strips as fit from `row` on, all chains of one before the next, so that the rows of A are near; returns where
-   the next begins. A function of its own each, RxN: in one large one compilers run out of registers. */
+/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
+   compilers run out of registers. */
 #define ATTN__STRIP(R, N) \
-    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(attn__product *p, const attn__product *all, \
-                                                                  int64_t row) \
+    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        for (; row + R <= p->rows; row += R) \
-            do ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); while (all && attn__next_chain(p, all)); \
+        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -3007,7 +3105,7 @@ ATTN__STRIP(6, 2) ATTN__STRIP(4, 3)
 /* By vectors, the highest first: as many as the registers hold. */
 #define ATTN__STRIPS(R1, R2, R3, N) \
     {ATTN__V(strips_##R1##x##N), ATTN__V(strips_##R2##x##N), ATTN__V(strips_##R3##x##N)}
-static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__product *all, int64_t row) = {
+static int64_t (*const ATTN__V(strips)[][3])(const attn__product *p, int64_t row) = {
 #if ATTN__SUMS == 24
     ATTN__STRIPS(8, 2, 1, 1), ATTN__STRIPS(12, 4, 1, 2), ATTN__STRIPS(8, 2, 1, 3), ATTN__STRIPS(6, 4, 1, 4)
 #elif ATTN__SUMS == 6
@@ -3019,16 +3117,14 @@ static int64_t (*const ATTN__V(strips)[][3])(attn__product *p, const attn__produ
 
 ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 {
-    attn__product part;
     int64_t row, i;
     ATTN_ASSERT(p->vecs < 8 || (p->rows == 1 && p->kind == ATTN__PRODUCT));
-    attn__first_chain(&part, p);
-    if (p->kind != ATTN__PRODUCT) do ATTN__V(product_rare)(&part); while (attn__next_chain(&part, p));
+    if (p->kind != ATTN__PRODUCT) ATTN__V(product_rare)(p);
 #if !ATTN__TYPES
     else if (p->vecs == 8) ATTN__V(strip)(1, 8, ATTN__PRODUCT, p, 0);           /* few rows: B is read in place */
 #endif
     else for (row = 0, i = 0; row < p->rows; i++)
-        row = ATTN__V(strips)[p->vecs - 1][i](&part, part.left ? p : NULL, row);
+        row = ATTN__V(strips)[p->vecs - 1][i](p, row);
 }
 
 /* ---- few rows times rows of any type, of which a group at a time becomes columns */
@@ -3358,9 +3454,8 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
     ATTN__VEC x[4];
     int u;
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
-    ATTN__V(exp_side_by_side)(N, x);
+    ATTN__V(exp_cut)(N, x);
     ATTN__EACH(u, N) {
-        x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
         if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
                                     ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
         ATTN__STORE(s + u*ld, x[u]);
@@ -3369,14 +3464,16 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
 }
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
-ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int mark, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+                                 float *sum)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__VEC m, base, part[ATTN__PARTS], largest[4];
     int64_t j;
     int r, u;
     ATTN__EACH(u, 4) largest[u] = none;
-    for (j = j0; j + 4 <= j1; j += 4)
+    if (known) largest[0] = ATTN__LOAD(top);
+    for (j = known ? j1 : j0; j + 4 <= j1; j += 4)
         ATTN__EACH(u, 4) largest[u] = ATTN__MAX(ATTN__LOAD(s + (j + u)*ld), largest[u]);
     for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
@@ -3418,18 +3515,14 @@ ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                                 const float *fresh)
 {
-    ATTN__MASK bad = ATTN__V(wild)(ATTN__ALL(0.0f));
+    ATTN__VEC wild = ATTN__ALL(0.0f);
     int64_t i, at;
     for (i = 0; i < ld; i += ATTN__LANES) {
         const ATTN__VEC before = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
-        for (at = i; at < rows*ld; at += ld) {
-            ATTN__VEC x = ATTN__LOAD(acc + at);
-            bad = ATTN__EITHER(bad, ATTN__V(wild)(x));
-            if (o) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), before));
-            ATTN__STORE(to + at, ATTN__ADD(x, ATTN__ALL(0.0f)));
-        }
+        for (at = i; at < rows*ld; at += ld)
+            ATTN__STORE(to + at, ATTN__V(merged)(o ? o + at : NULL, before, ATTN__LOAD(acc + at), now, &wild));
     }
-    return !ATTN__ANY(bad);
+    return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
 
 /* ---- rows into lanes and back */
@@ -4006,66 +4099,61 @@ ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
                                                    int64_t row)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, c_row = p->c_row;
-    const int go_on = p->onto == ATTN__GO_ON;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[3], *b = p->b;
+    const int64_t a_row = p->a_row, c_row = p->c_row;
+    const float *from = p->onto == ATTN__GO_ON ? p->c + row*c_row : NULL, *a[3], *b = p->b;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[16], q[4], s;         /* R*N and N at most */
-    int64_t k;
-    int r, i;
+    int64_t left = p->depth, k;
+    int add = p->onto == ATTN__ADD_AFTER, r, i;
     ATTN__EACH(r, (R + 2) / 3) {
         a[r] = p->a + (row + 3*r)*a_row;
         if (r) ATTN__KEEP_POINTER(a[r]);
     }
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(from + ATTN__LANES*i);
-        from += go_on ? c_row : 0;
-    }
-    for (k = p->depth; k > 0; k--, b += p->b_row) {
-        ATTN__EACH(i, N) {
-            q[i] = ATTN__LOAD(b + ATTN__LANES*i);
-            if (R > 1) ATTN__KEEP(q[i]);
+    do {
+        ATTN__EACH(r, R)
+            ATTN__EACH(i, N) acc[r*N + i] = from ? ATTN__LOAD(from + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
+        k = attn__chain_of(p, left);
+        for (left -= k; k > 0; k--, b += p->b_row) {
+            ATTN__EACH(i, N) {
+                q[i] = ATTN__LOAD(b + ATTN__LANES*i);
+                if (R > 1) ATTN__KEEP(q[i]);
+            }
+            ATTN__EACH(r, R) {
+                s = ATTN__ALL(a[r/3][r%3*a_row]);
+                if (kind == ATTN__PRODUCT_OF_ALLOWED)
+                    s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
+                ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+            }
+            ATTN__EACH(r, (R + 2) / 3) a[r] += p->a_k;
         }
-        ATTN__EACH(r, R) {
-            s = ATTN__ALL(a[r/3][r%3*a_row]);
-            if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
-            ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+        if (add) ATTN__EACH(r, R)
+            ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
+        if (p->x && !left) {
+            ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
+            ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
         }
-        ATTN__EACH(r, (R + 2) / 3) a[r] += a_k;
-    }
-    if (p->onto == ATTN__ADD_AFTER) ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
-    }
-    if (p->x && !p->left) {
-        ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
-        ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
-    }
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
-        c += c_row;
-    }
+        ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
+        from = NULL;
+        add = 1;
+    } while (left > 0);
 }
 #define ATTN__STRIP_OF_PAIRS(R, N, kind) \
-    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(attn__product *p, const attn__product *all, \
-                                                                        int64_t row) \
+    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        for (; row + R <= p->rows; row += R) \
-            do ATTN__V(pair_strip)(R, N, kind, p, row); while (all && attn__next_chain(p, all)); \
+        for (; row + R <= p->rows; row += R) ATTN__V(pair_strip)(R, N, kind, p, row); \
         return row; \
     }
 ATTN__STRIP_OF_PAIRS(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_PAIRS(8, 1, ATTN__PRODUCT)
 ATTN__STRIP_OF_PAIRS(1, 1, p->kind)     /* any */
 /* Vectors from the i-th on, as many as `strips` takes, rows from `row` on; returns where the next begins. */
 ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_t i, int64_t row,
-                                                  int64_t (*strips)(attn__product *, const attn__product *, int64_t))
+                                                  int64_t (*strips)(const attn__product *, int64_t))
 {
-    attn__product part, all = *p;
-    all.b += ATTN__LANES*i;
-    all.c += ATTN__LANES*i;
-    if (p->x) all.x += ATTN__LANES*i;
-    attn__first_chain(&part, &all);
-    return strips(&part, part.left ? &all : NULL, row);
+    attn__product part = *p;
+    part.b += ATTN__LANES*i;
+    part.c += ATTN__LANES*i;
+    if (p->x) part.x += ATTN__LANES*i;
+    return strips(&part, row);
 }
 static void ATTN__V(pair_product)(const attn__product *p)
 {
@@ -4131,6 +4219,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__AND
 #undef ATTN__ANY
 #undef ATTN__CLEAR
+#undef ATTN__MUL_UNLESS
 #undef ATTN__COMPARE
 #undef ATTN__DIV
 #undef ATTN__DOTS
@@ -5556,6 +5645,7 @@ enum {
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
@@ -5764,6 +5854,20 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
         for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
     }
     return !f->finite(to - n * row, n * row);
+}
+/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, all are in
+   use as they are, and together they fit a first cache; else copied to `to`, `row` apart. Result as above. */
+static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
+                            int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to,
+                            attn__rows *rows)
+{
+    int in_place = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
+                   size <= ATTN__CACHE_FLOATS / n;
+    int64_t i;
+    for (i = 0; in_place && i < n; i++) in_place = use[i];
+    *rows = attn__packed_rows(in_place ? attn__at(a, b, h, i0, 0) : to, in_place ? size : row);
+    if (in_place) return !f->finite(rows->at, n * size);
+    return attn__copy_rows(f, a, b, h, i0, n, 0, size, row, use, factor, to);
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
 static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
@@ -6137,6 +6241,7 @@ typedef struct attn__tile {
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
+    float *tops;                        /* not NULL: products leave the scores' maximum of each lane here */
     attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
@@ -6155,7 +6260,7 @@ typedef struct attn__pass_memory {
     float  *dp, *keep;                  /* of a tile and a block of keys, [keys][ld] */
     float  *p, *ds, *soft, *square;     /* of both blocks, [keys][ATTN__GRAD_ROW]: P, dS, softcapped scores, |q-k|^2 */
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
-    float  *q_rows, *d_out_rows, *k_rows;       /* rows as the products want them */
+    float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
     float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
 } attn__pass_memory;
@@ -6171,7 +6276,8 @@ struct attn__pass {
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
-    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in the rows */
+    attn__rows q, k, d_out;             /* rows as the products want them */
+    int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in them */
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
@@ -6576,7 +6682,8 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->b_row = p->c_row = t->ld;
     p->vecs = x1 - x0;
     p->fetch = NULL;
-    p->onto = ATTN__FROM_ZERO;
+    p->onto = t->tops ? ATTN__TOP : ATTN__FROM_ZERO;
+    p->top = t->tops ? t->tops + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
@@ -6656,16 +6763,16 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
-                           unit ? factor : NULL, p->m.q_rows);
+    return attn__block_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
+                            unit ? factor : NULL, p->m.q_rows, &p->q);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
-    return attn__copy_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, 0, c->size_k, c->w.vector_row, p->seen, factor,
-                           p->m.k_rows);
+    return attn__block_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
+                            p->m.k_rows, &p->k);
 }
 static attn__result (attn__dot_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
@@ -6771,6 +6878,7 @@ static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
     }
     for (i = 0; i < p->n; i++)
         if (!use[i]) attn__fill(p->m.q_rows + i * row, 1, row, 0.0f);
+    p->q = attn__packed_rows(p->m.q_rows, row);
     return !p->f->finite(p->m.q_rows, p->n * row);
 }
 /* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
@@ -7411,6 +7519,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
     t->head = h;
+    t->tops = NULL;
     attn__fill(t->scale, 1, t->ld, c->scale);
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
@@ -7634,7 +7743,7 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
-    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], mark, cmax + lane0, csum + lane0);
+    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->tops != NULL, mark, cmax + lane0, csum + lane0);
 }
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -7654,12 +7763,6 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
    the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits.
    Outputs are rows, [lanes][attn__few_row], until the tile's end; scores of a chunk are turned into the tile's layout,
    where everything else happens, if there is anything else. */
-static int attn__is_few(const attn__tile *t)
-{
-    const attn__call *c = t->c;
-    return attn__score_of(c)->flags & ATTN__DOTS && t->lanes <= attn__most_few(c->f) && c->size_k > 0 &&
-           c->k.stride[3] == 1 && (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= t->f->width));
-}
 /* Floats of a row of outputs: the last vector of columns has a place of its own, see attn__few_columns. */
 static int64_t attn__few_row(const attn__tile *t)
 {
@@ -7930,10 +8033,10 @@ ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
-/* onto: how they are added to acc where all vectors reach the same keys; paired: NULL, or the reach of all keys, where
-   j and r are in pairs */
+/* onto: how they are added to acc where all vectors reach the same keys (merging: with MERGE); paired: NULL, or the reach
+   of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
-                               const attn__reach *paired, int32_t kind, int32_t onto, float *acc)
+                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging, float *acc)
 {
     attn__product p;
     attn__stretch s;
@@ -7945,6 +8048,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.chain = 0;
     p.kind = kind;
     p.onto = onto;
+    p.merging = merging;
     p.fetch = NULL;
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
@@ -7966,45 +8070,13 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.onto = ATTN__GO_ON;
     }
 }
-/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain. */
-static void attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind)
-{
-    const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
-    attn__reach half;
-    int64_t j, end;
-    if (paired) {
-        attn__to_pairs(t, paired, &half);
-        r = &half;
-    }
-    for (j = 0; j < r->n; j = end) {
-        attn__stretch s;
-        end = attn__min(r->n, j + chain);
-        s = attn__stretch_at(r, j, end);
-        if (t->few && kind == ATTN__PRODUCT) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
-        else if (j && s.to - s.from == t->vecs && s.end == end) {
-            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, t->m.acc);
-            continue;
-        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, j ? t->m.part : t->m.acc);
-        if (j && t->few && kind == ATTN__PRODUCT)
-            t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
-        else if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
-    }
-    if (t->few && kind != ATTN__PRODUCT) attn__few_from_lanes(t);
-}
-
-/* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
-ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
-{
-    attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
-    if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
-}
 /* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
    whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
+static const float *attn__outputs_before(const attn__tile *t, int64_t c0) { return c0 <= t->first ? NULL : t->m.o; }
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
     const int64_t row = attn__few_row(t), width = t->f->width;
-    const float *before = c0 <= t->first ? NULL : t->m.o;
+    const float *before = attn__outputs_before(t, c0);
     float factors[2][ATTN__MAX_WIDTH];
     int finite = 1;
     int64_t l;
@@ -8023,7 +8095,54 @@ static void attn__keep_merged(attn__tile *t)
     t->m.o = t->m.part;
     t->m.part = o;
 }
+/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; and merged, on the
+   way of the last chain into memory where it is one product, unless they are for a slot. Returns as the one above. */
+static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
+                               const float *fresh)
+{
+    const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
+    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
+    const int by_few = t->few && kind == ATTN__PRODUCT;
+    attn__merging merging = {NULL, NULL, NULL, NULL, 1};
+    attn__reach half;
+    int64_t j, end;
+    if (paired) {
+        attn__to_pairs(t, paired, &half);
+        r = &half;
+    }
+    for (j = 0; j < r->n; j = end) {
+        attn__stretch s;
+        int whole;
+        end = attn__min(r->n, j + chain);
+        s = attn__stretch_at(r, j, end);
+        whole = !by_few && s.to - s.from == t->vecs && s.end == end;
+        if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
+            merging.before = j ? t->m.acc : NULL;
+            merging.o = attn__outputs_before(t, c0);
+            merging.old = old;
+            merging.fresh = fresh;
+            attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
+            return merging.finite;
+        }
+        if (by_few) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
+        else if (j && whole) {
+            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
+            continue;
+        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
+        if (j && by_few)
+            t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+        else if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+    }
+    if (t->few && !by_few) attn__few_from_lanes(t);
+    return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);
+}
 
+/* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
+ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
+{
+    attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
+    if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
+}
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
 static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
 static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
@@ -8107,9 +8226,14 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
+    const int dots = c->bare && attn__score_of(c)->meet == attn__meet_dot && !(c->fast & ATTN__FAST_SCORES);
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->bare && !t->few && r.ascending && !r.gaps;
+    if (dots && r.whole && !t->few) {           /* scores stay as the product leaves them */
+        t->tops = cmax;
+        attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
+    }
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
         t->by_row = t->few && c->bare && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
                     attn__score_of(c)->meet == attn__meet_dot;
@@ -8119,10 +8243,10 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!c->out.rank || !c->size_v) break;
-        attn__chunk_outputs(t, c0, &r, kind);
-        if (t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh)) break;
+        if (attn__chunk_outputs(t, c0, &r, kind, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
+    t->tops = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (c->out.rank) attn__keep_merged(t);
 }
@@ -8483,8 +8607,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__copy_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, 0, c->size_v, c->w.value_row, use,
-                                       NULL, p->m.d_out_rows);
+        p->bad_d_out = attn__block_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
+                                        p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
@@ -8623,17 +8747,18 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; b and x: rows of
-   `row` floats; to: of `pad`. */
-static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const float *b, const float *x,
-                            int64_t row, float *to, int64_t pad, int careful)
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows as
+   b; to: rows of `pad` floats. */
+static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
+                            const attn__rows *x, float *to, int64_t pad, int careful)
 {
     const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
     int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
     attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
     g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
-    g.b_row = g.x_row = row;
+    g.b_row = b->row;
+    g.x_row = x ? x->row : 0;
     g.c_row = pad;
     for (r = 0; r < rows; r += step) {
         if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
@@ -8641,8 +8766,8 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         g.rows = attn__min(rows - r, step);
         g.depth = end - from;
         g.a = a + at;
-        g.b = b + from * row;
-        g.x = x ? x + r * row : NULL;
+        g.b = b->at + from * b->row;
+        g.x = x ? x->at + r * x->row : NULL;
         g.c = to + r * pad;
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
@@ -8655,11 +8780,10 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
     const attn__pass_memory *m = &p->m;
     const int bad_k = attn__key_rows(p, c0) || (m->square && p->bad_q);
     if ((p->does & ATTN__DO_K) && p->c->dk.rank)
-        attn__grad_side(p, c0, 1, m->ds, m->q_rows, m->square ? m->k_rows : NULL, w->vector_row,
+        attn__grad_side(p, c0, 1, m->ds, &p->q, m->square ? &p->k : NULL,
                         m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
     if (p->does & ATTN__DO_Q)
-        attn__grad_side(p, c0, 0, m->ds, m->k_rows, m->square ? m->q_rows : NULL, w->vector_row, m->dq, w->pad_u,
-                        bad_k);
+        attn__grad_side(p, c0, 0, m->ds, &p->k, m->square ? &p->q : NULL, m->dq, w->pad_u, bad_k);
 }
 
 static void attn__grad_block(attn__pass *p, int64_t c0)
@@ -8677,7 +8801,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        attn__grad_side(p, c0, 1, p->m.p, p->m.d_out_rows, NULL, c->w.value_row,
+        attn__grad_side(p, c0, 1, p->m.p, &p->d_out, NULL,
                         p->m.dv + (c0 - p->key0) * c->w.pad_v, c->w.pad_v, p->bad_d_out);
 }
 
@@ -9225,11 +9349,31 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
+/* Can tiles of few rows be laid the other way? */
+static int attn__has_few(const attn__call *c)
+{
+    return attn__score_of(c)->flags & ATTN__DOTS && !c->is_backward && c->size_k > 0 && c->k.stride[3] == 1 &&
+           (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= c->f->width));
+}
+/* What tiles of few rows need beside the others' arrays. */
+static attn__tile_memory attn__take_few(attn__map *map, const attn__call *c)
+{
+    const int64_t scales = attn__scale_floats(c);
+    attn__tile_memory m;
+    attn__zero(&m, sizeof m);
+    if (!attn__has_few(c)) return m;
+    m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
+    m.list = (const char **)(void *)attn__take(map, 2 * ATTN__SIDE, (int64_t)(sizeof *m.list / sizeof(float)));
+    m.rows = attn__take(map, ATTN__SIDE, attn__max(c->size_k, c->size_v));
+    m.scales = attn__take(map, 1, scales);
+    if (m.scales) attn__fill(m.scales, 1, scales, 0.0f);        /* those behind the last row are read */
+    return m;
+}
 /* Floats of a tile's outputs, as lanes or, of few rows, as rows. */
 static int64_t attn__room_for_outputs(const attn__call *c)
 {
     const int64_t as_rows = attn__mul64(attn__most_few(c->f), attn__add64(c->size_v, c->f->width));
-    return attn__max(attn__mul64(c->size_v, c->ld), c->size_v < c->f->width ? 0 : as_rows);
+    return attn__max(attn__mul64(c->size_v, c->ld), attn__has_few(c) ? as_rows : 0);
 }
 /* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
@@ -9253,18 +9397,12 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
     const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = attn__room_for_outputs(c);
     float *rows = attn__take(map, attn__add64(query, others), ld), *o = attn__take(map, 3, outputs);
-    float *few = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    const char **list = (const char **)(void *)attn__take(map, 2 * ATTN__SIDE, (int64_t)(sizeof *list / sizeof *rows));
-    float *copied = attn__take(map, ATTN__SIDE, attn__max(c->size_k, c->size_v));
-    float *scales = attn__take(map, 1, attn__scale_floats(c));
+    attn__tile_memory few = attn__take_few(map, c);
     if (!t) return NULL;
+    t->m = few;
     t->m.held = held;
-    t->m.list = list;
-    t->m.rows = copied;
-    t->m.scales = scales;
-    attn__fill(scales, 1, attn__scale_floats(c), 0.0f);     /* those behind the last row are read */
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
     t->m.o = o;
@@ -9272,7 +9410,6 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     t->m.part = t->m.acc + outputs;
     t->m.s = t->m.raw + raw * ld;
     t->m.t = t->m.s + ATTN__CHUNK * ld;
-    t->m.few_s = few;
     t->m.w = w;
     t->m.copy = copy;
     t->c = c;
@@ -9343,7 +9480,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
-    t->few = attn__is_few(t);
+    t->few = t->lanes <= attn__most_few(c->f) && attn__has_few(c);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -13176,6 +13313,7 @@ ATTN__FOR_SPEED
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
+#undef ATTN__UNROLL_2
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

@@ -17,11 +17,12 @@ import ctypes
 import json
 import logging
 import math
-import multiprocessing
+import signal
 import statistics
 import sys
 import time
 import numpy as np
+from forked import Failed, Forked, Hung
 
 try:
     import torch
@@ -310,8 +311,8 @@ def reference_gradients(r, x, kept=None):
 
 # ---- contestants: each prepares a row and returns run(count) -> seconds, and the output where there is one to check:
 # an array; the gradients, by input, and the weights that dropout kept (None: it has none)
-class Unable(Exception):
-    pass
+class Unable(Failed):
+    """It has no such thing."""
 
 
 def native(function, start="start", score=None, loop=None):
@@ -591,76 +592,91 @@ def memory(*fields):
     return [int(found[n].split()[0]) * 1024 for n in fields]
 
 
-def contestant(name, r, x, threads, wall, pipe):
-    try:
-        before, = memory("RssAnon")
-        if not wall:
-            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        run, out = CONTESTANTS[name](r, x, threads, wall)
-        each, errors = run(1), None
-        most, files = memory("VmHWM", "RssFile")  # the most since the fork; less the code that was read meanwhile
-        taken = max(0, most - files - before)
-        if wall:
-            spread(threads)
-        if each < 0.2:
-            each = run(1)
-        if name == "attn.h" or name.startswith(PEERS):
-            errors = errors_of(r, x, run, out)
-        pipe.send((each, errors, taken))
-        while True:
-            count = pipe.recv()
-            if each < SAMPLE:
-                run(1)
-            pipe.send(run(count) / count)
-    except (EOFError, KeyboardInterrupt):
-        pass
-    except Exception as e:
-        pipe.send(f"{e}" if isinstance(e, Unable) else f"{type(e).__name__}: {e}")
-    os._exit(0)
+def contestant(pipe, name, r, x, threads, wall):
+    before, = memory("RssAnon")
+    if not wall:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    run, out = CONTESTANTS[name](r, x, threads, wall)
+    each, errors = run(1), None
+    most, files = memory("VmHWM", "RssFile")  # the most since the fork; less the code that was read meanwhile
+    taken = max(0, most - files - before)
+    if wall:
+        spread(threads)
+    if each < 0.2:
+        each = run(1)
+    if name == "attn.h" or name.startswith(PEERS):
+        errors = errors_of(r, x, run, out)
+    pipe.send((each, errors, taken))
+    while True:
+        count = pipe.recv()
+        if each < SAMPLE:
+            run(1)
+        pipe.send(run(count) / count)
 
 
 class Contest:
-    """One row on so many threads: all who can take part, their samples and errors."""
+    """One row on so many threads: all who can take part, their samples and errors. absent: who cannot, and why; failed:
+    what became of those who could have. Whoever does not answer, within limit seconds, is in hung from then on."""
 
-    def __init__(self, r, x, threads, samples, budget):
-        self.row, self.threads, self.times, self.errors, self.memory, self.absent = r, threads, {}, {}, {}, {}
-        pipes = {}
+    def __init__(self, r, x, threads, samples, budget, limit, hung):
+        self.row, self.threads, self.times, self.errors, self.memory = r, threads, {}, {}, {}
+        self.absent, self.failed, self.limit, self.hung, self.processes = {}, {}, limit, hung, {}
         ctypes.CDLL(None).malloc_trim(0)  # memory that is free but held would not be seen when it is taken again
         wall = threads > 1
         own = ["attn.h"] + (["attn.h on one thread"] if wall and "attn.h on one thread" in r.bars else [])
-        for name in own + ["peak"] * r.of_peak + r.peers:
-            pipes[name], theirs = multiprocessing.Pipe()
-            child = multiprocessing.get_context("fork").Process(daemon=True, target=contestant, args=(
-                name, r, x, 1 if name == "attn.h on one thread" else threads, wall, theirs))
-            child.start()
-            theirs.close()
-            try:
-                answer = pipes[name].recv()
-            except EOFError:
-                answer = "its process died"
-            if isinstance(answer, str):
-                self.absent[name] = answer
-                del pipes[name]
-            else:
-                self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
+        try:
+            for name in own + ["peak"] * r.of_peak + r.peers:
+                self.enter(name, x, 1 if name == "attn.h on one thread" else threads, wall)
+            self.take_samples(samples, budget, wall)
+        finally:
+            for name in list(self.processes):
+                self.leave(name)
+
+    def enter(self, name, x, threads, wall):
+        if name in self.hung:
+            self.failed[name] = f"not asked again: {self.hung[name]}"
+            return
+        self.processes[name] = Forked(contestant, name, self.row, x, threads, wall)
+        answer = self.told(name, self.processes[name].hear)
+        if answer:
+            self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
+
+    def told(self, name, ask, *question):
+        """The answer, or None: then it is out."""
+        try:
+            return ask(*question, self.limit)
+        except Unable as e:
+            self.absent[name] = str(e)
+        except Failed as e:
+            self.failed[name] = " ".join(str(e).replace("|", "/").split())[:100]  # a cell of a table
+            if isinstance(e, Hung):
+                self.hung[name] = f"{e} in {self.row.name}"
+        self.leave(name)
+        for figures in self.times, self.errors, self.memory:
+            figures.pop(name, None)
+
+    def leave(self, name):
+        self.processes.pop(name).end()
+
+    def take_samples(self, samples, budget, wall):
         counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
         for n in self.times:
             self.times[n] = []
-        end, taken, order = time.monotonic() + budget, 0, list(pipes)
+        end, taken, order = time.monotonic() + budget, 0, list(self.times)
         while taken < samples and (taken < FEW or time.monotonic() < end):
             for name in order:
-                pipes[name].send(counts[name])
-                self.times[name].append(pipes[name].recv())
+                sample = self.told(name, self.processes[name].ask, counts[name])
+                if sample is not None:
+                    self.times[name].append(sample)
                 if wall:
                     time.sleep(PAUSE)  # pools that still spin go to sleep
             taken += 1
-            order = order[1:] + order[:1]
             if taken in TOO_SLOW:
                 keep = {"attn.h", "peak"}.union(*({n for n in g if self.rate(n) * TOO_SLOW[taken] > max(map(self.rate, g))}
-                                          for g in map(self.group, r.bars) if g))
-                order = [n for n in order if n in keep]
-        for pipe in pipes.values():
-            pipe.close()
+                                          for g in map(self.group, self.row.bars) if g))
+                for name in self.processes.keys() - keep:
+                    self.leave(name)
+            order = [n for n in order[1:] + order[:1] if n in self.processes]
 
     def time(self, name):
         return statistics.median(self.times[name])
@@ -712,6 +728,7 @@ def judge(contest, threads):
             bar.update(mean_error=mean, max_error=largest)
             bar["short"] += ["mean"] * (mean > 1) + ["max"] * (largest > 1.5)
     row["holds"] = not any(bar["short"] for bar in row["bars"])
+    row["failed"] = contest.failed
     return row
 
 
@@ -719,15 +736,17 @@ def show(row, style):
     """A line per bar."""
     time = f"{row['seconds'] * 1e3:.4g} ms" if "seconds" in row else "-"
     first = [row["row"], str(row["threads"]), time, f"{row['of_peak']:.0%}" if "of_peak" in row else "-"]
+    failed = "".join(f" ({name}: {what})" for name, what in row["failed"].items())
     number = lambda x: "-" if x is None else f"{x:.2f}"
     for bar in row["bars"]:
         cells = first + [number(bar["ratio"]), f"{bar['bar']:.3g}", bar["against"], number(bar.get("mean_error")),
-                         number(bar.get("max_error")), " ".join(["SHORT:"] + bar["short"]) if bar["short"] else "holds"]
+                         number(bar.get("max_error")),
+                         (" ".join(["SHORT:"] + bar["short"]) if bar["short"] else "holds") + failed]
         if style == "markdown":
             print("| " + " | ".join(cells) + " |", flush=True)
         else:
             print("{:40} {:1} {:>8} {:>4} {:>6} {:>5} {:22} {:>4} {:>4} {}".format(*cells), flush=True)
-        first = ["", "", "", ""]
+        first, failed = ["", "", "", ""], ""
 
 
 def machine(commit):
@@ -743,11 +762,13 @@ def main():
     options.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     options.add_argument("--samples", type=int, default=15)
     options.add_argument("--budget", type=float, default=4, help="seconds of samples per row and number of threads")
+    options.add_argument("--limit", type=float, default=300, help="seconds after which a peer that says nothing is ended")
     options.add_argument("--markdown", dest="style", action="store_const", const="markdown")
     options.add_argument("--json", dest="style", action="store_const", const="json")
     options.add_argument("--commit", default="unknown")
     o = options.parse_args()
     logging.disable(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the processes are ended then, too
     title = machine(o.commit)
     heads = ["work, f32 where nothing is said", "threads", "attn.h", "of peak", "ratio", "bar", "against", "mean error", "max error", ""]
     if o.style == "json":
@@ -758,13 +779,13 @@ def main():
         print(f"{title}\nwork, threads, time of attn.h, its share of the multiply-adds that the machine can make, how "
               "much faster than\nthe best of them, the bar, who that is, mean and maximum of our error against float64 "
               "over theirs")
-    rows, absent = [], {}
+    rows, absent, hung = [], {}, {}
     for r in table():
         if o.rows not in r.name:
             continue
         x = inputs(r)
         for threads in o.threads:
-            contest = Contest(r, x, threads, o.samples, o.budget)
+            contest = Contest(r, x, threads, o.samples, o.budget, o.limit, hung)
             row = judge(contest, threads)
             if not row["bars"]:
                 continue

@@ -5,6 +5,7 @@ import ctypes
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
 import select
 import signal
 import sys
@@ -38,6 +39,7 @@ class Forked:
     def live(theirs, function, args):
         os.setpgid(0, 0)  # the processes that it starts end with it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one that dies leaves no file behind
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as f:
             f.write("1000")  # where memory runs out it is this process that the system ends
         for one in Forked.running:  # a pipe is closed when nobody holds its other end, and a copy of this process does

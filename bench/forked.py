@@ -32,8 +32,13 @@ class Forked:
         Forked.running.append(self)
         self.process = multiprocessing.get_context("fork").Process(daemon=True, target=Forked.live,
                                                                    args=(theirs, function, args))
-        self.process.start()
-        theirs.close()
+        try:
+            self.process.start()
+        except OSError as e:
+            Forked.running.remove(self)
+            raise Failed(f"no process could be made: {e}") from None
+        finally:
+            theirs.close()
 
     @staticmethod
     def live(theirs, function, args):

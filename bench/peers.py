@@ -677,7 +677,8 @@ def contestant(pipe, name, r, x, threads, wall):
 
 class Contest:
     """One row on so many threads: all who can take part, their samples and errors. absent: who cannot, and why; failed:
-    what became of those who could have. Whoever does not answer, within limit seconds, is in hung from then on."""
+    what became of those who could have. Whoever does not answer within limit seconds is in hung, and not asked again on
+    so many threads."""
 
     def __init__(self, r, x, threads, samples, budget, limit, hung):
         self.row, self.threads, self.times, self.errors, self.memory = r, threads, {}, {}, {}
@@ -694,11 +695,12 @@ class Contest:
                 self.leave(name)
 
     def enter(self, name, x, threads, wall):
-        if name in self.hung:
-            self.failed[name] = f"not asked again: {self.hung[name]}"
-            return
-        self.processes[name] = Forked(contestant, name, self.row, x, threads, wall)
-        answer = self.told(name, self.processes[name].hear)
+        def start(limit):
+            if (name, self.threads) in self.hung:
+                raise Failed(f"not asked again: {self.hung[name, self.threads]}")
+            self.processes[name] = Forked(contestant, name, self.row, x, threads, wall)
+            return self.processes[name].hear(limit)
+        answer = self.told(name, start)
         if answer:
             self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
 
@@ -711,13 +713,14 @@ class Contest:
         except Failed as e:
             self.failed[name] = " ".join(str(e).replace("|", "/").split())[:100]  # a cell of a table
             if isinstance(e, Hung):
-                self.hung[name] = f"{e} in {self.row.name}"
+                self.hung[name, self.threads] = f"{e} in {self.row.name}"
         self.leave(name)
         for figures in self.times, self.errors, self.memory:
             figures.pop(name, None)
 
     def leave(self, name):
-        self.processes.pop(name).end()
+        if name in self.processes:
+            self.processes.pop(name).end()
 
     def take_samples(self, samples, budget, wall):
         counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
@@ -819,7 +822,8 @@ def machine(commit):
                 GGML.ggml_name().decode() if GGML else "no ggml"]
     blas = " ".join(LIB.blas_name().decode().split()[:2])
     isa = ["", "scalar", "AVX2", "AVX-512", "NEON", "portable"][LIB.attn_best_isa()]
-    return f"{LIB.machine_name().decode()}, {isa}, {os.cpu_count()} cores; attn.h {commit}, {', '.join(versions)}, {blas}"
+    here = f"{LIB.machine_name().decode()}, {isa}, {os.cpu_count()} cores"
+    return f"{here}; attn.h {commit}, {', '.join(versions)}, {blas}"
 
 
 LEGEND = """What `make bench-peers ARGS="{}"` printed. Of peak: multiply-adds done over those that a probe made beside

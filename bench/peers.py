@@ -47,6 +47,7 @@ JUDGED = PEERS + ("ggml",)  # those whose error ours is held against
 SAMPLE, PAUSE, FEW, WRONG = 0.02, 0.01, 3, 1e-3
 WRONG_OF = {"ggml": 5e-2}  # with arrays of 16 bits: it adds up values of f16 as f16
 TOO_SLOW = {1: 2, FEW: 1.3}  # after so many samples whoever is so much behind the best takes no more part
+FAR = 4  # whoever is so many times further behind us than the row's bars ask runs first, alone: some need gigabytes
 PICKS, MORE = 256, 32  # queries of each head whose error is looked at; so many, one after the other, of one-query rows
 
 
@@ -701,8 +702,12 @@ class Contest:
             self.processes[name] = Forked(contestant, name, self.row, x, threads, wall)
             return self.processes[name].hear(limit)
         answer = self.told(name, start)
-        if answer:
-            self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
+        if not answer:
+            return
+        self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
+        asked = max(bars[wall] or 1 for bars in self.row.bars.values())
+        if name in self.row.peers and answer[0] > FAR * asked * self.times.get("attn.h", answer)[0]:
+            self.run_alone(name)
 
     def told(self, name, ask, *question):
         """The answer, or None: then it is out."""
@@ -722,11 +727,22 @@ class Contest:
         if name in self.processes:
             self.processes.pop(name).end()
 
+    def run_alone(self, name):
+        count, samples = self.count(name), []
+        while len(samples) < FEW and name in self.processes:
+            samples.append(self.told(name, self.processes[name].ask, count))
+        if name in self.processes:
+            self.times[name] = samples
+            self.leave(name)
+
+    def count(self, name):
+        return max(1, round(SAMPLE / self.times[name][0]))
+
     def take_samples(self, samples, budget, wall):
-        counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
-        for n in self.times:
+        counts = {n: self.count(n) for n in self.processes}
+        for n in self.processes:
             self.times[n] = []
-        end, taken, order = time.monotonic() + budget, 0, list(self.times)
+        end, taken, order = time.monotonic() + budget, 0, list(self.processes)
         while taken < samples and (taken < FEW or time.monotonic() < end):
             for name in order:
                 sample = self.told(name, self.processes[name].ask, counts[name])

@@ -126,7 +126,7 @@ bench-sequences: build/sequences build/bench ## Measure packed entries, masks, p
 	build/sequences
 	build/bench --sequences
 
-bench-peers: | build ## Compare with PyTorch, onnxruntime and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
+bench-peers: | build ## Compare with PyTorch, onnxruntime, ggml and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
 
 bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg (ARGS=TEXT: some).

@@ -33,11 +33,13 @@ int start(const job *j) { return pool_start(&workers, j->threads), 0; }
          .type = stored_as}, \
         {"stored as " name ": 8 queries, 32 heads on 8, 32768 keys d128", SIZES(1, 32, 8, 8, 32768, 128, 128), \
          .type = stored_as},
+#define PREFILL(name, stored_as) \
+    {"stored as " name ": 8x2048 d64", SELF(8, 2048, 64), .type = stored_as}, \
+        {"stored as " name ": 8x2048 d128", SELF(8, 2048, 128), .type = stored_as},
 static const job typed_table[] = {
-    DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16)
-        DECODE("i8", WORK_I8){"stored as bf16: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16},
-    {"stored as bf16: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16},
-    {"stored as bf16, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16, .precision = 1},
+    DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16) DECODE("i8", WORK_I8) DECODE("q8_0", WORK_Q8_0)
+        PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0){
+            "stored as bf16, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16, .precision = 1},
     {"stored as bf16, and its products: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16, .precision = 1},
 };
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
@@ -57,16 +59,25 @@ double seconds(void (*function)(const job *), const job *j, int count, int wall)
 
 static call ours;
 int attn_start(const job *j) { return start(j), call_prepare(&ours, j, &workers); }
+/* ggml's blocks as codes, and their f16 scales, one for each 32. */
+static int unpack(const job *j, const void *blocks, int32_t d, attn_view *codes, attn_view *scales) {
+    size_t n = elements(j->batch, j->kv_heads, j->keys, d);
+    attn_out c = attn_out_typed(ATTN_I8, must_have(n), 4, j->batch, j->kv_heads, j->keys, d);
+    attn_out s = attn_out_typed(ATTN_F16, must_have(n / 16), 4, j->batch, j->kv_heads, j->keys, d / 32);
+    *codes = attn_view_of(c), *scales = attn_view_of(s);
+    return attn_unpack_q8_0(blocks, c, s, NULL);
+}
 /* The same with arrays of the row's type. */
 int typed_start(const job *j) {
     attn_desc *d = &ours.desc;
-    attn_type queries = j->type == WORK_I8 ? ATTN_F32 : (attn_type)j->type;
     size_t bytes;
     if (attn_start(j)) return 1;
-    d->q.type = d->out.type = queries;
-    d->k.type = d->v.type = j->type;
     d->precision = j->precision;
-    if (j->type == WORK_I8) {
+    if (j->type == WORK_F16 || j->type == WORK_BF16) d->q.type = d->out.type = d->k.type = d->v.type = j->type;
+    else if (j->type == WORK_Q8_0) {
+        if (unpack(j, j->k, j->d, &d->k, &d->k_scale) || unpack(j, j->v, j->dv, &d->v, &d->v_scale)) return 1;
+    } else {
+        d->k.type = d->v.type = j->type;
         d->k_scale = attn_view_f32(j->k_scale, 4, j->batch, j->kv_heads, j->keys, 1);
         d->v_scale = attn_view_f32(j->v_scale, 4, j->batch, j->kv_heads, j->keys, 1);
     }

@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
-"""attn.h beside its peers: PyTorch, onnxruntime, attention on OpenBLAS, plain loops. `make bench-peers` runs this.
+"""attn.h beside its peers: PyTorch, onnxruntime, ggml, attention on OpenBLAS, plain loops: `make bench-peers` runs it.
 
 Every contestant is a process of its own, forked with the inputs of the row in it, so that no thread pool disturbs
 another and all read the same pages. They take their samples in turn. One thread: the process's CPU time, on one core;
 more: the clock on the wall. Ratios are of medians. Errors are against float64, on some of the queries; gradients on
 all of them, each held against the same gradient of the peer: the worst ratio counts. Of a row that trains, forward and
 backward, the memory that each process took is told too. Rows with "stored as" have arrays of 16 bits, or keys and
-values of 8: beside them are PyTorch's with 16, and the same call of attn.h with floats (ratio: how much faster)."""
+values of 8: beside them are PyTorch's with 16, ggml's, and the same call of attn.h with floats (ratio: how much
+faster). A peer that raises, dies or does not answer is named in its row, and the run goes on."""
 import os
 
 for name in ("OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
     os.environ[name] = "1"  # the C peer has its own threads; NumPy computes the reference before anything is timed
+os.environ["GGML_NO_BACKTRACE"] = "1"  # else it starts a debugger when it dies
 import argparse
 import collections
 import ctypes
 import json
 import logging
 import math
-import multiprocessing
+import signal
 import statistics
 import sys
+import textwrap
 import time
 import numpy as np
+from forked import Failed, Forked, Hung
 
 try:
     import torch
@@ -35,11 +39,15 @@ except ImportError:
     onnxruntime = None
 
 BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "build", "peers")
-ATTENTION = ["PyTorch", "onnxruntime MHA", "onnxruntime Attention", "OpenBLAS flash", "OpenBLAS full"]
+WITH_BIAS = ["PyTorch", "onnxruntime MHA", "onnxruntime Attention", "OpenBLAS flash", "OpenBLAS full"]
+ATTENTION = WITH_BIAS + ["ggml"]
 PROBES = ["read probe", "read probe, 2 streams", "read probe, 4 streams"]
-PEERS = ("PyTorch", "onnxruntime", "OpenBLAS", "plain C")  # those whose error counts
+PEERS = ("PyTorch", "onnxruntime", "OpenBLAS", "plain C")
+JUDGED = PEERS + ("ggml",)  # those whose error ours is held against
 SAMPLE, PAUSE, FEW, WRONG = 0.02, 0.01, 3, 1e-3
+WRONG_OF = {"ggml": 0.2}  # with arrays of 16 bits: it adds up values of f16 as f16, over 32768 keys, too
 TOO_SLOW = {1: 2, FEW: 1.3}  # after so many samples whoever is so much behind the best takes no more part
+FAR = 4  # whoever is so many times further behind us than the row's bars ask runs first, alone: some need gigabytes
 PICKS, MORE = 256, 32  # queries of each head whose error is looked at; so many, one after the other, of one-query rows
 
 
@@ -54,31 +62,45 @@ class Job(ctypes.Structure):  # work.h
         ("precision", ctypes.c_int32)]
 
 
-F16, BF16, I8 = 1, 2, 7  # attn_type
+F16, BF16, I8, Q8_0 = 1, 2, 7, 100  # attn_type, and ggml's blocks
 
 
 LIB = ctypes.CDLL(os.path.join(BUILD, "libpeers.so"))
 LIB.table_row.restype = ctypes.POINTER(Job)
 LIB.table_operations.restype = LIB.peak_count.restype = LIB.seconds.restype = ctypes.c_double
 LIB.blas_name.restype = LIB.machine_name.restype = ctypes.c_char_p
+try:
+    GGML = ctypes.CDLL(os.path.join(BUILD, "libpeers_ggml.so"))
+    GGML.ggml_name.restype = ctypes.c_char_p
+except OSError:
+    GGML = None
 
 
-# ---- against whom (a prefix of names; "peers" is all peers), how much faster on one thread and on two; who takes part
+# ---- against whom (a prefix of names; "peers": the best of PEERS), how much faster on one thread and on two; who takes
+# part. ggml has a bar of its own.
 def peers(one, two):
     return {"peers": (one, two)}
 
 
+def attention(one, two):
+    return beside_ggml(1, peers(one, two))
+
+
 def prefill(one, two):
-    return {"peers": (one, two), "attn.h on one thread": (None, 1.9)}
+    return {**attention(one, two), "attn.h on one thread": (None, 1.9)}
 
 
 def decode(one, two):
-    return {"peers": (one, two), "read probe": (0.9, 0.9)}
+    return {**attention(one, two), "read probe": (0.9, 0.9)}
 
 
 def typed(of_f32):
     """Arrays of 16 or 8 bits: PyTorch's of 16, and the same call of ours with floats."""
     return {"PyTorch": (1, 1), "attn.h in f32": (of_f32, of_f32)}
+
+
+def beside_ggml(least, bars):
+    return {"ggml": (least, least), **bars}
 
 
 def backward(least):
@@ -93,20 +115,20 @@ BARS = {
     "8x2048 d128": {**prefill(1.1, 1.1), "sgemm": (0.9, 0.9)},
     "8x2048 d128 causal": prefill(1.25, 1.2),
     "4x4096 d128 causal": prefill(1.15, 1.12),
-    "window of 256, 4x8192 d64": peers(5, 5),
-    "half of the keys padded, 8x2048 d64": peers(1.8, 1.8),
-    "bool mask, 8x1024 d64": peers(1.2, 1.2),
+    "window of 256, 4x8192 d64": attention(5, 5),
+    "half of the keys padded, 8x2048 d64": attention(1.8, 1.8),
+    "bool mask, 8x1024 d64": attention(1.2, 1.2),
     "float bias, 8x1024 d64": peers(1.2, 1.2),
-    **{f"8x1024 d{d}": peers(1.1, 1.1) for d in (40, 65, 72, 96, 130)},
-    "cross, 8x64 queries, 4096 keys d64": peers(1.1, 1.1),
-    "8x64x64 d64": peers(1.4, 1.4),
-    "1x16x16 d16": {"PyTorch": (5, None), "onnxruntime": (5, None), "OpenBLAS": (2.5, None),
+    **{f"8x1024 d{d}": attention(1.1, 1.1) for d in (40, 65, 72, 96, 130)},
+    "cross, 8x64 queries, 4096 keys d64": attention(1.1, 1.1),
+    "8x64x64 d64": attention(1.4, 1.4),
+    "1x16x16 d16": {"PyTorch": (5, None), "onnxruntime": (5, None), "OpenBLAS": (2.5, None), "ggml": (1, None),
                     "attn.h on one thread": (None, 0.95)},
     "one query, 8 heads, 4096 keys d128": decode(1, 1),
     "one query, 8 heads, 32768 keys d128": decode(1, 1),
     "one query, one head, 32768 keys d128": {"attn.h on one thread": (None, 1.7)},
-    "one query, 32 heads on 8, 8192 keys d128": peers(1.8, 1.8),
-    "8 queries, 32 heads on 8, 8192 keys d128": peers(1.2, 1.2),
+    "one query, 32 heads on 8, 8192 keys d128": attention(1.8, 1.8),
+    "8 queries, 32 heads on 8, 8192 keys d128": attention(1.2, 1.2),
     "weights returned, 8x512 d64": {"PyTorch eager": (1.2, 1.2)},  # OpenBLAS: for information
     "additive h128, 1024x1024, values 64": {"PyTorch eager": (20, 20), "PyTorch compiled": (10, 10),
                                             "plain C, vectorised": (5, 5), "plain C at -O2": (100, 100)},
@@ -118,10 +140,11 @@ BARS = {
     "backward, bias gradient too, 8x1024 d64": backward(3),
     "backward, dropout 0.1, 8x1024 d64": backward(2),
     "forward+backward, additive h128, 512x512": backward(15),
-    **{f"stored as {t}: {n}, {h}, {s} keys d128": typed(1.7 if n == "one query" and s == 32768 else 1)
-       for t in ("f16", "bf16", "i8") for n in ("one query", "8 queries") for h in ("8 heads", "32 heads on 8")
+    **{f"stored as {t}: {n}, {h}, {s} keys d128": beside_ggml(1.3 if t == "q8_0" else 1.15,
+                                                              typed(1.7 if n == "one query" and s == 32768 else 1))
+       for t in ("f16", "bf16", "i8", "q8_0") for n in ("one query", "8 queries") for h in ("8 heads", "32 heads on 8")
        for s in (4096, 32768)},  # 1.7: what bounds it is the memory
-    **{f"stored as bf16: 8x2048 d{d}": typed(0.95) for d in (64, 128)},
+    **{f"stored as {t}: 8x2048 d{d}": beside_ggml(1, typed(0.95)) for t in ("f16", "bf16", "q8_0") for d in (64, 128)},
     **{f"stored as bf16, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
@@ -129,6 +152,7 @@ TAKES_PART = {  # where it is not all of ATTENTION
     "one query, 8 heads, 4096 keys d128": ATTENTION + PROBES,
     "one query, 8 heads, 32768 keys d128": ATTENTION + PROBES,
     "one query, one head, 32768 keys d128": [],
+    "float bias, 8x1024 d64": WITH_BIAS,  # ggml's is of 16 bits
     "weights returned, 8x512 d64": ["PyTorch eager", "OpenBLAS full"],
     "additive h128, 1024x1024, values 64": ["PyTorch eager", "PyTorch compiled", "plain C, vectorised",
                                             "plain C at -O2"],
@@ -152,10 +176,11 @@ class Row:
         gradients = self.kind in "gt"  # of these inputs
         self.wanted = "q k v".split() + ["bias"] * self.biased + "w_v w_q w_k hidden_bias".split() * self.projected
         self.wanted = self.wanted if gradients else []
-        self.bars = BARS[self.name]
+        self.bars = {n: bar for n, bar in BARS[self.name].items() if n != "ggml" or GGML}
         self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
-        self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2}.get(self.type, WRONG)
-        self.peers = ["PyTorch", "attn.h in f32"] if self.type else TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
+        self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2, Q8_0: 5e-2}.get(self.type, WRONG)
+        typed = ["PyTorch"] + ["ggml"] * ("ggml" in BARS[self.name]) + ["attn.h in f32"]
+        self.peers = typed if self.type else TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
 
@@ -184,8 +209,19 @@ def widened(a):
     return a.astype(np.float32) if a.dtype == np.float16 else (a.astype(np.uint32) << 16).view(np.float32)
 
 
+def q8_0(a):
+    """Floats as ggml's blocks, each an f16 scale and 32 codes, 34 bytes; and what they hold."""
+    groups = a.reshape(*a.shape[:-1], -1, 32)
+    scale = np.abs(groups).max(-1, keepdims=True) / np.float32(127)
+    codes, scale = np.rint(groups / scale).astype(np.int8), scale.astype(np.float16)
+    return np.concatenate([scale.view(np.uint8), codes.view(np.uint8)], -1), (codes * widened(scale)).reshape(a.shape)
+
+
 def stored(r, q, k, v):
     """The arrays as the row stores them; q, k and v become what they hold."""
+    if r.type == Q8_0:
+        (k, k_values), (v, v_values) = q8_0(k), q8_0(v)
+        return {"q": q, "k": k, "v": v}, [q, k_values, v_values]
     if r.type != I8:
         narrow = {n: narrowed(r.type, a) for n, a in zip("qkv", (q, k, v))}
         return narrow, [widened(a) for a in narrow.values()]
@@ -310,8 +346,8 @@ def reference_gradients(r, x, kept=None):
 
 # ---- contestants: each prepares a row and returns run(count) -> seconds, and the output where there is one to check:
 # an array; the gradients, by input, and the weights that dropout kept (None: it has none)
-class Unable(Exception):
-    pass
+class Unable(Failed):
+    """It has no such thing."""
 
 
 def native(function, start="start", score=None, loop=None):
@@ -354,10 +390,10 @@ def attn_typed(r, x, threads, wall):
         raise Unable("attn.h refused the call")
     call, keep = ctypes.cast(LIB.attn_call, ctypes.c_void_p), (job, x)
     def run(count):
-        if x.more is not None and r.type != I8:  # another query may have been put into q
+        if x.more is not None and r.type in (F16, BF16):  # another query may have been put into q
             x.narrow["q"][:] = narrowed(r.type, x.q)
         return LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
-    return run, lambda: out if r.type == I8 else widened(out)
+    return run, lambda: widened(out) if r.type in (F16, BF16) else out
 
 
 def attn_kept(r):
@@ -520,6 +556,32 @@ def onnx_attention(r, x, threads, wall):
     return timed(call, wall)[0], out
 
 
+def ggml(r, x, threads, wall):
+    """Its codes of 8 bits have a scale for each 32; where the row's have one for all, it reads blocks of the same
+    numbers."""
+    if not GGML:
+        raise Unable("could not be built")
+    allow, job, mask = allowed(r, x, range(r.queries)), Job.from_buffer_copy(r.job), None
+    out = np.zeros((r.batch, r.queries, r.heads, r.dv), np.float32)
+    k, v = (x.narrow["k"], x.narrow["v"]) if r.type else (x.k, x.v)
+    if r.type == I8:
+        (k, _), (v, _) = q8_0(x.k), q8_0(x.v)
+    if allow is not None:
+        mask = np.where(allow, np.float16(0), np.float16(-np.inf))
+    job.threads = threads
+    for name, a in {"q": x.q, "k": k, "v": v, "out": out}.items():
+        setattr(job, name, a.ctypes.data)
+    if GGML.ggml_start(ctypes.byref(job), None if mask is None else mask.ctypes.data_as(ctypes.c_void_p),
+                       0 if mask is None else len(mask)):
+        raise Unable("ggml refused the call")
+    call, keep = ctypes.cast(GGML.ggml_call, ctypes.c_void_p), (job, k, v, mask)
+    def run(count):
+        taken = LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
+        GGML.ggml_rest()
+        return taken
+    return run, lambda: out.transpose(0, 2, 1, 3)
+
+
 CONTESTANTS = {
     "attn.h": attn_typed,
     "attn.h in f32": native("attn_call", "attn_start"),
@@ -531,6 +593,7 @@ CONTESTANTS = {
     "PyTorch bmm": pytorch(lambda r, x: lambda: torch.bmm(x.q, x.k)),
     "onnxruntime MHA": onnx_mha,
     "onnxruntime Attention": onnx_attention,
+    "ggml": ggml,
     "OpenBLAS flash": native("blas_flash"),
     "OpenBLAS full": native("blas_full"),
     "OpenBLAS bmm": native("blas_bmm"),
@@ -556,7 +619,7 @@ def spread(threads):
         os.sched_setaffinity(thread, {core})
 
 
-def errors_of(r, x, run, out):
+def errors_of(r, x, run, out, wrong):
     """Mean and maximum, by gradient or of the output."""
     if r.wanted:
         got, kept = out()
@@ -567,7 +630,7 @@ def errors_of(r, x, run, out):
     for n, (a, want) in pairs.items():
         difference = np.abs(a - want)
         errors[n] = float(difference.mean()), float(difference.max())
-        if not errors[n][1] < r.wrong * np.abs(want).max():
+        if not errors[n][1] < wrong * np.abs(want).max():
             raise Unable(f"another result ({n}: error {errors[n][1]:.1e})")
     return errors
 
@@ -591,76 +654,110 @@ def memory(*fields):
     return [int(found[n].split()[0]) * 1024 for n in fields]
 
 
-def contestant(name, r, x, threads, wall, pipe):
-    try:
-        before, = memory("RssAnon")
-        if not wall:
-            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        run, out = CONTESTANTS[name](r, x, threads, wall)
-        each, errors = run(1), None
-        most, files = memory("VmHWM", "RssFile")  # the most since the fork; less the code that was read meanwhile
-        taken = max(0, most - files - before)
-        if wall:
-            spread(threads)
-        if each < 0.2:
-            each = run(1)
-        if name == "attn.h" or name.startswith(PEERS):
-            errors = errors_of(r, x, run, out)
-        pipe.send((each, errors, taken))
-        while True:
-            count = pipe.recv()
-            if each < SAMPLE:
-                run(1)
-            pipe.send(run(count) / count)
-    except (EOFError, KeyboardInterrupt):
-        pass
-    except Exception as e:
-        pipe.send(f"{e}" if isinstance(e, Unable) else f"{type(e).__name__}: {e}")
-    os._exit(0)
+def contestant(pipe, name, r, x, threads, wall):
+    before, = memory("RssAnon")
+    if not wall:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    run, out = CONTESTANTS[name](r, x, threads, wall)
+    each, errors = run(1), None
+    most, files = memory("VmHWM", "RssFile")  # the most since the fork; less the code that was read meanwhile
+    taken = max(0, most - files - before)
+    if wall:
+        spread(threads)
+    if each < 0.2:
+        each = run(1)
+    if name in ("attn.h", "attn.h in f32") or name.startswith(JUDGED):
+        errors = errors_of(r, x, run, out, WRONG_OF.get(name, r.wrong) if r.type else r.wrong)
+    pipe.send((each, errors, taken))
+    while True:
+        count = pipe.recv()
+        if each < SAMPLE:
+            run(1)
+        pipe.send(run(count) / count)
 
 
 class Contest:
-    """One row on so many threads: all who can take part, their samples and errors."""
+    """One row on so many threads: all who can take part, their samples and errors. absent: who cannot, and why; failed:
+    what became of those who could have. Whoever does not answer within limit seconds is in hung, and not asked again on
+    so many threads."""
 
-    def __init__(self, r, x, threads, samples, budget):
-        self.row, self.threads, self.times, self.errors, self.memory, self.absent = r, threads, {}, {}, {}, {}
-        pipes = {}
+    def __init__(self, r, x, threads, samples, budget, limit, hung):
+        self.row, self.threads, self.times, self.errors, self.memory = r, threads, {}, {}, {}
+        self.absent, self.failed, self.limit, self.hung, self.processes = {}, {}, limit, hung, {}
         ctypes.CDLL(None).malloc_trim(0)  # memory that is free but held would not be seen when it is taken again
         wall = threads > 1
         own = ["attn.h"] + (["attn.h on one thread"] if wall and "attn.h on one thread" in r.bars else [])
-        for name in own + ["peak"] * r.of_peak + r.peers:
-            pipes[name], theirs = multiprocessing.Pipe()
-            child = multiprocessing.get_context("fork").Process(daemon=True, target=contestant, args=(
-                name, r, x, 1 if name == "attn.h on one thread" else threads, wall, theirs))
-            child.start()
-            theirs.close()
-            try:
-                answer = pipes[name].recv()
-            except EOFError:
-                answer = "its process died"
-            if isinstance(answer, str):
-                self.absent[name] = answer
-                del pipes[name]
-            else:
-                self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
-        counts = {n: max(1, round(SAMPLE / t[0])) for n, t in self.times.items()}
-        for n in self.times:
+        try:
+            for name in own + ["peak"] * r.of_peak + r.peers:
+                self.enter(name, x, 1 if name == "attn.h on one thread" else threads, wall)
+            self.take_samples(samples, budget, wall)
+        finally:
+            for name in list(self.processes):
+                self.leave(name)
+
+    def enter(self, name, x, threads, wall):
+        def start(limit):
+            if (name, self.threads) in self.hung:
+                raise Failed(f"not asked again: {self.hung[name, self.threads]}")
+            self.processes[name] = Forked(contestant, name, self.row, x, threads, wall)
+            return self.processes[name].hear(limit)
+        answer = self.told(name, start)
+        if not answer:
+            return
+        self.times[name], self.errors[name], self.memory[name] = [answer[0]], *answer[1:]
+        asked = max(bars[wall] or 1 for bars in self.row.bars.values())
+        if name in self.row.peers and answer[0] > FAR * asked * self.times.get("attn.h", answer)[0]:
+            self.run_alone(name)
+
+    def told(self, name, ask, *question):
+        """The answer, or None: then it is out."""
+        try:
+            return ask(*question, self.limit)
+        except Unable as e:
+            self.absent[name] = str(e)
+        except Failed as e:
+            self.failed[name] = " ".join(str(e).replace("|", "/").split())[:100]  # a cell of a table
+            if isinstance(e, Hung):
+                self.hung[name, self.threads] = f"{e} in {self.row.name}"
+        self.leave(name)
+        for figures in self.times, self.errors, self.memory:
+            figures.pop(name, None)
+
+    def leave(self, name):
+        if name in self.processes:
+            self.processes.pop(name).end()
+
+    def run_alone(self, name):
+        count, samples = self.count(name), []
+        while len(samples) < FEW and name in self.processes:
+            samples.append(self.told(name, self.processes[name].ask, count))
+        if name in self.processes:
+            self.times[name] = samples
+            self.leave(name)
+
+    def count(self, name):
+        return max(1, round(SAMPLE / self.times[name][0]))
+
+    def take_samples(self, samples, budget, wall):
+        counts = {n: self.count(n) for n in self.processes}
+        for n in self.processes:
             self.times[n] = []
-        end, taken, order = time.monotonic() + budget, 0, list(pipes)
+        end, taken, order = time.monotonic() + budget, 0, list(self.processes)
         while taken < samples and (taken < FEW or time.monotonic() < end):
             for name in order:
-                pipes[name].send(counts[name])
-                self.times[name].append(pipes[name].recv())
+                sample = self.told(name, self.processes[name].ask, counts[name])
+                if sample is not None:
+                    self.times[name].append(sample)
                 if wall:
                     time.sleep(PAUSE)  # pools that still spin go to sleep
             taken += 1
-            order = order[1:] + order[:1]
             if taken in TOO_SLOW:
-                keep = {"attn.h", "peak"}.union(*({n for n in g if self.rate(n) * TOO_SLOW[taken] > max(map(self.rate, g))}
-                                          for g in map(self.group, r.bars) if g))
-                order = [n for n in order if n in keep]
-        for pipe in pipes.values():
-            pipe.close()
+                rates, behind = {n: self.rate(n) for n in self.times}, TOO_SLOW[taken]
+                keep = {"attn.h", "peak"}.union(*({n for n in group if rates[n] * behind > max(map(rates.get, group))}
+                                                  for group in map(self.group, self.row.bars)))
+                for name in self.processes.keys() - keep:
+                    self.leave(name)
+            order = [n for n in order[1:] + order[:1] if n in self.processes]
 
     def time(self, name):
         return statistics.median(self.times[name])
@@ -704,14 +801,17 @@ def judge(contest, threads):
         best = max(group, key=contest.rate)
         bar.update(against=best, ratio=contest.rate("attn.h") / contest.rate(best))
         bar["short"] = ["time"] * (bar["ratio"] < bar["bar"])
-        if "peak" in times and best.startswith(PEERS) and bar["short"]:
+        if "peak" in times and best.startswith(JUDGED) and bar["short"]:
             bar["short"].append(f"(takes {bar['bar'] * contest.rate(best) / contest.rate('peak'):.0%} of peak)")
-        if best.startswith(PEERS):
-            ratios = {n: [a / b for a, b in zip(e, errors[best][n])] for n, e in errors["attn.h"].items()}
+        if best.startswith(JUDGED):
+            # ggml's result is f32; of 16-bit arrays ours would have the bits of the call with floats there
+            ours = errors.get("attn.h in f32") if best == "ggml" and r.type in (F16, BF16) else errors["attn.h"]
+            ratios = {n: [a / b for a, b in zip(e, errors[best][n])] for n, e in (ours or errors["attn.h"]).items()}
             mean, largest = worst(ratios)
             bar.update(mean_error=mean, max_error=largest)
             bar["short"] += ["mean"] * (mean > 1) + ["max"] * (largest > 1.5)
     row["holds"] = not any(bar["short"] for bar in row["bars"])
+    row["failed"] = contest.failed
     return row
 
 
@@ -719,22 +819,41 @@ def show(row, style):
     """A line per bar."""
     time = f"{row['seconds'] * 1e3:.4g} ms" if "seconds" in row else "-"
     first = [row["row"], str(row["threads"]), time, f"{row['of_peak']:.0%}" if "of_peak" in row else "-"]
+    failed = "".join(f" ({name}: {what})" for name, what in row["failed"].items())
     number = lambda x: "-" if x is None else f"{x:.2f}"
     for bar in row["bars"]:
         cells = first + [number(bar["ratio"]), f"{bar['bar']:.3g}", bar["against"], number(bar.get("mean_error")),
-                         number(bar.get("max_error")), " ".join(["SHORT:"] + bar["short"]) if bar["short"] else "holds"]
+                         number(bar.get("max_error")),
+                         (" ".join(["SHORT:"] + bar["short"]) if bar["short"] else "holds") + failed]
         if style == "markdown":
             print("| " + " | ".join(cells) + " |", flush=True)
         else:
             print("{:40} {:1} {:>8} {:>4} {:>6} {:>5} {:22} {:>4} {:>4} {}".format(*cells), flush=True)
-        first = ["", "", "", ""]
+        first, failed = ["", "", "", ""], ""
 
 
 def machine(commit):
     versions = [f"NumPy {np.__version__}", f"PyTorch {torch.__version__}" if torch else "no PyTorch",
-                f"onnxruntime {onnxruntime.__version__}" if onnxruntime else "no onnxruntime"]
+                f"onnxruntime {onnxruntime.__version__}" if onnxruntime else "no onnxruntime",
+                GGML.ggml_name().decode() if GGML else "no ggml"]
     blas = " ".join(LIB.blas_name().decode().split()[:2])
-    return f"{LIB.machine_name().decode()}, {os.cpu_count()} cores; attn.h {commit}, {', '.join(versions)}, {blas}"
+    isa = ["", "scalar", "AVX2", "AVX-512", "NEON", "portable"][LIB.attn_best_isa()]
+    here = f"{LIB.machine_name().decode()}, {isa}, {os.cpu_count()} cores"
+    return f"{here}; attn.h {commit}, {', '.join(versions)}, {blas}"
+
+
+LEGEND = """What `make bench-peers ARGS="{}"` printed. Of peak: multiply-adds done over those that a probe made beside
+the row. Ratio: the peer's time over ours, medians of one run. Errors: ours over that peer's, against float64. The read
+probe is the best of one, two and four streams. "Stored as": arrays of 16 bits, or keys and values of 8, beside
+PyTorch's with 16, ggml's, and our own floats; "and its products": with ATTN_PRECISION_FAST. ggml's queries and results
+are f32, and of 8 bits it reads blocks of 32 with a scale each (q8_0). A row holds when every ratio reaches its bar, our
+mean error is at most the peer's and our largest at most 1.5 times its."""
+
+
+def arguments(o):
+    """As they were given, but for the commit."""
+    given = sys.argv[1:]
+    return " ".join(a for i, a in enumerate(given) if "--commit" not in given[max(0, i - 1):i + 1])
 
 
 def main():
@@ -743,28 +862,31 @@ def main():
     options.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     options.add_argument("--samples", type=int, default=15)
     options.add_argument("--budget", type=float, default=4, help="seconds of samples per row and number of threads")
+    options.add_argument("--limit", type=float, default=300, help="seconds in which a peer has to answer")
     options.add_argument("--markdown", dest="style", action="store_const", const="markdown")
     options.add_argument("--json", dest="style", action="store_const", const="json")
     options.add_argument("--commit", default="unknown")
     o = options.parse_args()
     logging.disable(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the processes are ended then, too
     title = machine(o.commit)
-    heads = ["work, f32 where nothing is said", "threads", "attn.h", "of peak", "ratio", "bar", "against", "mean error", "max error", ""]
+    heads = "work, f32 where nothing is said|threads|attn.h|of peak|ratio|bar|against|mean error|max error|".split("|")
     if o.style == "json":
         print(json.dumps({"machine": title}))
     elif o.style == "markdown":
-        print(f"{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+        print(f"# attn.h beside its peers: {title.split(';')[0]}\n\n{textwrap.fill(LEGEND.format(arguments(o)), 120)}"
+              f"\n\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     else:
         print(f"{title}\nwork, threads, time of attn.h, its share of the multiply-adds that the machine can make, how "
               "much faster than\nthe best of them, the bar, who that is, mean and maximum of our error against float64 "
               "over theirs")
-    rows, absent = [], {}
+    rows, absent, hung = [], {}, {}
     for r in table():
         if o.rows not in r.name:
             continue
         x = inputs(r)
         for threads in o.threads:
-            contest = Contest(r, x, threads, o.samples, o.budget)
+            contest = Contest(r, x, threads, o.samples, o.budget, o.limit, hung)
             row = judge(contest, threads)
             if not row["bars"]:
                 continue
@@ -775,6 +897,7 @@ def main():
                 print(json.dumps(row), flush=True)
             else:
                 show(row, o.style)
+        del x  # the next row's inputs need its room
     held = sum(row["holds"] for row in rows)
     behind = [bar for row in rows for bar in row["bars"] if bar["bar"] >= 1 and not (bar["ratio"] or 0) >= 1]
     if o.style != "json":

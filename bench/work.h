@@ -18,13 +18,14 @@ typedef struct job {
     float *out, *weights, *stats;                 /* [B,H,Sq,Dv] [B,H,Sq,Sk] [B,H,Sq,2] */
     float *d_q, *d_k, *d_v, *d_bias, *d_w_v, *d_w_q, *d_w_k, *d_hidden_bias; /* each as what it belongs to */
     void (*loop)(void *job, int64_t i, int32_t worker);                      /* a function of loops.c */
-    int32_t type;                   /* attn_type of q, k, v and out, then; WORK_I8: of k and v alone */
+    int32_t type;                   /* attn_type of q, k, v and out, then; of 8 bits: of k and v alone */
     const float *k_scale, *v_scale; /* [B,Hkv,Sk] of codes */
     int32_t precision;              /* attn_precision */
 } job;
 
 enum { WORK_ADDITIVE = 4, WORK_GAUSSIAN = 5 };     /* attn_score, for files without attn.h */
 enum { WORK_F16 = 1, WORK_BF16 = 2, WORK_I8 = 7 }; /* attn_type */
+enum { WORK_Q8_0 = 100 };                          /* ggml's blocks, [B,Hkv,Sk,D/32]; attn.h unpacks them */
 
 #define SIZES(b, h, hkv, sq, sk, size, size_v) \
     .batch = b, .heads = h, .kv_heads = hkv, .queries = sq, .keys = sk, .d = size, .dv = size_v

@@ -347,10 +347,17 @@ MS_SIMD="-Wno-unknown-pragmas -mavx2 -mfma -mavx512f -mavx512dq -mavx512bw -mavx
 syntax() { # syntax FLAGS...: the implementation and a user of it
     clang -Wall -Wextra -Werror -fsyntax-only -nostdlibinc -isystem "$dir/stub" -DATTN_IMPLEMENTATION "$@" tests/embed.c
 }
-item_readme() { # its table of speed
-    awk -f bench/summary.awk bench/zen4.md >"$dir/summary.txt"
-    sed -n '/^<!-- from here/,/^<!-- end/p' README.md | sed '1d;$d' |
-        try "README's table of speed is made from bench/zen4.md" cmp "$dir/summary.txt" -
+item_readme() { # its tables of speed: the line before each says of which file in bench/ it is made
+    for machine in $(sed -n 's/^<!-- from here.* bench.\([a-z0-9-]*\)[.]md -->$/\1/p' README.md); do
+        awk -f bench/summary.awk "bench/$machine.md" >"$dir/summary.txt"
+        sed -n "/^<!-- from here.*[/]$machine[.]md/,/^<!-- end/p" README.md | sed '1d;$d' |
+            try "README's table of speed is made from bench/$machine.md" cmp "$dir/summary.txt" -
+    done
+}
+# The processes of make bench-peers, on some that raise, die and hang.
+item_forked() {
+    have python3 || { skipped "processes of the benchmark that die or hang (no python3)"; return; }
+    try "processes of the benchmark that die or hang" python3 bench/forked.py
 }
 item_other_targets() {
     have clang || { skipped "other targets (no clang)"; return; }
@@ -546,5 +553,5 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
 }
 items "$1" suites_emulated suites_portable sequences mingw:x86_64 aarch64 $(machines) object optimised:gcc \
     optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding \
-    reading old_caller zeroed no_libc traces text readme conformance other_targets fast_math:newest wasm mingw:i686 m32 \
-    tcc
+    reading old_caller zeroed no_libc traces text readme forked conformance other_targets fast_math:newest wasm \
+    mingw:i686 m32 tcc

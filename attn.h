@@ -3990,16 +3990,24 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 /* ---- elements of 16 and 8 bits, row by row */
 ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type, const int size)
 {
+    const int64_t n = w->n, rows = w->rows, from_row = w->from_row*size, to_row = w->to_row;
     int64_t r, j;
-    for (r = 0; r < w->rows; r++) {
-        const char *from = (const char *)w->from + r*w->from_row*size;
+    int i;
+    for (r = 0; r < rows; r++) {
+        const char *from = (const char *)w->from + r*from_row;
         const ATTN__VEC scale = ATTN__ALL(type == ATTN_I8 ? w->scale[r] : 1.0f);
-        float *to = w->to + r*w->to_row;
-        for (j = 0; j < w->n; j += ATTN__LANES) {
-            const int64_t at = attn__min(j, w->n - ATTN__LANES);        /* the last ones end with the row */
-            ATTN__VEC x = ATTN__V(widened)(from + at*size, type);
-            if (type == ATTN_I8) x = ATTN__MUL(x, scale);
-            ATTN__STORE(to + at, x);
+        float *to = w->to + r*to_row;
+        ATTN__VEC x[4];
+        for (j = 0; j + 4*ATTN__LANES <= n; j += 4*ATTN__LANES) {
+            ATTN__EACH(i, 4) x[i] = ATTN__V(widened)(from + (j + i*ATTN__LANES)*size, type);
+            if (type == ATTN_I8) ATTN__EACH(i, 4) x[i] = ATTN__MUL(x[i], scale);
+            ATTN__EACH(i, 4) ATTN__STORE(to + j + i*ATTN__LANES, x[i]);
+        }
+        for (; j < n; j += ATTN__LANES) {
+            const int64_t at = attn__min(j, n - ATTN__LANES);           /* the last ones end with the row */
+            x[0] = ATTN__V(widened)(from + at*size, type);
+            if (type == ATTN_I8) x[0] = ATTN__MUL(x[0], scale);
+            ATTN__STORE(to + at, x[0]);
         }
     }
 }
@@ -5643,6 +5651,7 @@ enum {
                                    what is brought into the innermost cache meanwhile; a row's need not be more */
     ATTN__BYTES_FAR = 65536,          /* and into the next one, whose distance the memory's latency asks for */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
+    ATTN__SMALL_TILE = 4096,    /* floats of a tile's queries or outputs that are half of a first cache at most */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
@@ -6512,6 +6521,40 @@ ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a,
     if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
     return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
 }
+/* As many of them as are made at once: all; but for a tile that shares them with no other and is small enough to be gone
+   over part by part only some, always in the same place, so that they stay near. */
+static int attn__in_parts(const attn__tile *t, const attn__array *a)
+{
+    return t->c->tiles == 1 && !t->c->is_backward && (!attn__is_f32(a) || t->c->page) &&
+           t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__SMALL_TILE;
+}
+static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
+{
+    attn__held *held = &t->m.held[a == &t->c->v];
+    attn__piece p = attn__piece_of(t->c, t->b, key, *n);
+    int64_t i;
+    if (!attn__in_parts(t, a) || (attn__is_f32(a) && p.n == *n)) return attn__keys_of(t, a, key, *n, size);
+    held->b = -1;
+    *n = attn__min(*n, ATTN__SIDE);
+    for (i = 0; i < *n; i += p.n) {
+        p = attn__piece_of(t->c, t->b, key + i, *n - i);
+        attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size,
+                             held->rows + i * size, size);
+    }
+    return attn__packed_rows(held->rows, size);
+}
+/* Rows of k or v that will become floats come near as they are stored, while a product of `rows` rows works on others:
+   n of them from a key on, if there are so many side by side. */
+static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
+                               int64_t rows, attn__product *p)
+{
+    attn__piece at;
+    if (attn__is_f32(a) || a->stride[3] != 1 || a->stride[2] != size || key + n > t->last) return;
+    at = attn__piece_of(t->c, t->b, key, n);
+    if (at.n < n) return;
+    p->fetch = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
+    p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
+}
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
@@ -6691,16 +6734,20 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 {
     const attn__call *c = t->c;
     attn__product p;
-    attn__set_scores(&p, t, j0, j1, x0, x1);
-    attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, j1 - j0, c->size_k));
-    p.kind = kind;
-    if (p.a_k == 1 && c->out.rank && !c->page && attn__is_contiguous(&c->v)) {
-        p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
-        p.fetch_row = c->v.stride[2];
+    int64_t n;
+    for (; j0 < j1; j0 += n) {
+        n = j1 - j0;
+        attn__set_a(&p, attn__some_keys_of(t, &c->k, c0 + j0, &n, c->size_k));
+        attn__set_scores(&p, t, j0, j0 + n, x0, x1);
+        p.kind = kind;
+        if (p.a_k == 1 && c->out.rank && !c->page && attn__is_contiguous(&c->v)) {
+            p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
+            p.fetch_row = c->v.stride[2];
+        } else if (c->out.rank) attn__fetch_stored(t, &c->v, c0 + j0, n, c->size_v, n, &p);
+        p.depth = c->size_k;
+        p.chain = chain;
+        t->f->product(&p);
     }
-    p.depth = c->size_k;
-    p.chain = chain;
-    t->f->product(&p);
 }
 static void attn__meet_pairs(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -8041,7 +8088,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     attn__product p;
     attn__stretch s;
     attn__rows v;
-    int64_t j;
+    int64_t j, n;
     p.x = NULL;
     p.rows = t->c->size_v;
     p.b_row = p.c_row = t->ld;
@@ -8057,17 +8104,21 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.onto = ATTN__GO_ON;
         }
         if (s.from == s.to) continue;
-        if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
-        else v = attn__keys_of(t, &t->c->v, c0 + j, s.end - j, t->c->size_v);
-        p.a = v.at;
-        p.a_row = v.column;
-        p.a_k = v.row;
-        p.b = t->m.s + j * t->ld + s.from * t->f->width;
-        p.c = acc + s.from * t->f->width;
-        p.depth = s.end - j;
         p.vecs = s.to - s.from;
-        (paired ? t->f->pairs->product : t->f->product)(&p);
-        p.onto = ATTN__GO_ON;
+        for (; j < s.end; j += n) {
+            n = s.end - j;
+            if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
+            else v = attn__some_keys_of(t, &t->c->v, c0 + j, &n, t->c->size_v);
+            p.a = v.at;
+            p.a_row = v.column;
+            p.a_k = v.row;
+            p.b = t->m.s + j * t->ld + s.from * t->f->width;
+            p.c = acc + s.from * t->f->width;
+            p.depth = n;
+            if (!paired) attn__fetch_stored(t, &t->c->k, c0 + j + ATTN__CHUNK, n, t->c->size_k, p.rows, &p);
+            (paired ? t->f->pairs->product : t->f->product)(&p);
+            p.onto = ATTN__GO_ON;
+        }
     }
 }
 /* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
@@ -8115,7 +8166,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         int whole;
         end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
-        whole = !by_few && s.to - s.from == t->vecs && s.end == end;
+        whole = !by_few && !attn__in_parts(t, &t->c->v) && s.to - s.from == t->vecs && s.end == end;
         if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
             merging.before = j ? t->m.acc : NULL;
             merging.o = attn__outputs_before(t, c0);

@@ -1459,9 +1459,9 @@ typedef struct attn__product {
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
-                                   ADD_FAR: which has to be fetched first; TOP: from zero, and top[lane] becomes */
-    float       *top;           /* the largest of what it was and of the lane's results that are not NaN; MERGE: in one */
-    attn__merging *merging;     /* chain from zero, and then so */
+                                   ADD_FAR: which has to be fetched first. TOP, MERGE: from zero, and */
+    float       *top;           /* TOP: top[lane] becomes the largest of itself and the lane's results, NaN left out */
+    attn__merging *merging;     /* MERGE: the one chain is merged */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: dots, and
@@ -1814,7 +1814,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
     float m = ATTN__CHOOSE(known, *top, ATTN__NEG_INF), part[ATTN__PARTS], base;
     int64_t j;
     int r;
-    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);     /* NaN is passed over, a weight later */
     m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
@@ -2926,8 +2926,8 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next R
-   rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next
+   R rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
 ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
                                  const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
@@ -3527,11 +3527,12 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-/* kept: which score is meant to exclude whatever is added; NaN: none is */
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, ATTN__VEC kept)
+/* -inf excludes whatever it is added to; keep: a score of -inf does, too */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
 {
     const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
-    const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
+    ATTN__MASK out = ATTN__SAME(bias, none);
+    if (keep) out = ATTN__EITHER(out, ATTN__SAME(v, none));
     ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
 }
 
@@ -3547,7 +3548,6 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(turn)(float *to, const void *const *row
 
 ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    const ATTN__VEC kept = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
     float block[ATTN__LANES * ATTN__LANES];
     const void *from[ATTN__LANES];
     int64_t i, j;
@@ -3558,13 +3558,14 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(turn)(block, from);
-            for (x = 0; x < ATTN__LANES; x += 4)
-                ATTN__EACH(k, 4)
-                    ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
+            if (keep) for (x = 0; x < ATTN__LANES; x++)
+                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1);
+            else for (x = 0; x < ATTN__LANES; x += 4)
+                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), kept);
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep);
         }
     }
 }
@@ -7942,10 +7943,23 @@ ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
-/* onto: how they are added to acc where all vectors reach the same keys (merging: with MERGE); paired: NULL, or the reach
-   of all keys, where j and r are in pairs */
+/* The bias that comes next, column j of a chunk: of the next chunk, or of the tile that follows. It comes near while
+   the values are multiplied: later, all at once, it would be waited for. NULL: there is none, or not as floats. */
+static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
+{
+    const attn__array *bias = &t->c->bias;
+    const int64_t next = c0 + ATTN__CHUNK;
+    const float *row;
+    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    row = attn__at(bias, t->b, t->h[0], t->i[0], 0);
+    if (next < t->last) return attn__ahead(row, 1, next + j);
+    return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
+}
+/* onto: how they are added to acc where all vectors reach the same keys, with MERGE as `merging` says; paired: NULL, or
+   the reach of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
-                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging, float *acc)
+                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging,
+                               float *acc)
 {
     attn__product p;
     attn__stretch s;
@@ -7958,9 +7972,10 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.kind = kind;
     p.onto = onto;
     p.merging = merging;
-    p.fetch = NULL;
+    p.fetch_row = t->c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
+        p.fetch = paired ? NULL : attn__next_bias(t, c0, j);
         if (j == j0 && s.to - s.from < t->vecs) {
             attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
             p.onto = ATTN__GO_ON;
@@ -8634,8 +8649,8 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows as
-   b; to: rows of `pad` floats. */
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
+   as b has; to: rows of `pad` floats. */
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
                             const attn__rows *x, float *to, int64_t pad, int careful)
 {

@@ -1120,15 +1120,12 @@ typedef float attn__given, attn__result;
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
-#  define ATTN__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
-#  define ATTN__UNROLL_2 _Pragma("GCC unroll 2")
 #  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
-#  define ATTN__UNROLL_2
 #  define ATTN__UNROLL_4
 #endif
 
@@ -2941,7 +2938,7 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
             *other = attn__ahead(*other, 16, 1);
         }
-        ATTN__UNROLL_2 for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
+        for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
                 ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
                 if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
@@ -2975,31 +2972,19 @@ ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC 
     if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
     return ATTN__ADD(sum, ATTN__ALL(0.0f));
 }
-/* Those of a strip's sums, into C. What is the same in each row is read again: there are no registers for it. */
-ATTN__HELPER void ATTN__V(merge_strip)(const int R, const int N, const attn__product *p, int64_t row,
-                                       const ATTN__VEC *acc)
+/* Rows of C that a strip has just left. A function of its own: it would take registers from the strip's sums. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_rows)(const attn__product *p, int64_t row, int64_t end)
 {
-    const attn__merging *m = p->merging;
-    const float *before = m->before ? m->before + row*p->c_row : attn__zeros, *old = m->old, *fresh = m->fresh;
-    const float *o = m->o ? m->o + row*p->c_row : attn__zeros;      /* 0, as fresh is 1 and old 0 then */
-    float *c = p->c + row*p->c_row;
-    const int64_t before_row = m->before ? p->c_row : 0, o_row = m->o ? p->c_row : 0, c_row = p->c_row;
-    ATTN__VEC wild = ATTN__ALL(0.0f);
-    int r, i;
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) {
-            const ATTN__VEC x = ATTN__ADD(ATTN__LOAD(before + ATTN__LANES*i), acc[r*N + i]);
-            ATTN__STORE(c + ATTN__LANES*i, ATTN__V(merged)(o + ATTN__LANES*i, ATTN__LOAD(old + ATTN__LANES*i), x,
-                                                           ATTN__LOAD(fresh + ATTN__LANES*i), &wild));
+    const attn__merging m = *p->merging;
+    ATTN__VEC wild = ATTN__ALL(0.0f), x;
+    int64_t i, at;
+    for (i = 0; i < p->vecs*ATTN__LANES; i += ATTN__LANES) {
+        const ATTN__VEC old = ATTN__LOAD(m.old + i), fresh = ATTN__LOAD(m.fresh + i);
+        for (at = row*p->c_row + i; at < end*p->c_row; at += p->c_row) {
+            x = ATTN__LOAD(p->c + at);
+            if (m.before) x = ATTN__ADD(ATTN__LOAD(m.before + at), x);
+            ATTN__STORE(p->c + at, ATTN__V(merged)(m.o ? m.o + at : NULL, old, x, fresh, &wild));
         }
-        before += before_row;
-        o += o_row;
-        c += c_row;
-        ATTN__KEEP_POINTER(before);
-        ATTN__KEEP_POINTER(o);
-        ATTN__KEEP_POINTER(c);
-        ATTN__KEEP_POINTER(old);
-        ATTN__KEEP_POINTER(fresh);
     }
     if (ATTN__ANY(ATTN__V(is_nan)(wild))) p->merging->finite = 0;
 }
@@ -3037,8 +3022,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         }
         c = p->c + row*c_row;
         if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
-        if (p->onto == ATTN__MERGE) ATTN__V(merge_strip)(R, N, p, row, acc);
-        else ATTN__EACH(r, R) {
+        ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
             ATTN__KEEP_POINTER(c);
@@ -3047,6 +3031,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         add = 1;
         c = p->c + row*c_row;
     } while (left > 0);
+    if (p->onto == ATTN__MERGE) ATTN__V(merge_rows)(p, row, row + R);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -6709,8 +6694,9 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
-    return attn__block_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
-                            unit ? factor : NULL, p->m.q_rows, &p->q);
+    p->q = attn__packed_rows(p->m.q_rows, c->w.vector_row);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
+                           unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
@@ -13193,7 +13179,6 @@ ATTN__FOR_SPEED
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
-#undef ATTN__UNROLL_2
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

@@ -5789,17 +5789,20 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
     }
     return !f->finite(to - n * row, n * row);
 }
-/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, all are in
-   use as they are, and together they fit a first cache; else copied to `to`, `row` apart. Result as above. */
+/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
+   which straddles two lines, all are in use as they are, and together they fit a first cache; else copied to `to`,
+   `row` apart. Result as above. */
 static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
                             int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to,
                             attn__rows *rows)
 {
-    int in_place = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
-                   size <= ATTN__CACHE_FLOATS / n;
+    const int fits = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
+                     size <= ATTN__CACHE_FLOATS / n;
+    const float *at = fits ? attn__at(a, b, h, i0, 0) : NULL;
+    int in_place = fits && (uintptr_t)at % ((uintptr_t)f->width * sizeof *at) == 0;
     int64_t i;
     for (i = 0; in_place && i < n; i++) in_place = use[i];
-    *rows = attn__packed_rows(in_place ? attn__at(a, b, h, i0, 0) : to, in_place ? size : row);
+    *rows = attn__packed_rows(in_place ? at : to, in_place ? size : row);
     if (in_place) return !f->finite(rows->at, n * size);
     return attn__copy_rows(f, a, b, h, i0, n, 0, size, row, use, factor, to);
 }

@@ -1120,15 +1120,12 @@ typedef float attn__given, attn__result;
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
-#  define ATTN__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
-#  define ATTN__UNROLL_2 _Pragma("GCC unroll 2")
 #  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
-#  define ATTN__UNROLL_2
 #  define ATTN__UNROLL_4
 #endif
 
@@ -1459,9 +1456,9 @@ typedef struct attn__product {
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
-                                   ADD_FAR: which has to be fetched first; TOP: from zero, and top[lane] becomes */
-    float       *top;           /* the largest of what it was and of the lane's results that are not NaN; MERGE: in one */
-    attn__merging *merging;     /* chain from zero, and then so */
+                                   ADD_FAR: which has to be fetched first. TOP, MERGE: from zero, and */
+    float       *top;           /* TOP: top[lane] becomes the largest of itself and the lane's results, NaN left out */
+    attn__merging *merging;     /* MERGE: the one chain is merged */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
@@ -1818,7 +1815,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
     float m = ATTN__CHOOSE(known, *top, ATTN__NEG_INF), part[ATTN__PARTS], base;
     int64_t j;
     int r;
-    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);      /* NaN is passed over, and comes back as a weight */
+    for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);     /* NaN is passed over, a weight later */
     m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
     base = attn__choose(attn__is_none(m), 0.0f, m);
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
@@ -2938,8 +2935,8 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next R
-   rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next
+   R rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
 ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
                                  const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
@@ -2953,7 +2950,7 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
             *other = attn__ahead(*other, 16, 1);
         }
-        ATTN__UNROLL_2 for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
+        for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
                 ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
                 if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
@@ -2987,31 +2984,19 @@ ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC 
     if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
     return ATTN__ADD(sum, ATTN__ALL(0.0f));
 }
-/* Those of a strip's sums, into C. What is the same in each row is read again: there are no registers for it. */
-ATTN__HELPER void ATTN__V(merge_strip)(const int R, const int N, const attn__product *p, int64_t row,
-                                       const ATTN__VEC *acc)
+/* Rows of C that a strip has just left. A function of its own: it would take registers from the strip's sums. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_rows)(const attn__product *p, int64_t row, int64_t end)
 {
-    const attn__merging *m = p->merging;
-    const float *before = m->before ? m->before + row*p->c_row : attn__zeros, *old = m->old, *fresh = m->fresh;
-    const float *o = m->o ? m->o + row*p->c_row : attn__zeros;      /* 0, as fresh is 1 and old 0 then */
-    float *c = p->c + row*p->c_row;
-    const int64_t before_row = m->before ? p->c_row : 0, o_row = m->o ? p->c_row : 0, c_row = p->c_row;
-    ATTN__VEC wild = ATTN__ALL(0.0f);
-    int r, i;
-    ATTN__EACH(r, R) {
-        ATTN__EACH(i, N) {
-            const ATTN__VEC x = ATTN__ADD(ATTN__LOAD(before + ATTN__LANES*i), acc[r*N + i]);
-            ATTN__STORE(c + ATTN__LANES*i, ATTN__V(merged)(o + ATTN__LANES*i, ATTN__LOAD(old + ATTN__LANES*i), x,
-                                                           ATTN__LOAD(fresh + ATTN__LANES*i), &wild));
+    const attn__merging m = *p->merging;
+    ATTN__VEC wild = ATTN__ALL(0.0f), x;
+    int64_t i, at;
+    for (i = 0; i < p->vecs*ATTN__LANES; i += ATTN__LANES) {
+        const ATTN__VEC old = ATTN__LOAD(m.old + i), fresh = ATTN__LOAD(m.fresh + i);
+        for (at = row*p->c_row + i; at < end*p->c_row; at += p->c_row) {
+            x = ATTN__LOAD(p->c + at);
+            if (m.before) x = ATTN__ADD(ATTN__LOAD(m.before + at), x);
+            ATTN__STORE(p->c + at, ATTN__V(merged)(m.o ? m.o + at : NULL, old, x, fresh, &wild));
         }
-        before += before_row;
-        o += o_row;
-        c += c_row;
-        ATTN__KEEP_POINTER(before);
-        ATTN__KEEP_POINTER(o);
-        ATTN__KEEP_POINTER(c);
-        ATTN__KEEP_POINTER(old);
-        ATTN__KEEP_POINTER(fresh);
     }
     if (ATTN__ANY(ATTN__V(is_nan)(wild))) p->merging->finite = 0;
 }
@@ -3049,8 +3034,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         }
         c = p->c + row*c_row;
         if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
-        if (p->onto == ATTN__MERGE) ATTN__V(merge_strip)(R, N, p, row, acc);
-        else ATTN__EACH(r, R) {
+        ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
             ATTN__KEEP_POINTER(c);
@@ -3059,6 +3043,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         add = 1;
         c = p->c + row*c_row;
     } while (left > 0);
+    if (p->onto == ATTN__MERGE) ATTN__V(merge_rows)(p, row, row + R);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -3570,11 +3555,12 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-/* kept: which score is meant to exclude whatever is added; NaN: none is */
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, ATTN__VEC kept)
+/* -inf excludes whatever it is added to; keep: a score of -inf does, too */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
 {
     const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
-    const ATTN__MASK out = ATTN__EITHER(ATTN__SAME(bias, none), ATTN__SAME(v, kept));
+    ATTN__MASK out = ATTN__SAME(bias, none);
+    if (keep) out = ATTN__EITHER(out, ATTN__SAME(v, none));
     ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
 }
 
@@ -3590,7 +3576,6 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(turn)(float *to, const void *const *row
 
 ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
 {
-    const ATTN__VEC kept = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
     float block[ATTN__LANES * ATTN__LANES];
     const void *from[ATTN__LANES];
     int64_t i, j;
@@ -3601,13 +3586,14 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(turn)(block, from);
-            for (x = 0; x < ATTN__LANES; x += 4)
-                ATTN__EACH(k, 4)
-                    ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), kept);
+            if (keep) for (x = 0; x < ATTN__LANES; x++)
+                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1);
+            else for (x = 0; x < ATTN__LANES; x += 4)
+                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), kept);
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep);
         }
     }
 }
@@ -5864,17 +5850,20 @@ static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t
     }
     return !f->finite(to - n * row, n * row);
 }
-/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, all are in
-   use as they are, and together they fit a first cache; else copied to `to`, `row` apart. Result as above. */
+/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
+   which straddles two lines, all are in use as they are, and together they fit a first cache; else copied to `to`,
+   `row` apart. Result as above. */
 static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
                             int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to,
                             attn__rows *rows)
 {
-    int in_place = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
-                   size <= ATTN__CACHE_FLOATS / n;
+    const int fits = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
+                     size <= ATTN__CACHE_FLOATS / n;
+    const float *at = fits ? attn__at(a, b, h, i0, 0) : NULL;
+    int in_place = fits && (uintptr_t)at % ((uintptr_t)f->width * sizeof *at) == 0;
     int64_t i;
     for (i = 0; in_place && i < n; i++) in_place = use[i];
-    *rows = attn__packed_rows(in_place ? attn__at(a, b, h, i0, 0) : to, in_place ? size : row);
+    *rows = attn__packed_rows(in_place ? at : to, in_place ? size : row);
     if (in_place) return !f->finite(rows->at, n * size);
     return attn__copy_rows(f, a, b, h, i0, n, 0, size, row, use, factor, to);
 }
@@ -6810,8 +6799,9 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     int64_t i;
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
-    return attn__block_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, c->size_q, c->w.vector_row, use,
-                            unit ? factor : NULL, p->m.q_rows, &p->q);
+    p->q = attn__packed_rows(p->m.q_rows, c->w.vector_row);
+    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
+                           unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
@@ -8080,10 +8070,23 @@ ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
-/* onto: how they are added to acc where all vectors reach the same keys (merging: with MERGE); paired: NULL, or the reach
-   of all keys, where j and r are in pairs */
+/* The bias that comes next, column j of a chunk: of the next chunk, or of the tile that follows. It comes near while
+   the values are multiplied: later, all at once, it would be waited for. NULL: there is none, or not as floats. */
+static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
+{
+    const attn__array *bias = &t->c->bias;
+    const int64_t next = c0 + ATTN__CHUNK;
+    const float *row;
+    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    row = attn__at(bias, t->b, t->h[0], t->i[0], 0);
+    if (next < t->last) return attn__ahead(row, 1, next + j);
+    return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
+}
+/* onto: how they are added to acc where all vectors reach the same keys, with MERGE as `merging` says; paired: NULL, or
+   the reach of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
-                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging, float *acc)
+                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging,
+                               float *acc)
 {
     attn__product p;
     attn__stretch s;
@@ -8096,9 +8099,10 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.kind = kind;
     p.onto = onto;
     p.merging = merging;
-    p.fetch = NULL;
+    p.fetch_row = t->c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
+        p.fetch = paired ? NULL : attn__next_bias(t, c0, j);
         if (j == j0 && s.to - s.from < t->vecs) {
             attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
             p.onto = ATTN__GO_ON;
@@ -8798,8 +8802,8 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows as
-   b; to: rows of `pad` floats. */
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
+   as b has; to: rows of `pad` floats. */
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
                             const attn__rows *x, float *to, int64_t pad, int careful)
 {
@@ -13364,7 +13368,6 @@ ATTN__FOR_SPEED
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__UNROLL
-#undef ATTN__UNROLL_2
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST

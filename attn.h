@@ -1465,8 +1465,9 @@ typedef struct attn__product {
                                    8 vectors) are used */
     int64_t      fetch_row;
     /* of dots and few alone, which take B of any type: */
-    const char *const *groups;  /* where each ATTN__GROUP rows of B begin, b_row apart; behind them where what is read
+    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; behind them where what is read
                                    after B begins */
+    int64_t      b_together;    /* ATTN__GROUP; of few also 1 */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      near, far;     /* so many groups ahead rows are brought into the innermost cache, into the next one */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
@@ -1726,8 +1727,8 @@ static void attn__product_scalar(const attn__product *p)
 static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
 {
     const int64_t at = p->b_first + column, group = p->b_scales > 1 ? at / ATTN__CODES_PER_SCALE : 0;
-    const float x = attn__float(attn__element(p->groups[row / ATTN__GROUP], p->b_type,
-                                              row % ATTN__GROUP * p->b_row + at));
+    const float x = attn__float(attn__element(p->groups[row / p->b_together], p->b_type,
+                                              row % p->b_together * p->b_row + at));
     return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row * p->b_scales + group], x));
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
@@ -3324,7 +3325,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
         b = groups[0] + first*size;
         near = ATTN__V(behind)(groups[p->near], first*size);
         far = ATTN__V(behind)(groups[p->far], first*size);
-        for (end = attn__min(p->depth, k + ATTN__GROUP); k < end; k++) {
+        for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
             if (row == 0) ATTN__V(bring_row)(N, near, far, size);
@@ -7896,7 +7897,8 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
     }
 }
 /* Rows of k or v as what is multiplied, of their type, where the kernels take it, else as floats: where they lie, if so
-   many as are read at once, `least`, lie in groups; else copied. Returns for how many of the n keys all that holds. */
+   many as are read at once, `least`, lie in groups; else copied, or of v one by one. Returns for how many of the n keys
+   all that holds. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                               int64_t least, attn__product *p)
 {
@@ -7907,26 +7909,27 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
     const int64_t run = attn__piece_of(t->c, t->b, key, n).n;
     const int in_groups = converted || run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
     const int64_t whole = (in_groups ? n : run) / least * least;
+    const int copied = !whole && (a == &t->c->k || !t->f->types);
     int64_t i, count;
+    n = whole ? whole : attn__min(n, ATTN__SIDE);
     p->b_type = converted ? ATTN_F32 : a->type;
-    p->b_row = converted || !whole ? size : a->stride[2];
+    p->b_row = converted || copied ? size : a->stride[2];
+    p->b_together = whole || copied ? ATTN__GROUP : 1;
     p->b_first = 0;
     p->b_scales = 1;
     p->groups = t->m.list;
-    n = whole ? whole : attn__min(n, ATTN__SIDE);
-    count = attn__blocks(n, ATTN__GROUP);
-    p->near = whole ? attn__min(attn__max(ATTN__BYTES_NEAR / group, 1), ATTN__GROUPS_AHEAD) : 0;
-    p->far = whole ? attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), ATTN__GROUPS_AHEAD) : 0;
-    if (!whole && !converted) attn__few_copy(t, a, key, n, bytes);
-    else if (!whole) attn__copy_floats(t->m.rows, floats, n * size);
-    if (!whole) {
+    p->near = whole ? attn__min(attn__max(ATTN__BYTES_NEAR / group, 1), ATTN__GROUPS_AHEAD) : copied ? 0 : ATTN__GROUP;
+    p->far = whole ? attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), ATTN__GROUPS_AHEAD) : copied ? 0 : ATTN__SIDE;
+    if (copied && !converted) attn__few_copy(t, a, key, n, bytes);
+    else if (copied) attn__copy_floats(t->m.rows, floats, n * size);
+    if (copied) {
         floats = t->m.rows;
         attn__zero((char *)t->m.rows + n * bytes, (size_t)((ATTN__SIDE - n) * bytes));
-        count = ATTN__SIDE / ATTN__GROUP;
     }
+    count = copied ? ATTN__SIDE / ATTN__GROUP : attn__blocks(n, p->b_together);
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * ATTN__GROUP * bytes;
-    if (!floats) attn__list_rows(t, a, key, key + n, ATTN__GROUP, 0, count);
-    attn__list_next(t, a, key + n, ATTN__GROUP, count, count + p->far);
+    if (!floats) attn__list_rows(t, a, key, key + n, p->b_together, 0, count);
+    attn__list_next(t, a, key + n, p->b_together, count, count + p->far);
     if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
     return n;
 }
@@ -7974,7 +7977,7 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const 
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__FEW_KEYS : (int64_t)ATTN__GROUP);
-        part.groups = p->groups + j / ATTN__GROUP;
+        part.groups = p->groups + j / p->b_together;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width;

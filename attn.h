@@ -1091,6 +1091,7 @@ static __inline__ __attribute__((always_inline)) attn__result attn__give(attn__g
 #  define attn__tree(...)           (attn__tree(__VA_ARGS__).x)
 #  define attn__scaled(...)         (attn__scaled(__VA_ARGS__).x)
 #  define attn__read(...)           (attn__read(__VA_ARGS__).x)
+#  define attn__merged(...)         (attn__merged(__VA_ARGS__).x)
 #  define attn__of_b(...)           (attn__of_b(__VA_ARGS__).x)
 #  define attn__of_head(...)        (attn__of_head(__VA_ARGS__).x)
 #  define attn__sink_of(...)        (attn__sink_of(__VA_ARGS__).x)
@@ -13203,6 +13204,7 @@ ATTN__FOR_SPEED
 #  undef attn__tanh
 #  undef attn__inverse_norm
 #  undef attn__tree
+#  undef attn__merged
 #  undef attn__scaled
 #  undef attn__read
 #  undef attn__of_head

@@ -1091,6 +1091,7 @@ static __inline__ __attribute__((always_inline)) attn__result attn__give(attn__g
 #  define attn__tree(...)           (attn__tree(__VA_ARGS__).x)
 #  define attn__scaled(...)         (attn__scaled(__VA_ARGS__).x)
 #  define attn__read(...)           (attn__read(__VA_ARGS__).x)
+#  define attn__merged(...)         (attn__merged(__VA_ARGS__).x)
 #  define attn__of_b(...)           (attn__of_b(__VA_ARGS__).x)
 #  define attn__of_head(...)        (attn__of_head(__VA_ARGS__).x)
 #  define attn__sink_of(...)        (attn__sink_of(__VA_ARGS__).x)
@@ -2985,7 +2986,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC 
     if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
     return ATTN__ADD(sum, ATTN__ALL(0.0f));
 }
-/* Rows of C that a strip has just left. A function of its own: it would take registers from the strip's sums. */
+/* Rows of C that strips have just left. A function of its own: it would take registers from the strips' sums. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_rows)(const attn__product *p, int64_t row, int64_t end)
 {
     const attn__merging m = *p->merging;
@@ -3044,7 +3045,6 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         add = 1;
         c = p->c + row*c_row;
     } while (left > 0);
-    if (p->onto == ATTN__MERGE) ATTN__V(merge_rows)(p, row, row + R);
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */
@@ -3074,7 +3074,9 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 #define ATTN__STRIP(R, N) \
     ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
     { \
+        const int64_t first = row; \
         for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
+        if (p->onto == ATTN__MERGE) ATTN__V(merge_rows)(p, first, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -13391,6 +13393,7 @@ ATTN__FOR_SPEED
 #  undef attn__tanh
 #  undef attn__inverse_norm
 #  undef attn__tree
+#  undef attn__merged
 #  undef attn__scaled
 #  undef attn__read
 #  undef attn__of_head

@@ -1470,10 +1470,10 @@ typedef struct attn__product {
                                    after B begins */
     int64_t      b_together;    /* ATTN__GROUP; of few also 1 */
     int64_t      b_first;       /* the column of these rows that is B's first */
-    int64_t      near, far;     /* so many groups ahead rows are brought into the innermost cache, into the next one */
+    int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
-    const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for the n-th ATTN__CODES_PER_SCALE of its */
-    int64_t      b_scales;      /* columns; it is a multiple of 4 then */
+    const float *b_scale;       /* b_scales is not 1 but a multiple of 4, b_scale[k*b_scales + n] for its n-th */
+    int64_t      b_scales;      /* ATTN__CODES_PER_SCALE columns */
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -3158,18 +3158,18 @@ ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t
 {
     const int64_t row = p->b_row*ATTN__SIZE_OF(type);
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
-    const char *near = p->groups[j/ATTN__GROUP + p->near], *far = p->groups[j/ATTN__GROUP + p->far];
+    const char *to1 = p->groups[j/ATTN__GROUP + p->ahead1], *to2 = p->groups[j/ATTN__GROUP + p->ahead2];
     int x;
     if (p->b_row == p->depth) {
-        near = ATTN__V(behind)(near, ATTN__GROUP*at);
-        far = ATTN__V(behind)(far, ATTN__GROUP*at);
+        to1 = ATTN__V(behind)(to1, ATTN__GROUP*at);
+        to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
         ATTN__EACH(x, lines) {
-            ATTN__PREFETCH(ATTN__V(behind)(near, 64*x));
-            ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*x));
+            ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
+            ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
         }
     } else if (at % 64 == 0) for (x = 0; x < ATTN__GROUP; x++) {
-        ATTN__PREFETCH(ATTN__V(behind)(near, at + x*row));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, at + x*row));
+        ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
+        ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -3214,8 +3214,8 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
-/* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by way
-   of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
+/* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
+   way of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const attn__product *p, int64_t j,
                                           const int32_t type)
 {
@@ -3288,12 +3288,12 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 /* ---- few rows times rows of any type, in place */
 #if ATTN__TYPES
 /* N vectors of a row come near. */
-ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *near, const char *far, const int64_t size)
+ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *to1, const char *to2, const int64_t size)
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
-        ATTN__PREFETCH(ATTN__V(behind)(near, 64*i));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(far, 64*i));
+        ATTN__PREFETCH(ATTN__V(behind)(to1, 64*i));
+        ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*i));
     }
 }
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
@@ -3313,7 +3313,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
     const int64_t first = p->b_first + column;
-    const char *const *groups = p->groups, *b, *near, *far;
+    const char *const *groups = p->groups, *b, *to1, *to2;
     const float *a[ATTN__FEW];
     float *c[ATTN__FEW];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
@@ -3325,19 +3325,19 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
     for (; k < p->depth; groups++) {
         b = groups[0] + first*size;
-        near = ATTN__V(behind)(groups[p->near], first*size);
-        far = ATTN__V(behind)(groups[p->far], first*size);
+        to1 = ATTN__V(behind)(groups[p->ahead1], first*size);
+        to2 = ATTN__V(behind)(groups[p->ahead2], first*size);
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
-            if (row == 0) ATTN__V(bring_row)(N, near, far, size);
+            if (row == 0) ATTN__V(bring_row)(N, to1, to2, size);
             ATTN__EACH(r, R) {
                 w = ATTN__ONE(a[r][k]);
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
             }
             b += step;
-            near = ATTN__V(behind)(near, step);
-            far = ATTN__V(behind)(far, step);
+            to1 = ATTN__V(behind)(to1, step);
+            to2 = ATTN__V(behind)(to2, step);
         }
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
@@ -5636,9 +5636,9 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
-    ATTN__BYTES_NEAR = 8192,          /* bytes of keys and values, in the order of visiting them, from where they are used to
-                                   what is brought into the innermost cache meanwhile; a row's need not be more */
-    ATTN__BYTES_FAR = 65536,          /* and into the next one, whose distance the memory's latency asks for */
+    ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
+                                   those that are brought into the first cache meanwhile: a small part of it */
+    ATTN__AHEAD2 = 65536,       /* the same for the second: enough for the memory's latency */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__SMALL_TILE = 4096,    /* floats of a tile's queries or outputs that are half of a first cache at most */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
@@ -6323,7 +6323,8 @@ static int64_t attn__scale_floats(const attn__call *c)
 {
     const int64_t k = c->k_scale.stride[3] ? attn__round4(attn__blocks(c->size_k, ATTN__CODES_PER_SCALE)) : 1;
     const int64_t v = c->v_scale.stride[3] ? attn__round4(attn__blocks(c->size_v, ATTN__CODES_PER_SCALE)) : 1;
-    return c->k_scale.rank || c->v_scale.rank ? attn__mul64((int64_t)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v)) : 0;
+    const int64_t rows = c->k_scale.rank || c->v_scale.rank ? (int)ATTN__CHUNK + (int)ATTN__SIDE : 0;
+    return attn__mul64(rows, attn__max(k, v));
 }
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
@@ -6513,8 +6514,8 @@ ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a,
     if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
     return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
 }
-/* As many of them as are made at once: all; but for a tile that shares them with no other and is small enough to be gone
-   over part by part only some, always in the same place, so that they stay near. */
+/* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
+   gone over part by part, only some, always in the same place, so that they stay near. */
 static int attn__in_parts(const attn__tile *t, const attn__array *a)
 {
     return t->c->tiles == 1 && !t->c->is_backward && (!attn__is_f32(a) || t->c->page) &&
@@ -7823,7 +7824,8 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 }
 
 /* ---- where rows of k or v lie */
-/* Those of the keys key .. end, `together` to a pointer, as far as there is room; returns how many pointers there are. */
+/* Those of the keys key .. end, `together` to a pointer, as far as there is room; returns how many pointers there
+   are. */
 static int64_t attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t end, int64_t together,
                                int64_t count, int64_t room)
 {
@@ -7895,7 +7897,8 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
     else for (i = 0; i < n; i += at.n) {
         at = attn__piece_of(t->c, t->b, key + i, n - i);
         for (r = 0; r < at.n; r += packed ? at.n : 1)
-            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * row : each, to + (i + r) * row);
+            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * row : each,
+                           to + (i + r) * row);
     }
 }
 /* Rows of k or v as what is multiplied, of their type, where the kernels take it, else as floats: where they lie, if so
@@ -7920,8 +7923,10 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
     p->b_first = 0;
     p->b_scales = 1;
     p->groups = t->m.list;
-    p->near = whole ? attn__min(attn__max(ATTN__BYTES_NEAR / group, 1), ATTN__GROUPS_AHEAD) : copied ? 0 : ATTN__GROUP;
-    p->far = whole ? attn__min(attn__max(ATTN__BYTES_FAR / group, p->near), ATTN__GROUPS_AHEAD) : copied ? 0 : ATTN__SIDE;
+    p->ahead1 = copied ? 0 : ATTN__GROUP;
+    p->ahead2 = copied ? 0 : ATTN__SIDE;
+    if (whole) p->ahead1 = attn__min(attn__max(ATTN__AHEAD1 / group, 1), ATTN__GROUPS_AHEAD);
+    if (whole) p->ahead2 = attn__min(attn__max(ATTN__AHEAD2 / group, p->ahead1), ATTN__GROUPS_AHEAD);
     if (copied && !converted) attn__few_copy(t, a, key, n, bytes);
     else if (copied) attn__copy_floats(t->m.rows, floats, n * size);
     if (copied) {
@@ -7931,7 +7936,7 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
     count = copied ? ATTN__SIDE / ATTN__GROUP : attn__blocks(n, p->b_together);
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * ATTN__GROUP * bytes;
     if (!floats) attn__list_rows(t, a, key, key + n, p->b_together, 0, count);
-    attn__list_next(t, a, key + n, p->b_together, count, count + p->far);
+    attn__list_next(t, a, key + n, p->b_together, count, count + p->ahead2);
     if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
     return n;
 }
@@ -8165,7 +8170,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
     const int by_few = t->few && kind == ATTN__PRODUCT;
     attn__merging merging = {NULL, NULL, NULL, NULL, 1};
     attn__reach half;
-    int64_t j, end;
+    int64_t j, end, ld;
     if (paired) {
         attn__to_pairs(t, paired, &half);
         r = &half;
@@ -8189,9 +8194,10 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
             attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
             continue;
         } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
-        if (j && by_few)
-            t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
-        else if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+        if (!j) continue;
+        ld = by_few ? t->f->width : t->ld;
+        t->f->merge(by_few ? attn__output_floats(t) / ld : t->c->size_v, ld, t->m.acc, t->m.acc, t->m.part, t->ones,
+                    t->ones);
     }
     if (t->few && !by_few) attn__few_from_lanes(t);
     return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);

@@ -79,26 +79,29 @@
    SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths: batch entry b has the queries
              query_starts[b] .. + query_lengths[b] and the keys key_starts[b] .. + key_lengths[b] (the largest, if they
              are per query); without lengths, all up to the end of the array. Each result of an entry has the bits of a
-             call of its own: i, j, positions, windows, bottom-right alignment, chunks and dropout count from its
-             starts, and its keys alone are Sk. What no entry has is not read, but for queries whose raw scores are
-             asked for.
+             call of its own (with dropout_origin[0] + b): i, j, positions, windows, bottom-right alignment, chunks and
+             dropout count from its starts, and its keys alone are Sk. Gradients of parameters are sums over the batch.
+             Rows and keys outside of all entries are not read. One exception: where scores or scores_softcap are given,
+             queries outside of entries are read, as raw scores are made of them.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
              keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
-             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed). Per-query key_lengths and
+             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed: rows outside of the entry are then
+             written, as empty rows). Per-query key_lengths and
              positions are then [1,total]. With the cu_seqlens [B+1] of other libraries the starts are its first B
              numbers, and attn_lengths_of makes the lengths. Query rows of two packed entries must not overlap; keys may
              (a shared prefix), except in attn_backward. Packed rows of no entry are not written. Weights, scores, given
-             scores and d_weights must be absent then, mask and bias have one row and one column.
+             scores and d_weights must be absent then, mask and bias be [b,h,1,1], each axis broadcast.
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A ring buffer
-             for a sliding window is a table whose oldest page is used again: with R pages of its own for each entry,
-             as many as the window and the new queries reach,
+             for a sliding window is a table whose oldest page is used again: with R pages of its own for each entry, R
+             at least ceil((window_left + n) / page) + 1 for n new rows, which length[b] counts already,
                  for (j = 0; j * page < length[b]; j++) table[b * pages + j] = b * R + j % R;
-             and the page that j % R comes back to is overwritten by new keys (attn_append does it); what it held lies
-             behind the window and is not read.
-             A cache grows by attn_append; attn_rope turns queries and keys.
+             before attn_append; the page that j % R comes back to is overwritten by new keys, and what it held lies
+             behind the window and is not read. Numbers of pages behind the window must stay within 0..P-1.
+             A cache grows by attn_append; attn_rope applies rotary positions to queries and, before they are appended,
+             to keys.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -354,8 +357,9 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk; else an error with causal, a bounded window or ALiBi: choose one
-                                   of those below (a wrong guess would silently break decoding) */
+    ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk (with starts: of each entry); else an error with causal, a bounded
+                                   window or ALiBi: choose one of those below (a wrong guess would silently break
+                                   decoding) */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
                                    else Sq */
@@ -453,11 +457,13 @@ typedef struct attn_desc {
     attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
                                            [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
                                            [B,1,1,Sk] */
-    attn_view key_lengths ATTN__0;      /* i32/i64 [B] or per query [B,Sq]: keys j < length. 0..Sk */
+    attn_view key_lengths ATTN__0;      /* i32/i64 [B] (cache_seqlens, seqused_k) or per query [B,Sq], packed
+                                           [1,total]: keys j < length. 0..Sk */
     attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
     int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
     int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
-    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq]; with ATTN_ALIGN_POSITIONS only */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq], packed [1,total] (position_ids);
+                                           with ATTN_ALIGN_POSITIONS only */
     int32_t window ATTN__0;             /* nonzero: use window_left and window_right */
     int32_t empty ATTN__0;              /* attn_empty: rows without a key */
     int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
@@ -568,9 +574,9 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    workspace: plan.workspace_bytes, the same block for all tasks; NULL where that is 0. All checks are made by the plan,
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
-   may change between runs; lengths, positions and sigmas were checked by the plan and must not. Of the descriptor,
-   parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be set, arrays lie on
-   the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers. */
+   may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
+   the descriptor, parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be
+   set, arrays lie on the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -651,13 +657,15 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
 /* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
-   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf.
+   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf;
+   query_starts and key_starts: with a picture of batch size 1 and B starts it shows all packed entries.
    Like the next two it needs no workspace and never allocates. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
    (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
-   output word j%4 >= p*2^32. Absolute indices modulo 2^32. */
+   output word j%4 >= p*2^32. Absolute indices modulo 2^32. Starts are not used: of entry b ask for its own mask, with
+   dropout_origin[0] + b. */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
@@ -699,8 +707,9 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    used: query_lengths (so many of an entry's n rows count) and query_starts (fresh may be packed, [1,Hkv,total,D]);
    key_starts and packed caches; page_table: then cache is a pool [P,Hkv,page,D], and two entries must not put rows in
    the same page row (not checked); k_scale or v_scale: the one that is given has the scales of an int8 cache, and is
-   written, though it is a view. The rows of two entries in a packed cache must not overlap either (not checked). What
-   does not fit is an error, before anything is written. On the host. */
+   written, though it is a view. The rows of two entries in a packed cache must not overlap either (not checked). The
+   table must name the pages of the new rows already; other options are ignored, isa too. What does not fit is an error,
+   before anything is written. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
@@ -708,11 +717,11 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
        out[x] = a cos - b sin, out[y] = b cos + a sin, for the pair (a, b) at columns (x, y) = (n, n + R/2), or with
        ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
    cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
-   i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns back: with the
-   same table that is the gradient. x, out: f32, f16, bf16, any strides; out may be x (same data, type and strides), in
-   no other way may they overlap. Four products, each rounded, then a difference and a sum, each rounded: no fused
-   multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns too. On
-   the host. */
+   i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns the other
+   way, which is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may
+   be x (same data, type and strides), in no other way may they overlap. Four products, each rounded, then a difference
+   and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its
+   type, in copied columns too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -728,7 +737,8 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                "dynamic" is this for lengths beyond original_positions, factor * length/original_positions - (factor-1)
                as its factor
        YARN    f = w/factor * (1 - r) + w * r, r = 1 - (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)),
-               high = ceil(c(beta_slow)), within 0..R-1, high + 0.001 where they are equal; m = attention_factor;
+               high = ceil(c(beta_slow)), low at least 0, high at most R-1, high + 0.001 where they are equal; m =
+               attention_factor;
                c(x) = R ln(original_positions/(2 pi x)) / (2 ln base)              "yarn" (Peng et al. 2023)
        LLAMA3  the same f with r = (x - low_freq_factor)/(high_freq_factor - low_freq_factor) within 0..1, where
                x = original_positions w / (2 pi) are the pair's turns in training  "llama3" (Llama 3.1, 2024) */
@@ -5525,7 +5535,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
-    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') || !attn__uses_positions(d),
+    ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') ||
+               !attn__uses_positions(d) || w->sides & ATTN__STARTS,     /* attn__check_entry asks each entry then */
                ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
                "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
@@ -6099,11 +6110,13 @@ static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *
 {
     attn__taken some[ATTN__SORTED], last = {-1, 0, -1}, x;
     const int64_t all = attn__entries_to_see(c);
-    int64_t b, n, at, end = 0;
-    for (b = 0; b < all; b++, end = attn__max(end, x.end)) {
-        x = attn__taken_by_entry(c, b, keys);
-        if (x.start < end && x.start < x.end) break;
-    }
+    int64_t b = 0, n, at, end;
+    int backwards;
+    for (backwards = 0; backwards < 2 && b < all; backwards++)      /* mostly one of both orders */
+        for (b = end = 0; b < all; b++, end = attn__max(end, x.end)) {
+            x = attn__taken_by_entry(c, backwards ? all - 1 - b : b, keys);
+            if (x.start < end && x.start < x.end) break;
+        }
     for (n = b < all ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
         for (n = b = 0; b < all; b++) {
             x = attn__taken_by_entry(c, b, keys);
@@ -6273,6 +6286,7 @@ struct attn__pass {
     int32_t worker;
     int64_t b, head_kv, head;
     int64_t key0, key1;                 /* the keys this task is for */
+    int     first_part;                 /* of them; it also writes what lies outside of an entry's keys */
     int64_t i0, n, tiles;               /* the block of queries */
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
@@ -7631,7 +7645,7 @@ static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t
 /* The same with starts: c0 counts in the arrays. */
 ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    const int64_t end = c->packed_keys ? c->batch : b + 1;
+    const int64_t end = c->packed_keys && !c->is_backward ? c->batch : b + 1;       /* gradients share no keys */
     attn__extent x;
     attn__call e;
     for (; b < end; b++) {
@@ -8925,7 +8939,7 @@ static void attn__clear_keys(attn__pass *p)
 static void attn__clear_outside(const attn__pass *p)
 {
     const attn__call *c = p->c;
-    const int bias = c->w.bias == ATTN__BIAS_STORED && p->key0 == 0 && ((p->does & ATTN__DO_K) || !c->w.key_parts);
+    const int bias = c->w.bias == ATTN__BIAS_STORED && p->first_part && ((p->does & ATTN__DO_K) || !c->w.key_parts);
     const int scores = (p->does & ATTN__DO_Q) && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES);
     int64_t i;
     for (i = p->i0; c->keys < c->all_keys && i < p->i0 + p->n; i++) {
@@ -8953,6 +8967,7 @@ static void attn__close_stream(attn__pass *p)
 static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
 {
     const int64_t blocks = attn__key_blocks(p->c);
+    p->first_part = part == 0;
     p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
     p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->c->keys;
 }
@@ -8961,7 +8976,7 @@ static void attn__clear_keys_outside(const attn__pass *p)
 {
     const attn__call *c = p->c;
     int64_t j;
-    for (j = -c->key0; !c->packed_keys && p->key0 == 0 && j < c->all_keys - c->key0; j++) {
+    for (j = -c->key0; !c->packed_keys && p->first_part && j < c->all_keys - c->key0; j++) {
         if (j == 0) j = c->keys;
         if (j == c->all_keys - c->key0) return;
         if (c->dk.rank) attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, NULL, 1.0f,
@@ -12017,8 +12032,9 @@ static void attn__set_frequencies(attn__frequencies *f)
     if (f->high < -1.0) f->high = -1.0;
     if (f->high > n - 1.0) f->high = n - 1.0;
     if (!f->d.no_truncation) {
+        const double whole = (double)(int64_t)f->high;      /* towards 0, so that of -0.5 it is the ceiling */
         f->low = (double)(int64_t)f->low;
-        if (f->high > (double)(int64_t)f->high) f->high = (double)((int64_t)f->high + 1);
+        f->high = f->high > whole ? whole + 1.0 : whole;
     }
     if (f->low == f->high) f->high += 0.001;
 }

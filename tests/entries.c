@@ -343,8 +343,25 @@ static void few_rows_in_pages(void) {
     }
 }
 
+/* An entry with as many keys as queries needs no alignment, whatever the arrays have. */
+static void without_alignment(void) {
+    static const int32_t starts[2][2] = {{0, 5}, {3, 9}}, lengths[2] = {4, 3};
+    attn_desc d = make_desc(1, 2, 1, 8, 16, 5, 6), e;
+    d.query_starts = attn_view_i32(starts[0], 1, 2, 0, 0, 0), d.key_starts = attn_view_i32(starts[1], 1, 2, 0, 0, 0);
+    d.query_lengths = d.key_lengths = attn_view_i32(lengths, 1, 2, 0, 0, 0);
+    d.causal = 1, d.align = ATTN_ALIGN_UNSET;
+    e = d;
+    e.align = ATTN_ALIGN_TOP_LEFT;
+    e.out = make_out(LAYOUT_PACKED, 4, 1, 2, 8, 6);
+    memset(d.out.data, 0, 2 * 8 * 6 * sizeof(float)), memset(e.out.data, 0, 2 * 8 * 6 * sizeof(float));
+    if (run_desc(&d, "no alignment") && run_desc(&e, "top left"))
+        CHECK(!memcmp(d.out.data, e.out.data, 2 * 8 * 6 * sizeof(float)));
+    test_release();
+}
+
 const test_case suite_entries[] = {
     {"entries.forward", forward},
     {"entries.few_rows_in_pages", few_rows_in_pages},
+    {"entries.without_alignment", without_alignment},
     {0, 0},
 };

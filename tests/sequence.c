@@ -298,8 +298,9 @@ static void rope_tables(void) {
     static const int64_t positions[] = {0, 1, 2, 3, 17, 1000, 4095, 65535};
     for (int kind = 0; kind < 2 * ATTN_ROPE_SCALING_COUNT; kind++)
         for (int again = 0; again < 6; again++) {
-            const attn_rope_desc d = rope_kind(kind);
+            attn_rope_desc d = rope_kind(kind);
             const int64_t half = again == 0 ? 1 : again == 1 ? 2 : again == 2 ? 64 : test_int(1, 90);
+            if (d.scaling == ATTN_ROPE_YARN && again > 2) d.original_positions = 2 * again - 2; /* c from -1 to 0 too */
             const double m = d.scaling != ATTN_ROPE_YARN ? 1
                              : d.attention_factor != 0   ? d.attention_factor
                                                          : 0.1 * log(d.factor) + 1;

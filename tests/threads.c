@@ -437,6 +437,23 @@ static void test_backward_pool(void) {
     CHECKF(most > 4, "no call had rounds: %d calls of the callback", most);
 }
 
+/* An entry with fewer blocks of keys than parts: what lies outside of its keys is written by one task. */
+static void test_backward_outside(void) {
+    attn_desc d = make_desc(1, 1, 1, 300, 1500, 8, 8);
+    pool p;
+    d.key_starts = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1400, 1400);
+    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 70, 70);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 2, 300, 1500, 0, 0);
+    call c = make_call(&d, FROM_OUT, ~0u);
+    if (!run_call(&c, "one thread")) return;
+    call want = copy_grads(&c);
+    c.d.parallel = parallel_of(&p, 8);
+    run_call(&c, "more parts than blocks of keys");
+    same_grads(&want, &c, "more parts than blocks of keys");
+    pthread_mutex_destroy(&p.lock);
+    test_release();
+}
+
 /* Few workers and many blocks of queries: a plan never has more phases than there is room for, and rounds, or parts
    where there would be too many rounds, give the same bits. */
 static void test_backward_rounds(void) {
@@ -621,6 +638,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.long_masked_rows", test_long_masked_rows},
                                    {"threads.long_empty_rows", test_long_empty_rows},
                                    {"threads.backward_pool", test_backward_pool},
+                                   {"threads.backward_outside", test_backward_outside},
                                    {"threads.backward_rounds", test_backward_rounds},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},

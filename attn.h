@@ -124,7 +124,7 @@
              f16 to infinity. So 16-bit results have an extra relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits
              of one result do not depend on the type of another. The backward pass reads the stored `out`: if that is
              16-bit, the gradient bound below grows by 2^-11 or 2^-8 (more if out has numbers below 2^-14, subnormal in
-             f16). Except with attn_desc.precision = ATTN_PRECISION_FAST: bf16 products, faster, with their own bound.
+             f16). Except with attn_desc.precision = ATTN_PRECISION_FAST: bf16 products, with their own bound.
    NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a weight below
              2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in ATTN_SCORE_LIST
              below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
@@ -386,7 +386,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them */
+    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; not on each faster than f32: measure */
     ATTN_PRECISION_COUNT
 } attn_precision;
 

@@ -718,10 +718,10 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
        ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
    cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
    i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns the other
-   way, which is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may
-   be x (same data, type and strides), in no other way may they overlap. Four products, each rounded, then a difference
-   and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its
-   type, in copied columns too. On the host. */
+   way, which is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out
+   may be x (same data, type and strides), in no other way may they overlap. Four products, each rounded, then a
+   difference and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet
+   NaN of its type, in copied columns too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);

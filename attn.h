@@ -720,8 +720,8 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns the other
    way, which is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out
    may be x (same data, type and strides), in no other way may they overlap. Four products, each rounded, then a
-   difference and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet
-   NaN of its type, in copied columns too. On the host. */
+   difference and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one
+   quiet NaN of its type, in copied columns too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -7645,7 +7645,7 @@ static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t
 /* The same with starts: c0 counts in the arrays. */
 ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    const int64_t end = c->packed_keys && !c->is_backward ? c->batch : b + 1;       /* gradients share no keys */
+    const int64_t end = c->packed_keys ? c->batch : b + 1;
     attn__extent x;
     attn__call e;
     for (; b < end; b++) {

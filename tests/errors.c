@@ -2505,6 +2505,8 @@ static void test_starts(void) {
                d.key_lengths = attn_view_i32(seq.per_query, 2, B, SQ, 0, 0);
                seq.per_query[SQ + 2] = 2);
     REFUSED(padded, ATTN_ERR_OPTION, "align", d.align = 0; d.causal = 1); /* entries of 3 queries and 4 keys */
+    REFUSED(packed, ATTN_ERR_OPTION, "align", d.align = 0; d.causal = 1);
+    ACCEPTED(packed, d.align = 0; d.causal = 1; seq.key_lengths[0] = seq.key_lengths[1] = SQ); /* as many of both */
 }
 static void test_packed(void) {
     ACCEPTED(packed, (void)0);

@@ -6537,10 +6537,11 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
 }
 static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
 {
-    attn__held *held = &t->m.held[a == &t->c->v];
     attn__piece p = attn__piece_of(t->c, t->b, key, *n);
+    attn__held *held;
     int64_t i;
     if (!attn__in_parts(t, a) || (attn__is_f32(a) && p.n == *n)) return attn__keys_of(t, a, key, *n, size);
+    held = &t->m.held[a == &t->c->v];
     held->b = -1;
     *n = attn__min(*n, ATTN__SIDE);
     for (i = 0; i < *n; i += p.n) {

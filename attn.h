@@ -4797,6 +4797,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
+    int64_t few_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t worker_bytes;       /* each worker's memory */
     /* of a backward call alone */
@@ -9431,31 +9432,29 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
-/* Can tiles of few rows be laid the other way? */
-static int attn__has_few(const attn__call *c)
+/* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
+enum { ATTN__FEW_LIST = 2 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
+static int64_t attn__few_floats(const attn__call *c)
 {
-    return attn__score_of(c)->flags & ATTN__DOTS && !c->is_backward && c->size_k > 0 && c->k.stride[3] == 1 &&
-           (!c->out.rank || (c->v.stride[3] == 1 && c->size_v >= c->f->width));
+    const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
+    if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
+        (c->out.rank && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
+    return attn__add64((int)ATTN__FEW * (int)ATTN__FEW_ROW + (int)ATTN__FEW_LIST,
+                       attn__add64(rows, attn__scale_floats(c)));
 }
-/* What tiles of few rows need beside the others' arrays. */
-static attn__tile_memory attn__take_few(attn__map *map, const attn__call *c)
+static void attn__give_few(attn__tile_memory *m, const attn__call *c, float *at)
 {
-    const int64_t scales = attn__scale_floats(c);
-    attn__tile_memory m;
-    attn__zero(&m, sizeof m);
-    if (!attn__has_few(c)) return m;
-    m.few_s = attn__take(map, ATTN__FEW, ATTN__FEW_ROW);
-    m.list = (const char **)(void *)attn__take(map, 2 * ATTN__SIDE, (int64_t)(sizeof *m.list / sizeof(float)));
-    m.rows = attn__take(map, ATTN__SIDE, attn__max(c->size_k, c->size_v));
-    m.scales = attn__take(map, 1, scales);
-    if (m.scales) attn__fill(m.scales, 1, scales, 0.0f);        /* those behind the last row are read */
-    return m;
+    m->few_s = at;
+    m->list = (const char **)(void *)(at += (int)ATTN__FEW * (int)ATTN__FEW_ROW);
+    m->rows = at += ATTN__FEW_LIST;
+    m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
+    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
 }
 /* Floats of a tile's outputs, as lanes or, of few rows, as rows. */
 static int64_t attn__room_for_outputs(const attn__call *c)
 {
     const int64_t as_rows = attn__mul64(attn__most_few(c->f), attn__add64(c->size_v, c->f->width));
-    return attn__max(attn__mul64(c->size_v, c->ld), attn__has_few(c) ? as_rows : 0);
+    return attn__max(attn__mul64(c->size_v, c->ld), c->few_floats ? as_rows : 0);
 }
 /* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
@@ -9478,19 +9477,19 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
     const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = attn__room_for_outputs(c);
-    float *rows = attn__take(map, attn__add64(query, others), ld), *o = attn__take(map, 3, outputs);
+    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    attn__tile_memory few = attn__take_few(map, c);
+    float *few = attn__take(map, 1, c->few_floats);
     if (!t) return NULL;
-    t->m = few;
+    if (c->few_floats) attn__give_few(&t->m, c, few);
     t->m.held = held;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
-    t->m.o = o;
-    t->m.acc = o + outputs;
+    t->m.o = t->m.raw + raw * ld;
+    t->m.acc = t->m.o + outputs;
     t->m.part = t->m.acc + outputs;
-    t->m.s = t->m.raw + raw * ld;
+    t->m.s = t->m.part + outputs;
     t->m.t = t->m.s + ATTN__CHUNK * ld;
     t->m.w = w;
     t->m.copy = copy;
@@ -9562,7 +9561,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(rows - row0, t->ld);
-    t->few = t->lanes <= attn__most_few(c->f) && attn__has_few(c);
+    t->few = c->few_floats && t->lanes <= attn__most_few(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -9933,6 +9932,7 @@ static void attn__set_tiles(attn__call *c)
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
+    c->few_floats = attn__few_floats(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;

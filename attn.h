@@ -8606,7 +8606,13 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
     if (!c->saved_stats.rank || c->d_weights.rank) attn__load_queries(t);
     attn__row_stats(p, t);
     for (l = 0; l < t->ld; l++) {
-        float top = t->top[l], sum = t->sum[l], own, share;
+        float top, sum, own, share;
+        if (t->row[l].first >= t->row[l].last) {    /* it has no query either, whatever the stats given say */
+            t->top[l] = ATTN__NEG_INF;
+            t->sum[l] = 0.0f;
+        }
+        top = t->top[l];
+        sum = t->sum[l];
         base[l] = attn__choose(attn__is_none(top), 0.0f, top);
         share = attn__add_sink(c, t->h[l], &top, &sum, &own);
         p_sink[l] = attn__choose(own == 0.0f, 0.0f, own / sum);

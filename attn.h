@@ -86,11 +86,11 @@
              Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
              keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
              [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed: rows outside of the entry are then
-             written, as empty rows). Per-query key_lengths and
-             positions are then [1,total]. With the cu_seqlens [B+1] of other libraries the starts are its first B
-             numbers, and attn_lengths_of makes the lengths. Query rows of two packed entries must not overlap; keys may
-             (a shared prefix), except in attn_backward. Packed rows of no entry are not written. Weights, scores, given
-             scores and d_weights must be absent then, mask and bias be [b,h,1,1], each axis broadcast.
+             written, as empty rows). Per-query key_lengths and positions are then [1,total]. With the cu_seqlens [B+1]
+             of other libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of
+             two packed entries must not overlap; keys may (a shared prefix), except in attn_backward. Packed rows of no
+             entry are not written. Weights, scores, given scores and d_weights must be absent then, mask and bias be
+             [b,h,1,1], each axis broadcast.
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
@@ -737,9 +737,9 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                "dynamic" is this for lengths beyond original_positions, factor * length/original_positions - (factor-1)
                as its factor
        YARN    f = w/factor * (1 - r) + w * r, r = 1 - (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)),
-               high = ceil(c(beta_slow)), low at least 0, high at most R-1, high + 0.001 where they are equal; m =
-               attention_factor;
-               c(x) = R ln(original_positions/(2 pi x)) / (2 ln base)              "yarn" (Peng et al. 2023)
+               high = ceil(c(beta_slow)), low at least 0, high at most R-1, high + 0.001 where they are equal;
+               m = attention_factor; c(x) = R ln(original_positions/(2 pi x)) / (2 ln base)
+                                                                                   "yarn" (Peng et al. 2023)
        LLAMA3  the same f with r = (x - low_freq_factor)/(high_freq_factor - low_freq_factor) within 0..1, where
                x = original_positions w / (2 pi) are the pair's turns in training  "llama3" (Llama 3.1, 2024) */
 typedef enum attn_rope_scaling {
@@ -1482,8 +1482,8 @@ typedef struct attn__product {
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
-    const float *b_scale;       /* b_scales is not 1 but a multiple of 4, b_scale[k*b_scales + n] for its n-th */
-    int64_t      b_scales;      /* ATTN__CODES_PER_SCALE columns */
+    const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
+    int64_t      b_scales;      /* columns; dots reads up to 3 floats behind them */
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -3270,6 +3270,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
     }
     if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
+/* A function for each type: in one large one compilers run out of registers. */
 #define ATTN__DOTS_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
@@ -5652,7 +5653,6 @@ enum {
                                    those that are brought into the first cache meanwhile: a small part of it */
     ATTN__AHEAD2 = 65536,       /* the same for the second: enough for the memory's latency */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
-    ATTN__SMALL_TILE = 4096,    /* floats of a tile's queries or outputs that are half of a first cache at most */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
@@ -6333,11 +6333,11 @@ static int64_t attn__room_to_copy(const attn__call *c)
 #endif
     return floats;
 }
-/* Room for the scales of a chunk's codes, of k or of v, and of two groups behind them. */
+/* Room for the scales of a chunk's codes, of k or of v, and of as many rows behind them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
-    const int64_t k = c->k_scale.stride[3] ? attn__round4(attn__blocks(c->size_k, ATTN__CODES_PER_SCALE)) : 1;
-    const int64_t v = c->v_scale.stride[3] ? attn__round4(attn__blocks(c->size_v, ATTN__CODES_PER_SCALE)) : 1;
+    const int64_t k = c->k_scale.stride[3] ? attn__blocks(c->size_k, ATTN__CODES_PER_SCALE) : 1;
+    const int64_t v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
     const int64_t rows = c->k_scale.rank || c->v_scale.rank ? (int)ATTN__CHUNK + (int)ATTN__SIDE : 0;
     return attn__mul64(rows, attn__max(k, v));
 }
@@ -6486,6 +6486,15 @@ static void attn__hold_pairs(const attn__tile *t, const attn__array *a, const at
         attn__pair_values(t, j, held->first, held->end,
                           (attn__half *)(void *)(held->rows + (j - chunk) / 2 * t->c->size_v));
 }
+/* Rows of the keys from `key` on as floats, side by side. */
+static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size, float *to)
+{
+    attn__piece p;
+    for (; n > 0; key += p.n, n -= p.n, to += p.n * size) {
+        p = attn__piece_of(t->c, t->b, key, n);
+        attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size, to, size);
+    }
+}
 /* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
    becomes floats, or pairs, and what lies in several pages is put side by side, once for all tiles that a task has side
    by side, and only what they reach. */
@@ -6495,7 +6504,6 @@ ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__a
     attn__held *held = &t->m.held[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
     int64_t first, end, from, to;
-    attn__piece p;
     int behind;
     if (held->b != t->b || held->head != t->head_kv || held->first < chunk || held->end < key ||
         held->first > key + n || held->paired != paired) held->first = held->end = key;
@@ -6510,11 +6518,7 @@ ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__a
         from = behind ? end : held->first;
         to = behind ? held->end : first;
         if (from < to && paired) attn__hold_pairs(t, a, held, from, to);
-        for (; from < to && !paired; from += p.n) {
-            p = attn__piece_of(t->c, t->b, from, to - from);
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size,
-                                 held->rows + (from - chunk) * size, size);
-        }
+        else attn__copy_keys(t, a, from, to - from, size, held->rows + (from - chunk) * size);
     }
     return held->rows;
 }
@@ -6534,22 +6538,17 @@ ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a,
 static int attn__in_parts(const attn__tile *t, const attn__array *a)
 {
     return t->c->tiles == 1 && !t->c->is_backward && (!attn__is_f32(a) || t->c->page) &&
-           t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__SMALL_TILE;
+           t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
 static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
 {
-    attn__piece p = attn__piece_of(t->c, t->b, key, *n);
+    const int as_it_lies = attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n;
     attn__held *held;
-    int64_t i;
-    if (!attn__in_parts(t, a) || (attn__is_f32(a) && p.n == *n)) return attn__keys_of(t, a, key, *n, size);
+    if (as_it_lies || !attn__in_parts(t, a)) return attn__keys_of(t, a, key, *n, size);
     held = &t->m.held[a == &t->c->v];
-    held->b = -1;
+    held->b = -1;                       /* what it held is gone */
     *n = attn__min(*n, ATTN__SIDE);
-    for (i = 0; i < *n; i += p.n) {
-        p = attn__piece_of(t->c, t->b, key + i, *n - i);
-        attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size,
-                             held->rows + i * size, size);
-    }
+    attn__copy_keys(t, a, key, *n, size, held->rows);
     return attn__packed_rows(held->rows, size);
 }
 /* Rows of k or v that will become floats come near as they are stored, while a product of `rows` rows works on others:
@@ -7894,65 +7893,87 @@ static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t ke
     }
 }
 ATTN__FOR_SIZE
-/* The scales of n rows of codes, side by side as floats, with room for two groups behind them. */
+/* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
 {
     const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
-    const int64_t row = each == 1 ? 1 : attn__round4(each);
-    const int packed = scale->stride[2] == row && (each == 1 || scale->stride[3] == 1);
+    const int packed = scale->stride[2] == each && (each == 1 || scale->stride[3] == 1);
     attn__array flat = *scale;
     attn__piece at = attn__piece_of(t->c, t->b, key, n);
     float *to = t->m.scales;
     int64_t i, r;
-    p->b_scales = row;
+    p->b_scales = each;
     p->b_scale = to;
     flat.stride[3] = packed ? 1 : scale->stride[3];
-    if (packed && scale->type == ATTN_F32 && at.n == n && n % ATTN__SIDE == 0)
+    if (packed && scale->type == ATTN_F32 && at.n == n && n % ATTN__SIDE == 0 && (each == 1 || each % 4 == 0))
         p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
     else for (i = 0; i < n; i += at.n) {
         at = attn__piece_of(t->c, t->b, key + i, n - i);
         for (r = 0; r < at.n; r += packed ? at.n : 1)
-            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * row : each,
-                           to + (i + r) * row);
+            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * each : each,
+                           to + (i + r) * each);
     }
 }
-/* Rows of k or v as what is multiplied, of their type, where the kernels take it, else as floats: where they lie, if so
-   many as are read at once, `least`, lie in groups; else copied, or of v one by one. Returns for how many of the n keys
-   all that holds. */
+/* ---- n rows of k or v as what is multiplied; `floats`: where they are, if they were converted */
+/* In groups, where they lie so; what is visited next comes near. */
+static void attn__few_in_groups(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
+                                attn__product *p)
+{
+    const int64_t row = (a == &t->c->k ? t->c->size_k : t->c->size_v) * attn__type_size(p->b_type);
+    const int64_t group = attn__max(ATTN__GROUP * row, 1), count = attn__blocks(n, ATTN__GROUP);
+    int64_t i;
+    p->b_together = ATTN__GROUP;
+    p->b_row = floats ? row / (int64_t)sizeof *floats : a->stride[2];
+    p->ahead1 = attn__min(attn__max(ATTN__AHEAD1 / group, 1), ATTN__GROUPS_AHEAD);
+    p->ahead2 = attn__min(attn__max(ATTN__AHEAD2 / group, p->ahead1), ATTN__GROUPS_AHEAD);
+    for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
+    if (!floats) attn__list_rows(t, a, key, key + n, ATTN__GROUP, 0, count);
+    attn__list_next(t, a, key + n, ATTN__GROUP, count, count + p->ahead2);
+}
+/* Up to ATTN__SIDE of them, copied; the rest of as many is 0. */
+static void attn__few_copied(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
+                             attn__product *p)
+{
+    const int64_t size = a == &t->c->k ? t->c->size_k : t->c->size_v, row = size * attn__type_size(p->b_type);
+    char *to = (char *)t->m.rows;
+    int64_t i;
+    p->b_together = ATTN__GROUP;
+    p->b_row = size;
+    p->ahead1 = p->ahead2 = 0;
+    if (floats) attn__copy_floats(t->m.rows, floats, n * size);
+    else attn__few_copy(t, a, key, n, row);
+    attn__zero(to + n * row, (size_t)((ATTN__SIDE - n) * row));
+    for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) t->m.list[i / ATTN__GROUP] = to + i * row;
+}
+/* Rows of v, each where it lies. */
+static void attn__few_one_by_one(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__product *p)
+{
+    p->b_together = 1;
+    p->b_row = a->stride[2];
+    p->ahead1 = ATTN__GROUP;
+    p->ahead2 = ATTN__SIDE;
+    attn__list_next(t, a, key + n, 1, attn__list_rows(t, a, key, key + n, 1, 0, n), n + p->ahead2);
+}
+/* In one of these ways: as many of the n keys as it holds for, which is returned, of their type, where the kernels take
+   it, else as floats. Of k whole sides of rows are read, of v any number; within pages groups. */
 static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              int64_t least, attn__product *p)
+                              attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
-    const int converted = !t->f->types && a->type != ATTN_F32;
+    const int converted = !t->f->types && a->type != ATTN_F32, is_k = a == &t->c->k;
     const float *floats = converted ? attn__held_rows(t, a, key, n, size).at : NULL;
-    const int64_t bytes = size * (converted ? 4 : attn__type_size(a->type)), group = attn__max(ATTN__GROUP * bytes, 1);
-    const int64_t run = attn__piece_of(t->c, t->b, key, n).n;
-    const int in_groups = converted || run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
-    const int64_t whole = (in_groups ? n : run) / least * least;
-    const int copied = !whole && (a == &t->c->k || !t->f->types);
-    int64_t i, count;
+    const int64_t run = converted ? n : attn__piece_of(t->c, t->b, key, n).n;
+    const int in_groups = run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
+    const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP, whole = (in_groups ? n : run) / least * least;
     n = whole ? whole : attn__min(n, ATTN__SIDE);
     p->b_type = converted ? ATTN_F32 : a->type;
-    p->b_row = converted || copied ? size : a->stride[2];
-    p->b_together = whole || copied ? ATTN__GROUP : 1;
     p->b_first = 0;
     p->b_scales = 1;
     p->groups = t->m.list;
-    p->ahead1 = copied ? 0 : ATTN__GROUP;
-    p->ahead2 = copied ? 0 : ATTN__SIDE;
-    if (whole) p->ahead1 = attn__min(attn__max(ATTN__AHEAD1 / group, 1), ATTN__GROUPS_AHEAD);
-    if (whole) p->ahead2 = attn__min(attn__max(ATTN__AHEAD2 / group, p->ahead1), ATTN__GROUPS_AHEAD);
-    if (copied && !converted) attn__few_copy(t, a, key, n, bytes);
-    else if (copied) attn__copy_floats(t->m.rows, floats, n * size);
-    if (copied) {
-        floats = t->m.rows;
-        attn__zero((char *)t->m.rows + n * bytes, (size_t)((ATTN__SIDE - n) * bytes));
-    }
-    count = copied ? ATTN__SIDE / ATTN__GROUP : attn__blocks(n, p->b_together);
-    for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * ATTN__GROUP * bytes;
-    if (!floats) attn__list_rows(t, a, key, key + n, p->b_together, 0, count);
-    attn__list_next(t, a, key + n, p->b_together, count, count + p->ahead2);
+    if (whole) attn__few_in_groups(t, a, key, n, floats, p);
+    else if (is_k || !t->f->types) attn__few_copied(t, a, key, n, floats, p);
+    else attn__few_one_by_one(t, a, key, n, p);
     if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
     return n;
 }
@@ -7970,7 +7991,7 @@ static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, ATTN__SIDE, &p);
+        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
         t->f->dots(&p, n);
     }
     if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
@@ -8038,8 +8059,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
-            const int64_t run = attn__piece_of(t->c, t->b, c0 + j, s.end - j).n;
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, run == s.end - j ? 1 : ATTN__GROUP, &p);
+            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
             attn__few_columns(t, j, n, &p);
         }
     }

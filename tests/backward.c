@@ -378,5 +378,32 @@ static void pairs(void) {
     CHECKF(missing == 0, "%d pairs of options were not tried", missing);
 }
 
-const test_case suite_backward[] = {
-    {"backward.central_differences", central_differences}, {"backward.pairs", pairs}, {0, 0}};
+/* A row that reaches no key has no gradient, whatever the stats given for it are, and whatever the workspace held. */
+static void stats_of_empty_rows(void) {
+    enum { QUERIES = 5, REACHING = 3 };
+    for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
+        for (int n = 0; n < 2 * test_isa_count(); n++) {
+            attn_desc d = make_desc(1, 2, 1, QUERIES, 14, 18, 9);
+            set_score(&d, score, 12);
+            d.query_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, REACHING, REACHING);
+            d.empty = n % 2 ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO;
+            call c = make_call(&d, FROM_ALL, ~0u);
+            size_t bytes = 0;
+            c.d.isa = (int32_t)test_isa(n / 2);
+            if (!run_call(&c, "stats of the forward")) return;
+            call want = copy_grads(&c);
+            for (int h = 0; h < 2; h++)
+                for (int i = REACHING; i < QUERIES; i++) ((float *)c.d.stats.data)[(h * QUERIES + i) * 2] = INFINITY;
+            CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
+            c.d.workspace = memset(test_guarded(bytes), 0xFF, bytes);
+            c.d.workspace_bytes = bytes;
+            run_call(&c, "other stats");
+            same_grads(&want, &c, "other stats");
+            test_release();
+        }
+}
+
+const test_case suite_backward[] = {{"backward.central_differences", central_differences},
+                                    {"backward.stats_of_empty_rows", stats_of_empty_rows},
+                                    {"backward.pairs", pairs},
+                                    {0, 0}};

@@ -1469,7 +1469,7 @@ typedef struct attn__product {
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
                                    ADD_FAR: which has to be fetched first. TOP, MERGE: from zero, and */
     float       *top;           /* TOP: top[lane] becomes the largest of itself and the lane's results, NaN left out */
-    attn__merging *merging;     /* MERGE: the one chain is merged */
+    attn__merging *merging;     /* MERGE: the one chain is merged; of all lanes of a row of C */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
@@ -2989,28 +2989,46 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
     ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
 }
 
-/* A chunk's outputs and those before it. Zero times what is not finite is NaN, and stays in *wild. */
-ATTN__HELPER ATTN__VEC ATTN__V(merged)(const float *o, ATTN__VEC old, ATTN__VEC sum, ATTN__VEC fresh, ATTN__VEC *wild)
+/* A chunk's outputs `acc`, and of its other chains, and those before it. Zero times what is not finite is NaN and stays
+   in `wild`. `chains`, `merges`: are there any? */
+ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
+                                     const float *before, const float *o, const float *acc, const float *old,
+                                     const float *fresh)
 {
-    *wild = ATTN__FMA(sum, ATTN__ALL(0.0f), *wild);
-    if (o) sum = ATTN__FMA(sum, fresh, ATTN__MUL(ATTN__LOAD(o), old));
-    return ATTN__ADD(sum, ATTN__ALL(0.0f));
-}
-/* Rows of C that strips have just left. A function of its own: it would take registers from the strips' sums. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_rows)(const attn__product *p, int64_t row, int64_t end)
-{
-    const attn__merging m = *p->merging;
     ATTN__VEC wild = ATTN__ALL(0.0f), x;
     int64_t i, at;
-    for (i = 0; i < p->vecs*ATTN__LANES; i += ATTN__LANES) {
-        const ATTN__VEC old = ATTN__LOAD(m.old + i), fresh = ATTN__LOAD(m.fresh + i);
-        for (at = row*p->c_row + i; at < end*p->c_row; at += p->c_row) {
-            x = ATTN__LOAD(p->c + at);
-            if (m.before) x = ATTN__ADD(ATTN__LOAD(m.before + at), x);
-            ATTN__STORE(p->c + at, ATTN__V(merged)(m.o ? m.o + at : NULL, old, x, fresh, &wild));
+    for (i = 0; i < ld; i += ATTN__LANES) {
+        const ATTN__VEC was = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
+        for (at = i; at < rows*ld; at += ld) {
+            x = ATTN__LOAD(acc + at);
+            if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
+            wild = ATTN__FMA(x, ATTN__ALL(0.0f), wild);
+            if (merges) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), was));
+            ATTN__STORE(to + at, ATTN__ADD(x, ATTN__ALL(0.0f)));
         }
     }
-    if (ATTN__ANY(ATTN__V(is_nan)(wild))) p->merging->finite = 0;
+    return !ATTN__ANY(ATTN__V(is_nan)(wild));
+}
+ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
+                                const float *fresh)
+{
+    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, NULL, o, acc, old, fresh);
+    return ATTN__V(merge_rows)(0, 0, rows, ld, to, NULL, NULL, acc, old, fresh);
+}
+/* The rows row .. end of C, which strips have just left. A function of its own: it would take registers from the
+   strips' sums. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p, int64_t row, int64_t end)
+{
+    const attn__merging *m = p->merging;
+    const int64_t at = row*p->c_row, rows = end - row;
+    float *c = p->c + at;
+    int finite;
+    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, rows, p->c_row, c, m->before + at, m->o + at, c, m->old,
+                                                        m->fresh);
+    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, rows, p->c_row, c, m->before + at, NULL, c, m->old,
+                                                     m->fresh);
+    else finite = ATTN__V(merge)(rows, p->c_row, c, m->o ? m->o + at : NULL, c, m->old, m->fresh);
+    if (!finite) p->merging->finite = 0;
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3086,7 +3104,7 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     { \
         const int64_t first = row; \
         for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
-        if (p->onto == ATTN__MERGE) ATTN__V(merge_rows)(p, first, row); \
+        if (p->onto == ATTN__MERGE && row > first) ATTN__V(merge_strips)(p, first, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -3509,19 +3527,6 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
 ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 {
     return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
-}
-
-ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
-                                const float *fresh)
-{
-    ATTN__VEC wild = ATTN__ALL(0.0f);
-    int64_t i, at;
-    for (i = 0; i < ld; i += ATTN__LANES) {
-        const ATTN__VEC before = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
-        for (at = i; at < rows*ld; at += ld)
-            ATTN__STORE(to + at, ATTN__V(merged)(o ? o + at : NULL, before, ATTN__LOAD(acc + at), now, &wild));
-    }
-    return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
 
 /* ---- rows into lanes and back */
@@ -4799,6 +4804,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t few_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
+    int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t worker_bytes;       /* each worker's memory */
     /* of a backward call alone */
@@ -6537,14 +6543,14 @@ ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a,
    gone over part by part, only some, always in the same place, so that they stay near. */
 static int attn__in_parts(const attn__tile *t, const attn__array *a)
 {
-    return t->c->tiles == 1 && !t->c->is_backward && (!attn__is_f32(a) || t->c->page) &&
+    return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
 static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
 {
-    const int as_it_lies = attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n;
     attn__held *held;
-    if (as_it_lies || !attn__in_parts(t, a)) return attn__keys_of(t, a, key, *n, size);
+    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
+        return attn__keys_of(t, a, key, *n, size);
     held = &t->m.held[a == &t->c->v];
     held->b = -1;                       /* what it held is gone */
     *n = attn__min(*n, ATTN__SIDE);
@@ -9476,17 +9482,11 @@ static void attn__give_few(attn__tile_memory *m, const attn__call *c, float *at)
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
 }
-/* Floats of a tile's outputs, as lanes or, of few rows, as rows. */
-static int64_t attn__room_for_outputs(const attn__call *c)
-{
-    const int64_t as_rows = attn__mul64(attn__most_few(c->f), attn__add64(c->size_v, c->f->width));
-    return attn__max(attn__mul64(c->size_v, c->ld), c->few_floats ? as_rows : 0);
-}
 /* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, 1, attn__room_for_outputs(c));
+    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = first->m;
@@ -9502,7 +9502,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
-    const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = attn__room_for_outputs(c);
+    const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = c->output_floats;
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
     float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
@@ -9959,6 +9959,10 @@ static void attn__set_tiles(attn__call *c)
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->few_floats = attn__few_floats(c);
+    c->output_floats = attn__mul64(c->size_v, c->ld);
+    if (c->few_floats)
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_few(c->f),
+                                                                   attn__add64(c->size_v, c->f->width)));
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;

@@ -5657,8 +5657,10 @@ enum {
     ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
                                    those that are brought into the first cache meanwhile: a small part of it */
-    ATTN__AHEAD2 = 65536,       /* the same for the second: enough for the memory's latency */
+    ATTN__AHEAD2 = 32768,       /* the same for the second: enough for the memory's latency */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
+    ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
+                                   share few of the first cache's sets */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
@@ -7845,56 +7847,77 @@ static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, 
 }
 
 /* ---- where rows of k or v lie */
-/* Those of the keys key .. end, `together` to a pointer, as far as there is room; returns how many pointers there
-   are. */
-static int64_t attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t end, int64_t together,
-                               int64_t count, int64_t room)
+/* Pointers to those of the keys key .. end, `together` to a pointer, n at most; returns how many there are. */
+static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int64_t key, int64_t end,
+                                  int64_t together, int64_t n, const char **list)
 {
-    const attn__call *c = t->c;
-    const int64_t step = a->stride[2] * attn__type_size(a->type), page = c->page ? c->page : ATTN__HUGE;
-    int64_t entry = c->page ? (c->key0 + key) / page : 0, row = c->page ? (c->key0 + key) % page : key, i, n;
-    for (; key < end && count < room; key += n, entry++, row = 0) {
-        const int64_t b = c->page ? attn__int_at(&c->page_table, t->b, entry) : t->b;
-        const uintptr_t at = (uintptr_t)attn__place_of(a, b, t->head_kv, row, 0);
-        n = attn__min(end - key, page - row);
-        for (i = 0; i < n && count < room; i += together)
-            t->m.list[count++] = (const char *)(at + (uintptr_t)i * (uintptr_t)step);
+    const attn__array table = t->c->page_table;
+    const int64_t page = t->c->page ? t->c->page : ATTN__HUGE, paged_key = t->c->page ? t->c->key0 + key : key;
+    const int64_t size = attn__type_size(a->type), b = t->b, count = attn__min(attn__blocks(end - key, together), n);
+    const uintptr_t first = (uintptr_t)attn__place_of(a, t->c->page ? 0 : b, t->head_kv, 0, 0);
+    const uintptr_t step = (uintptr_t)(a->stride[2] * size), page_step = (uintptr_t)(a->stride[0] * size);
+    int64_t entry = t->c->page ? paged_key / page : 0, row = paged_key - (t->c->page ? entry * page : 0), i;
+    uintptr_t at = first + (uintptr_t)row * step;
+    if (t->c->page) at += (uintptr_t)attn__int_at(&table, b, entry) * page_step;
+    for (i = 0; i < count; i++, row += together, at += (uintptr_t)together * step) {
+        if (row >= page) {
+            row = 0;
+            at = first + (uintptr_t)attn__int_at(&table, b, ++entry) * page_step;
+        }
+        list[i] = (const char *)at;
     }
     return count;
 }
-/* Behind `count` pointers to rows that end with the key `end` of k or v those to what is visited next, which is brought
-   near meanwhile: the rest of the chunk, its v after its k, k of the next chunk; after the last one that again. */
-static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t end, int64_t together, int64_t count,
-                            int64_t room)
+/* n pointers to rows in the order of visiting them, from `skip` rows behind `key` of k or v on: the rest of its chunk,
+   the chunk's v after its k, k of the next chunk; the last one again where nothing is left. */
+static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t skip, int64_t together,
+                            int64_t n, const char **list)
 {
     const attn__call *c = t->c;
-    int64_t c0 = (end - 1) / ATTN__CHUNK * ATTN__CHUNK, key;
-    while (count < room) {
-        const int64_t chunk_end = attn__min(c0 + ATTN__CHUNK, t->last);
-        key = end;
-        if (end < chunk_end) end = chunk_end;
-        else if (a == &c->k && c->out.rank) {
+    int64_t c0 = key / ATTN__CHUNK * ATTN__CHUNK, end = attn__min(c0 + ATTN__CHUNK, t->last), count = 0;
+    for (;;) {
+        if (skip < end - key)
+            count += attn__list_stretch(t, a, key + skip, end, together, n - count, list + count);
+        skip = attn__max(skip - (end - key), 0);
+        if (count == n || (end == t->last && (a == &c->v || !c->out.rank))) break;
+        if (a == &c->k && c->out.rank) {
             a = &c->v;
             key = attn__max(c0, t->first);
-            end = chunk_end;
-        } else if (chunk_end < t->last) {
+        } else {
             a = &c->k;
-            key = c0 += ATTN__CHUNK;
+            key = c0 = end;
             end = attn__min(c0 + ATTN__CHUNK, t->last);
-        } else break;
-        count = attn__list_rows(t, a, key, end, together, count, room);
+        }
     }
-    for (; count < room; count++) t->m.list[count] = t->m.list[count - 1];
+    if (!count) count = attn__list_stretch(t, a, end - 1, end, 1, 1, list);
+    for (; count < n; count++) list[count] = list[count - 1];
+}
+/* How many rows or groups of so many bytes ahead of those in use others are brought near. */
+static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, int64_t most)
+{
+    return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
+}
+/* The rows of n keys from `key` on, each with a pointer to itself, to what is brought into the first cache while it is
+   in use, and to what is brought into the second. */
+static void attn__list_with_next(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
+{
+    const int64_t ahead1 = attn__rows_ahead(ATTN__AHEAD1, bytes, 1, ATTN__ROWS_AHEAD);
+    attn__list_rows(t, a, key, 0, 1, n, t->m.list);
+    attn__list_rows(t, a, key, ahead1, 1, n, t->m.list + n);
+    attn__list_rows(t, a, key, attn__rows_ahead(ATTN__AHEAD2, bytes, ahead1, ATTN__CHUNK), 1, n, t->m.list + 2 * n);
 }
 /* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them come near. */
 static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
 {
     char *to = (char *)t->m.rows;
     int64_t i, x;
-    attn__list_next(t, a, key + n, 1, attn__list_rows(t, a, key, key + n, 1, 0, n), n + ATTN__SIDE);
+    attn__list_with_next(t, a, key, n, bytes);
     for (i = 0; i < n; i++, to += bytes) {
-        const char *next = t->m.list[n + i];
-        for (x = 0; x < bytes; x += 64) ATTN__PREFETCH((const void *)((uintptr_t)next + (uintptr_t)x));
+        const uintptr_t next1 = (uintptr_t)t->m.list[n + i], next2 = (uintptr_t)t->m.list[2 * n + i];
+        for (x = 0; x < bytes; x += 64) {
+            ATTN__PREFETCH((const void *)(next1 + (uintptr_t)x));
+            ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
+        }
         ATTN__COPY(to, t->m.list[i], (size_t)bytes);
     }
 }
@@ -7927,15 +7950,14 @@ static void attn__few_in_groups(const attn__tile *t, const attn__array *a, int64
                                 attn__product *p)
 {
     const int64_t row = (a == &t->c->k ? t->c->size_k : t->c->size_v) * attn__type_size(p->b_type);
-    const int64_t group = attn__max(ATTN__GROUP * row, 1), count = attn__blocks(n, ATTN__GROUP);
+    const int64_t group = ATTN__GROUP * row, count = attn__blocks(n, ATTN__GROUP);
     int64_t i;
     p->b_together = ATTN__GROUP;
     p->b_row = floats ? row / (int64_t)sizeof *floats : a->stride[2];
-    p->ahead1 = attn__min(attn__max(ATTN__AHEAD1 / group, 1), ATTN__GROUPS_AHEAD);
-    p->ahead2 = attn__min(attn__max(ATTN__AHEAD2 / group, p->ahead1), ATTN__GROUPS_AHEAD);
+    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, group, 1, ATTN__GROUPS_AHEAD);
+    p->ahead2 = attn__rows_ahead(ATTN__AHEAD2, group, p->ahead1, ATTN__GROUPS_AHEAD);
+    attn__list_rows(t, a, key, 0, ATTN__GROUP, count + p->ahead2, t->m.list);
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
-    if (!floats) attn__list_rows(t, a, key, key + n, ATTN__GROUP, 0, count);
-    attn__list_next(t, a, key + n, ATTN__GROUP, count, count + p->ahead2);
 }
 /* Up to ATTN__SIDE of them, copied; the rest of as many is 0. */
 static void attn__few_copied(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
@@ -7957,9 +7979,9 @@ static void attn__few_one_by_one(const attn__tile *t, const attn__array *a, int6
 {
     p->b_together = 1;
     p->b_row = a->stride[2];
-    p->ahead1 = ATTN__GROUP;
-    p->ahead2 = ATTN__SIDE;
-    attn__list_next(t, a, key + n, 1, attn__list_rows(t, a, key, key + n, 1, 0, n), n + p->ahead2);
+    p->ahead1 = n;
+    p->ahead2 = 2 * n;
+    attn__list_with_next(t, a, key, n, t->c->size_v * attn__type_size(a->type));
 }
 /* In one of these ways: as many of the n keys as it holds for, which is returned, of their type, where the kernels take
    it, else as floats. Of k whole sides of rows are read, of v any number; within pages groups. */
@@ -9465,7 +9487,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
 }
 
 /* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
-enum { ATTN__FEW_LIST = 2 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
+enum { ATTN__FEW_LIST = 3 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
 static int64_t attn__few_floats(const attn__call *c)
 {
     const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));

@@ -4532,6 +4532,12 @@ static int64_t attn__mul64(int64_t a, int64_t b)
     if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
     return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
 }
+/* n / of; mostly without dividing, which takes as long as ten products. (Compilers see through a test of == 1.) */
+ATTN__INLINE int64_t attn__quotient(int64_t n, int64_t of) { return n < of ? 0 : of > 1 ? n / of : n; }
+static int64_t attn__blocks(int64_t n, int64_t of)      /* rounded up */
+{
+    return n <= of ? n > 0 : attn__quotient(n - 1, of) + 1;
+}
 /* For positions: any signs. */
 static int64_t attn__add_signed(int64_t a, int64_t b)
 {
@@ -4796,17 +4802,20 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
+    int64_t stream_heads, stream_rows;  /* heads of a stream, and their queries */
     int64_t ld;                 /* lanes of a tile */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t side_by_side;
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t few_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
-    int64_t worker_bytes;       /* each worker's memory */
+    int64_t shared_bytes;       /* what the tasks share */
+    int64_t worker_bytes;       /* each worker's memory, behind it */
     /* of a backward call alone */
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
@@ -5207,7 +5216,8 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
         if ((letter == 'I' || letter == 'J') && size != 1 && size != ATTN__LETTER(w, 'B'))
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
-        if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
+        if (letter == 'K' && size != ATTN__LETTER(w, 'H') &&
+            (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
         if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
@@ -5361,8 +5371,6 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     return ATTN_OK;
 }
 
-/* of rows of codes: a scale for each, or for each of these */
-static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
 static int64_t attn__bytes_of(int64_t floats)
@@ -5422,11 +5430,12 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     const int most = w->sides & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
+    const uint32_t ints = w->types & ((1u << ATTN_I32) | (1u << ATTN_I64));
     int64_t h;
-    if (d->key_lengths.rank <= most)
+    if (ints && d->key_lengths.rank <= most)
         ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
-    ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    if (d->positions.rank <= most)
+    if (ints) ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    if (ints && d->positions.rank <= most)
         ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     if (sigma->rank && sigma->data) {
         const attn__array sigmas = attn__array_of(*sigma, ".H..");
@@ -5553,8 +5562,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail_known2(err, ATTN_ERR_SIZE, "k.size[3]" "\0" "must equal the size of w_v where w_k is absent",
                            d->k.size[3], ATTN__LETTER(w, 'U'));
-    ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
-    ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
+    if (w->types & 1u << ATTN_I8 || d->k_scale.rank || d->v_scale.rank) {
+        ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
+        ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
+    }
     all = attn__mul64(attn__mul64(attn__is_packed(w, 'I') || attn__is_packed(w, 'J') ? 1 : ATTN__LETTER(w, 'B'),
                                   ATTN__LETTER(w, 'H')), attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
     ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
@@ -5967,7 +5978,7 @@ ATTN__INLINE int attn__has_same_rows(const attn__call *c)
     return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
            !c->alibi.rank;
 }
-static int64_t attn__cut_rows(attn__call *c);
+static void attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
     attn__array *a = attn__operands(e, offsetof(attn__call, q));
@@ -6013,7 +6024,7 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
 #endif
-    tiles = c->streams ? attn__blocks(attn__mul64(c->heads / c->streams, x.rows), c->ld) : 0;
+    tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
     return attn__blocks(attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side)), ATTN__ENTRY_GROUPS);
 }
 /* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
@@ -6214,6 +6225,7 @@ typedef struct attn__shared {
     float *bias;                /* sums that become a d_bias of 16 bits */
     int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
 } attn__shared;
+static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
@@ -6242,7 +6254,7 @@ typedef struct attn__tile_memory {
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
-    attn__held *held;                   /* [2]: of k, of v */
+    attn__held *held;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
     float *few_s;                       /* a chunk's scores, a row per query */
     const char **list;                  /* where rows of k or v lie, see attn__few_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
@@ -6342,10 +6354,11 @@ static int64_t attn__room_to_copy(const attn__call *c)
 /* Room for the scales of a chunk's codes, of k or of v, and of as many rows behind them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
-    const int64_t k = c->k_scale.stride[3] ? attn__blocks(c->size_k, ATTN__CODES_PER_SCALE) : 1;
-    const int64_t v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
-    const int64_t rows = c->k_scale.rank || c->v_scale.rank ? (int)ATTN__CHUNK + (int)ATTN__SIDE : 0;
-    return attn__mul64(rows, attn__max(k, v));
+    int64_t k, v;
+    if (!c->k_scale.rank && !c->v_scale.rank) return 0;
+    k = c->k_scale.stride[3] ? attn__blocks(c->size_k, ATTN__CODES_PER_SCALE) : 1;
+    v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
+    return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
@@ -6366,7 +6379,7 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
 {
-    const int64_t each = vectors / tiles, more = vectors % tiles;
+    const int64_t each = attn__quotient(vectors, tiles), more = vectors - each * tiles;
     *before = tile * each + attn__min(tile, more);
     return each + (tile < more);
 }
@@ -6536,7 +6549,7 @@ static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int
 ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     const attn__piece p = attn__piece_of(t->c, t->b, key, n);
-    if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
+    if (t->m.held && (!attn__is_f32(a) || p.n < n)) return attn__held_rows(t, a, key, n, size);
     return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
 }
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
@@ -6549,7 +6562,7 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
 static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
 {
     attn__held *held;
-    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
+    if (!t->m.held || !attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
         return attn__keys_of(t, a, key, *n, size);
     held = &t->m.held[a == &t->c->v];
     held->b = -1;                       /* what it held is gone */
@@ -7477,6 +7490,8 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
 {
     int i;
     c->dropout = d->dropout;
+    c->keep_scale = 1.0f;
+    if (d->dropout == 0.0f) return;
     c->keep_scale = attn__choose(d->dropout < 1.0f, 1.0f / (1.0f - d->dropout), 0.0f);
     c->drop_below = attn__drop_below(d->dropout);
     c->seed = d->seed;
@@ -7576,7 +7591,6 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
-    attn__row row = {0, 0, 0};
     int64_t l;
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
@@ -7589,21 +7603,22 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
-        if (l == 0 || !c->same_rows) {
-            row = attn__row_of(c, t->b, i);
-            if (row.first < row.last) {
-                t->first = attn__min(row.first, t->first);
-                t->last = attn__max(row.last, t->last);
-            }
-            t->all_first = attn__max(row.first, t->all_first);
-            t->all_last = attn__min(row.last, t->all_last);
-        }
-        t->row[l] = row;
         if (l + 1 < t->lanes && ++i == c->queries) {
             i = 0;
             h++;
         }
     }
+    for (l = 0; l < (c->same_rows ? 1 : t->ld); l++) {
+        const attn__row row = attn__row_of(c, t->b, t->i[l]);
+        if (row.first < row.last) {
+            t->first = attn__min(row.first, t->first);
+            t->last = attn__max(row.last, t->last);
+        }
+        t->all_first = attn__max(row.first, t->all_first);
+        t->all_last = attn__min(row.last, t->all_last);
+        t->row[l] = row;
+    }
+    for (; l < t->ld; l++) t->row[l] = t->row[0];
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
     if (t->first >= t->last) t->first = t->last = 0;
 }
@@ -7742,7 +7757,9 @@ static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n
     int64_t l;
     int some = !r->gaps;
     s.end = n;
-    s.from = s.to = 0;
+    s.from = 0;
+    s.to = r->whole ? r->vecs : 0;
+    if (r->whole) return s;
     for (x = r->vecs - 1; x >= 0; x--)
         if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
         else if (j < r->to[x]) {
@@ -8171,7 +8188,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.b = t->m.s + j * t->ld + s.from * t->f->width;
             p.c = acc + s.from * t->f->width;
             p.depth = n;
-            if (!paired) attn__fetch_stored(t, &t->c->k, c0 + j + ATTN__CHUNK, n, t->c->size_k, p.rows, &p);
+            if (!paired && t->m.held) attn__fetch_stored(t, &t->c->k, c0 + j + ATTN__CHUNK, n, t->c->size_k, p.rows, &p);
             (paired ? t->f->pairs->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
@@ -8222,7 +8239,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         int whole;
         end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
-        whole = !by_few && !attn__in_parts(t, &t->c->v) && s.to - s.from == t->vecs && s.end == end;
+        whole = !by_few && !(t->m.held && attn__in_parts(t, &t->c->v)) && s.to - s.from == t->vecs && s.end == end;
         if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
             merging.before = j ? t->m.acc : NULL;
             merging.o = attn__outputs_before(t, c0);
@@ -9455,7 +9472,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->entries = NULL;
     if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
     s->prepared = attn__take(m, keys, c->key_floats);
-    s->slots = attn__take(m, attn__slot_count(c), c->slot_floats);
+    s->slots = attn__take(m, c->slots, c->slot_floats);
     if (!c->is_backward) return;
     s->rows = attn__take(m, rows, ATTN__R_COUNT);
     s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
@@ -9504,9 +9521,10 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
     const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = c->output_floats;
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
-    float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
+    float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
+    float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    float *few = attn__take(map, 1, c->few_floats);
+    float *few = c->few_floats ? attn__take(map, 1, c->few_floats) : NULL;
     if (!t) return NULL;
     if (c->few_floats) attn__give_few(&t->m, c, few);
     t->m.held = held;
@@ -9540,13 +9558,14 @@ static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const a
 {
     const attn__call *c = task->c;
     attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
-    t->stream = index % c->streams;
-    t->b = c->entry + index / c->streams;
-    t->head_kv = t->stream / (c->streams / c->heads_kv);
-    t->head = t->stream * (c->heads / c->streams);
+    const int64_t b = attn__quotient(index, c->streams);
+    t->stream = index - b * c->streams;
+    t->b = c->entry + b;
+    t->head = t->stream * c->stream_heads;
+    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
     t->ld = c->ld;
     t->vecs = c->f->vecs;
-    t->prepared = task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats;
+    t->prepared = c->key_floats ? task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats : NULL;
     return t;
 }
 static void attn__run_keys(attn__task *task)
@@ -9580,18 +9599,20 @@ static const attn__call *attn__own_call(attn__task *task)
 static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
 {
     const attn__call *c = task->c;
-    const int64_t stream = index / c->tiles, group = c->heads / c->streams, rows = group * c->queries;
+    const int64_t stream = attn__quotient(index, c->tiles);
     attn__tile *t = attn__tile_of_stream(task, stream, first);
-    int64_t row0;
-    t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), c->tiles, index % c->tiles, &row0);
+    int64_t row0, head;
+    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
+                                   &row0);
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
-    t->lanes = attn__min(rows - row0, t->ld);
+    t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->few = c->few_floats && t->lanes <= attn__most_few(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
-    attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
+    head = attn__quotient(row0, c->queries);
+    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
     return t;
 }
 static int attn__has_row_results(const attn__call *c)
@@ -9619,16 +9640,17 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
 static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
-    const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
-    const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
-    const int64_t groups = attn__blocks(c->tiles, c->side_by_side), group = task->index / c->parts;
-    const int64_t tile0 = group % groups * c->side_by_side, n = attn__min(c->tiles - tile0, c->side_by_side);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(c->tiles, c->side_by_side);
+    const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
+    const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
+    const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
+    const int64_t stream = attn__quotient(group, groups), tile0 = (group - stream * groups) * c->side_by_side;
+    const int64_t n = attn__min(c->tiles - tile0, c->side_by_side);
     attn__tile *tiles[ATTN__SIDE_BY_SIDE] = {NULL}, *t;
     float *free_part;
     int64_t i, c0;
     for (i = 0; i < n; i++)
-        tiles[i] = attn__begin_tile(task, group / groups * c->tiles + tile0 + i, from, to, tiles[0]);
+        tiles[i] = attn__begin_tile(task, stream * c->tiles + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
     for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->plain && c0 < to;
@@ -9837,8 +9859,9 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     attn__task task;
     shared.base = attn__align(workspace);
     shared.bytes = 0;
-    attn__take_shared(&shared, c, &task.shared);
-    task.memory.base = shared.base + shared.bytes + worker * c->worker_bytes;
+    task.shared = attn__none_shared;
+    if (c->shared_bytes) attn__take_shared(&shared, c, &task.shared);
+    task.memory.base = shared.base + c->shared_bytes + worker * c->worker_bytes;
     task.memory.bytes = 0;
     task.c = c;
     task.phase = phase;
@@ -9873,10 +9896,11 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 }
 /* ---- from descriptor to call */
 
-/* The sizes that the letters of a walk stand for, and whether an array may have to become floats. */
+/* The sizes that the letters of a walk stand for, and what follows from the types that it met. */
 static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
     c->typed = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
+    c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
     c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
@@ -9896,7 +9920,6 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
-    int field = 0;
 #define ATTN__X(type, f, ...) c->f = d->f;
     ATTN__SCORE_NUMBERS(ATTN__X)
     ATTN__NUMBERS(ATTN__X)
@@ -9919,42 +9942,42 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
                !c->out.rank;
-    c->masked = attn__next_mask(c, &field) != NULL;
     if (c->masked) {
         c->bare = 0;
         c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
     }
     c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
-/* Which products of the forward pass are those of pairs of bf16; rows: of a stream. */
-static int32_t attn__fast_products(const attn__call *c, int64_t rows)
+/* Which products of the forward pass are those of pairs of bf16. */
+static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     int32_t fast = 0;
-    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device || rows <= ATTN__FEW) return 0;
+    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
+        c->stream_rows <= ATTN__FEW) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }
-/* Tiles of a stream's rows, which it returns. */
-static int64_t attn__cut_rows(attn__call *c)
+/* Tiles of a stream's rows. */
+static void attn__cut_rows(attn__call *c)
 {
-    const int64_t rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
-    c->tiles = attn__blocks(rows, c->ld);
-    c->fast = attn__fast_products(c, rows);
-    return rows;
+    c->stream_rows = attn__mul64(c->stream_heads, c->queries);
+    c->tiles = attn__blocks(c->stream_rows, c->ld);
+    c->fast = attn__fast_products(c);
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
     const attn__score *score = attn__score_of(c);
     const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t rows, tiles;
+    int64_t tiles;
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
+    c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
     c->ld = attn__lanes(c->f);
-    rows = attn__cut_rows(c);
+    attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
@@ -9967,7 +9990,8 @@ static void attn__set_tiles(attn__call *c)
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
-    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= attn__most_few(c->f))
+    c->slots = attn__slot_count(c);
+    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_few(c->f))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
@@ -10093,13 +10117,12 @@ static void attn__set_backward(attn__call *c)
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
-    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     attn__matmul m;
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
     for (i = 0; i < ATTN__SUM_COUNT; i++)
-        if (attn__parameter_sum(c, &none, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
+        if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
                        w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
@@ -10173,6 +10196,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     m.base = NULL;
     m.bytes = 0;
     attn__take_shared(&m, c, &shared);
+    c->shared_bytes = m.bytes;
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");

@@ -1460,8 +1460,8 @@ typedef struct attn__product {
     float       *c;             /* C[r][lane] = c[r*c_row + lane] */
     int64_t      b_row, c_row;
     int64_t      rows, depth;
-    int64_t      chain;         /* so many terms are summed from 0, then added to those before: less is lost to
-                                   rounding. 0: all in one */
+    int64_t      chain;         /* so many terms at most are summed from 0, then added to those before: less is lost
+                                   to rounding */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
@@ -1672,7 +1672,7 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 /* How many terms the next chain of a product has, of those that are left. */
 static int64_t attn__chain_of(const attn__product *p, int64_t left)
 {
-    return p->chain ? attn__min(left, p->chain) : left;
+    return attn__min(left, p->chain);
 }
 
 static int attn__finite_scalar(const float *x, int64_t n)
@@ -3015,20 +3015,17 @@ ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float
     if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, NULL, o, acc, old, fresh);
     return ATTN__V(merge_rows)(0, 0, rows, ld, to, NULL, NULL, acc, old, fresh);
 }
-/* The rows row .. end of C, which strips have just left. A function of its own: it would take registers from the
-   strips' sums. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p, int64_t row, int64_t end)
+/* C, which strips have just left. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
 {
-    const attn__merging *m = p->merging;
-    const int64_t at = row*p->c_row, rows = end - row;
-    float *c = p->c + at;
+    attn__merging *m = p->merging;
+    const int64_t n = p->rows, ld = p->c_row;
+    float *c = p->c;
     int finite;
-    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, rows, p->c_row, c, m->before + at, m->o + at, c, m->old,
-                                                        m->fresh);
-    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, rows, p->c_row, c, m->before + at, NULL, c, m->old,
-                                                     m->fresh);
-    else finite = ATTN__V(merge)(rows, p->c_row, c, m->o ? m->o + at : NULL, c, m->old, m->fresh);
-    if (!finite) p->merging->finite = 0;
+    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, n, ld, c, m->before, m->o, c, m->old, m->fresh);
+    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, NULL, c, m->old, m->fresh);
+    else finite = ATTN__V(merge)(n, ld, c, m->o, c, m->old, m->fresh);
+    if (!finite) m->finite = 0;
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3097,14 +3094,14 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 }
 
-/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
+/* As many strips as fit from `row` on; but of six rows one less where two or three are left: two strips of four take
+   them faster than those of one. Returns where the next begins. A function of its own each, RxN: in one large one
    compilers run out of registers. */
 #define ATTN__STRIP(R, N) \
     ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        const int64_t first = row; \
-        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
-        if (p->onto == ATTN__MERGE && row > first) ATTN__V(merge_strips)(p, first, row); \
+        const int64_t end = p->rows - (R == 6 && p->rows % 6 / 2 == 1 ? 6 : 0); \
+        for (; row + R <= end; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -3141,6 +3138,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #endif
     else for (row = 0, i = 0; row < p->rows; i++)
         row = ATTN__V(strips)[p->vecs - 1][i](p, row);
+    if (p->onto == ATTN__MERGE) ATTN__V(merge_strips)(p);
 }
 
 /* ---- few rows times rows of any type, of which a group at a time becomes columns */
@@ -6687,7 +6685,7 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     if (mark) { attn__multiply_careful(p, columns, mark); return; }
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
     p->onto = ATTN__ADD_FAR;
-    p->chain = 0;
+    p->chain = ATTN__HUGE;
     p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
@@ -8075,7 +8073,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.a_k = 1;
     p.c_row = row;
     p.rows = t->lanes;
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
     p.fetch = NULL;
@@ -8157,23 +8155,24 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
                                const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging,
                                float *acc)
 {
+    const attn__call *c = t->c;
     attn__product p;
     attn__stretch s;
     attn__rows v;
     int64_t j, n;
     p.x = NULL;
-    p.rows = t->c->size_v;
+    p.rows = c->size_v;
     p.b_row = p.c_row = t->ld;
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = kind;
     p.onto = onto;
     p.merging = merging;
-    p.fetch_row = t->c->bias.stride[2];
+    p.fetch_row = c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         p.fetch = paired ? NULL : attn__next_bias(t, c0, j);
         if (j == j0 && s.to - s.from < t->vecs) {
-            attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
+            attn__fill(acc, 1, c->size_v * t->ld, 0.0f);
             p.onto = ATTN__GO_ON;
         }
         if (s.from == s.to) continue;
@@ -8181,14 +8180,14 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         for (; j < s.end; j += n) {
             n = s.end - j;
             if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
-            else v = attn__some_keys_of(t, &t->c->v, c0 + j, &n, t->c->size_v);
+            else v = attn__some_keys_of(t, &c->v, c0 + j, &n, c->size_v);
             p.a = v.at;
             p.a_row = v.column;
             p.a_k = v.row;
             p.b = t->m.s + j * t->ld + s.from * t->f->width;
             p.c = acc + s.from * t->f->width;
             p.depth = n;
-            if (!paired && t->m.held) attn__fetch_stored(t, &t->c->k, c0 + j + ATTN__CHUNK, n, t->c->size_k, p.rows, &p);
+            if (!paired && t->m.held) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
             (paired ? t->f->pairs->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
@@ -8765,7 +8764,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.onto = ATTN__FROM_ZERO;
     q.fetch = NULL;
     q.depth = c->size_v;
-    q.chain = 0;
+    q.chain = ATTN__HUGE;
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
@@ -9272,7 +9271,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     p.c = c;
     p.b_row = p.c_row = ld;
     p.vecs = (int32_t)(ld / m->f->width);
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__ADD_AFTER;
     p.fetch = NULL;

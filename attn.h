@@ -1171,26 +1171,36 @@ typedef float attn__given, attn__result;
    The work stands in functions that are not inlined, so that no arithmetic moves across. */
 #if ATTN__X64 || (ATTN__GNU && defined(__i386__) && defined(__SSE__) && !defined(__TINYC__))
 typedef uint32_t attn__fp_state;
+static attn__fp_state attn__fp_read(void)
+{
+#  if ATTN__GNU
+    attn__fp_state state;
+    __asm__ __volatile__("stmxcsr %0" : "=m"(state) : : "memory");
+    return state;
+#  else
+    return _mm_getcsr();
+#  endif
+}
+static void attn__fp_write(attn__fp_state state)
+{
+#  if ATTN__GNU
+    __asm__ __volatile__("ldmxcsr %0" : : "m"(state) : "memory");
+#  else
+    _mm_setcsr(state);
+#  endif
+}
+/* Written only where it changes something: a write waits until nothing else is under way. */
 static attn__fp_state attn__fp_enter(void)
 {
-    attn__fp_state saved;
-    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked */
-#  if ATTN__GNU
-    __asm__ __volatile__("stmxcsr %0" : "=m"(saved));
-    __asm__ __volatile__("ldmxcsr %0" : : "m"(plain) : "memory");
-#  else
-    saved = _mm_getcsr();
-    _mm_setcsr(plain);
-#  endif
+    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; behind it */
+    const uint32_t flags = 0x3fu;       /* the exceptions that there were: they change no result */
+    const attn__fp_state saved = attn__fp_read();
+    if ((saved & ~flags) != plain) attn__fp_write(plain);
     return saved;
 }
 static void attn__fp_leave(attn__fp_state saved)
 {
-#  if ATTN__GNU
-    __asm__ __volatile__("ldmxcsr %0" : : "m"(saved) : "memory");
-#  else
-    _mm_setcsr(saved);
-#  endif
+    if (attn__fp_read() != saved) attn__fp_write(saved);
 }
 #elif ATTN__GNU && defined(__aarch64__)
 #  define ATTN__CONTROL(X) X(uint64_t, "r", "mrs %0, fpcr", "msr fpcr, %0")

@@ -9367,7 +9367,7 @@ static attn__array attn__ones(void)
     a.stride[3] = 0;
     return a;
 }
-/* The gradients that sums over rows make, in the order of their tasks. */
+/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
 
@@ -9411,8 +9411,8 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
     return m;
 }
 
-/* The sum that makes one gradient; 0 where it is not asked for or not made so. */
-static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+/* The sum that makes one gradient. */
+static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
     const int64_t size = c->w.size_u;
     const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
@@ -9422,7 +9422,7 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     switch (which) {
     case ATTN__SUM_BIAS:
         *m = attn__sum_of_bias(c, s);
-        return c->w.bias == ATTN__BIAS_ROWS;
+        break;
     case ATTN__SUM_BILINEAR:
         turned = attn__turned(c->d_bilinear);
         *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
@@ -9458,7 +9458,14 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     default:
         *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
     }
-    return m->out.rank;
+}
+/* 0: it is not asked for, or not made so. */
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    attn__set_sum(c, s, which, m);
+    return 1;
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its

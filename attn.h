@@ -8654,6 +8654,8 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
 {
     const attn__call *c = p->c;
     float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
+    float *tops = attn__row_field(p, ATTN__R_TOP, 0), *inverses = attn__row_field(p, ATTN__R_INVERSE, 0);
+    float *shifts = attn__row_field(p, ATTN__R_SHIFT, 0), *sinks = attn__row_field(p, ATTN__R_SINK, 0);
     int64_t l;
     if (!c->saved_stats.rank || c->d_weights.rank) attn__load_queries(t);
     attn__row_stats(p, t);
@@ -8680,11 +8682,10 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
     if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
     for (l = 0; l < t->lanes; l++) {
         const float d_lse = ATTN__CHOOSE(c->d_lse.rank, attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0), 0.0f);
-        *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
-        *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
-        *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - d_lse;
-        *attn__row_field(p, ATTN__R_SINK, t->i[l]) =
-            attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
+        tops[t->i[l]] = t->top[l];
+        inverses[t->i[l]] = inverse[l];
+        shifts[t->i[l]] = delta[l] - d_lse;
+        sinks[t->i[l]] = attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
     }
 }
 
@@ -8695,18 +8696,22 @@ static void attn__open_rows(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int uniform = c->empty == ATTN_EMPTY_UNIFORM && attn__is_none(attn__sink_of(c, p->head));
+    const float *tops = attn__row_field(p, ATTN__R_TOP, p->i0);
+    const float *inverses = attn__row_field(p, ATTN__R_INVERSE, p->i0);
+    const float *shifts = attn__row_field(p, ATTN__R_SHIFT, p->i0);
+    const int64_t lanes = attn__up(p->n, p->f->width);
     int64_t i;
     p->uniform = 0;
     for (i = 0; i < p->n; i++) {
-        const float top = *attn__row_field(p, ATTN__R_TOP, p->i0 + i);
-        p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, p->i0 + i);
-        p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, p->i0 + i);
+        const float top = tops[i];
+        p->inverse[i] = inverses[i];
+        p->shift[i] = shifts[i];
         p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
         p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
         p->is_uniform[i] = (uint8_t)(uniform && p->dead[i]);
         p->uniform |= p->is_uniform[i];
     }
-    for (; i < ATTN_GRAD_QUERIES; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
+    for (; i < lanes; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
 }
 /* Its tiles, with their queries and d_out as lanes. */
 static void attn__open_tiles(attn__pass *p)
@@ -8752,10 +8757,10 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
-    attn__fill(p->m.dq, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? ATTN__GRAD_ROW : p->n), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
-    for (i = 0; i < p->n; i++)
-        for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++) *attn__row_field(p, field, i0 + i) = 0.0f;
+    for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++)
+        attn__fill(attn__row_field(p, field, i0), 1, p->n, 0.0f);
 }
 
 /* ---- P and dS */
@@ -8796,7 +8801,7 @@ static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t
 static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
     int64_t j;
-    for (j = 0; j < n; j++) {
+    for (j = 0; from < to && j < n; j++) {
         attn__fill(p->m.p + j * ATTN__GRAD_ROW + from, 1, to - from, -0.0f);
         attn__fill(p->m.ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
     }

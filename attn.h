@@ -5854,19 +5854,21 @@ static attn__rows attn__packed_rows(const float *at, int64_t columns)
     r.column = 1;
     return r;
 }
-ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
-                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
-                                      int64_t columns, float *copy)
+static attn__rows attn__rows_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)    /* f32 */
 {
     attn__rows r;
-    if (!attn__is_f32(a)) {
-        attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
-        return attn__packed_rows(copy, columns);
-    }
     r.at = attn__at(a, b, h, row, column);
     r.row = a->stride[2];
     r.column = a->stride[3];
     return r;
+}
+ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
+                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                      int64_t columns, float *copy)
+{
+    if (attn__is_f32(a)) return attn__rows_at(a, b, h, row, column);
+    attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
+    return attn__packed_rows(copy, columns);
 }
 /* Floats that `copy` needs. */
 static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
@@ -6554,11 +6556,13 @@ static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int
 {
     return attn__packed_rows(attn__hold(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
-ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    const attn__piece p = attn__piece_of(t->c, t->b, key, n);
-    if (t->m.held && (!attn__is_f32(a) || p.n < n)) return attn__held_rows(t, a, key, n, size);
-    return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
+    attn__piece p;
+    if (!t->m.held) return attn__rows_at(a, t->b, t->head_kv, key, 0);
+    p = attn__piece_of(t->c, t->b, key, n);
+    if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
+    return attn__rows_at(a, p.b, t->head_kv, p.row, 0);
 }
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
    gone over part by part, only some, always in the same place, so that they stay near. */
@@ -6567,16 +6571,22 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
     return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
-static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
+ATTN__NOINLINE static attn__rows attn__some_held_keys(const attn__tile *t, const attn__array *a, int64_t key,
+                                                      int64_t *n, int64_t size)
 {
     attn__held *held;
-    if (!t->m.held || !attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
+    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
         return attn__keys_of(t, a, key, *n, size);
     held = &t->m.held[a == &t->c->v];
     held->b = -1;                       /* what it held is gone */
     *n = attn__min(*n, ATTN__SIDE);
     attn__copy_keys(t, a, key, *n, size, held->rows);
     return attn__packed_rows(held->rows, size);
+}
+ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
+                                           int64_t size)
+{
+    return t->m.held ? attn__some_held_keys(t, a, key, n, size) : attn__rows_at(a, t->b, t->head_kv, key, 0);
 }
 /* Rows of k or v that will become floats come near as they are stored, while a product of `rows` rows works on others:
    n of them from a key on, if there are so many side by side. */
@@ -7637,15 +7647,14 @@ static void attn__load_queries(attn__tile *t)
 {
     const attn__call *c = t->c;
     void (*const load)(attn__tile *t) = attn__score_of(c)->load;
-    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0, empty = 0;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
     if (!load) return;
-    for (l = t->ld - 1; l >= 0 && !(c->same_rows || c->scores.rank || c->scores_softcap.rank); l--)
-        if (t->row[l].first < t->row[l].last) some = l;
-        else empty++;
-    if (!empty || empty == t->ld) {
-        if (!empty) load(t);
+    if (t->all_last > 0 || c->same_rows || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
+        load(t);
         return;
     }
+    if (t->first >= t->last) return;
+    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
     ATTN__COPY(h, t->h, sizeof h);
     ATTN__COPY(i, t->i, sizeof i);
     for (l = 0; l < t->ld; l++) {

@@ -8766,7 +8766,7 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
-    attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? ATTN__GRAD_ROW : p->n), 0.0f);
+    attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->n), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
     for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++)
         attn__fill(attn__row_field(p, field, i0), 1, p->n, 0.0f);

@@ -6,11 +6,13 @@ times the sum of absolute terms for a gradient, which for these sizes is below T
 import base64
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import traceback
 import xml.etree.ElementTree
+import zlib
 
 import numpy as np
 
@@ -530,11 +532,70 @@ def test_heatmap():
     assert lines[0].startswith("0") and "@@" in lines[0].split()[-1], lines[0]
     assert str(picture).count("\x1b[") > 6, "colours in a terminal"
     with tempfile.TemporaryDirectory() as folder:
-        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm), ("w.html", page.encode())):
+        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm), ("w.HTML", page.encode()),
+                           ("w.png", picture.png())):
             picture.save(os.path.join(folder, name))
             with open(os.path.join(folder, name), "rb") as file:
                 assert file.read() == want, name
+        for name in ("w.jpg", "w", "w.svg.gz"):
+            raises(ValueError, lambda: picture.save(os.path.join(folder, name)), name, ".svg, .html, .png, .ppm")
+        assert not os.path.exists(os.path.join(folder, "w.jpg")), "what is refused writes no file"
+    assert np.array_equal(pixels_of_png(picture.png()), np.frombuffer(ppm[-3 * width * height:], "uint8").reshape(
+        height, width, 3)), "PNG and PPM are one picture"
     raises(attn.Error, lambda: attn.heatmap(w, width=3).svg(), "width")
+    raises(ValueError, lambda: attn.heatmap(w, colormap="jet"), "'jet' is none of reds, viridis, grey")
+    raises(TypeError, lambda: attn.heatmap(w, titel="w"), "no field of a heatmap 'titel': is title meant?")
+
+
+def pixels_of_png(data):
+    width, height, *kind = struct.unpack(">IIBBBBB", data[16:29])
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and kind == [8, 2, 0, 0, 0], "a PNG file of 8 bits a colour"
+    at, chunks = 8, {}
+    while at < len(data):
+        (size,), name = struct.unpack(">I", data[at:at + 4]), data[at + 4:at + 8]
+        chunks[name] = data[at + 8:at + 8 + size]
+        assert zlib.crc32(name + chunks[name]) == int.from_bytes(data[at + 8 + size:at + 12 + size], "big"), name
+        at += 12 + size
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), "uint8").reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any() and b"IEND" in chunks
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def elements(svg, tag):
+    return [e.attrib for e in xml.etree.ElementTree.fromstring(svg).iter() if e.tag.endswith("}" + tag)]
+
+
+def test_inline():
+    """In a notebook more than 4096 cells are images, with the cells of the SVG file at their places."""
+    w = draw(2, 3, 40, 50)
+    w[1, 0, :3, :4] = np.nan
+    for values, fields in ((w, {}), (w, dict(range=(-1, 2), title="<t>", no_colorbar=True)), (w[0], dict(width=300)),
+                           (w > 0, {}), (w.astype("float16"), dict(y_ticks=list(range(40)), ticks_on_top=True)),
+                           (rounded(w, "bfloat16"), dict(panel_titles=list("abcdef"), colormap="grey"))):
+        picture = attn.heatmap(values, **fields)
+        plain, inline = picture.svg(), picture._repr_svg_()
+        assert "<image" not in plain
+        images = elements(inline, "image")
+        assert len(images) == np.prod(values.shape[:-2]) and len(inline) < len(plain) / 2
+        for tag in ("text", "path", "stop"):
+            assert elements(inline, tag) == elements(plain, tag), f"{tag} is elsewhere"
+        size = tuple(int(elements(plain, "rect")[0][name]) for name in ("height", "width"))
+        canvas = np.zeros(size, int)
+        for rect in elements(plain, "rect"):
+            if re.fullmatch("#[0-9a-f]{6}", rect["fill"]):
+                x, y, width, height = (int(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
+                canvas[y:y + height, x:x + width] = int(rect["fill"][1:], 16)
+        for place in images:
+            cells = pixels_of_png(base64.b64decode(place["href"].partition(",")[2])).astype(int) @ [65536, 256, 1]
+            x, y, width, height = (int(place[name]) for name in ("x", "y", "width", "height"))
+            assert cells.shape == (40, 50)
+            i, j = ((np.arange(n) * 2 + 1) * extent // (2 * n) for n, extent in ((40, height), (50, width)))
+            assert np.array_equal(cells, canvas[y + i[:, None], x + j]), "the colours of the cells"
+    small = attn.heatmap(w[0, 0])
+    assert small._repr_svg_() == small.svg(), "few cells are shapes"
+    one = attn.heatmap(np.ones((100, 100), "float32"))
+    assert one._repr_svg_() == one.svg(), "and so are many of one colour"
+    assert len(attn.heatmap(attn.softmax(draw(8, 512, 512)))._repr_svg_()) < 8e6, "8 heads of 512 x 512"
 
 
 CALL = "import attn; print(attn.attention([[1.0]], [[1.0]], [[3.0]])[0, 0])"   # one key: its value, 3.0

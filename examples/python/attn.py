@@ -25,6 +25,7 @@ FILES     ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_
           CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later version."""
 from __future__ import annotations
 
+import base64
 import ctypes
 import difflib
 import functools
@@ -34,9 +35,11 @@ import os
 import platform
 import re
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, sizeof)
@@ -1100,11 +1103,25 @@ def version() -> tuple[int, int, int]:
 _WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 
+_INLINE = 4096      # cells that a notebook is given as shapes; more are given as an image
+
+
+def _png(ppm):
+    """The PNG file of what a PPM file holds."""
+    _, size, _, pixels = ppm.split(b"\n", 3)
+    width, height = map(int, size.split())
+    rows = np.zeros((height, 1 + 3 * width), "uint8")       # a row begins with its filter: none
+    rows[:, 1:] = np.frombuffer(pixels, "uint8").reshape(height, 3 * width)
+    chunk = lambda kind, data: (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows.tobytes())) + chunk(b"IEND", b""))
+
+
 class Heatmap:
-    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), html(), ansi(), ppm(),
+    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), html(), ansi(), png(), ppm(),
     save(path)."""
 
-    def __init__(self, values, **fields):
+    def __init__(self, values: Numbers, **fields: Any) -> None:
         self.values = values = _array(values)
         if not 2 <= len(values.shape) <= 4:
             raise TypeError(f"a heatmap has 2 to 4 axes, not {len(values.shape)}")
@@ -1112,7 +1129,7 @@ class Heatmap:
         shape = tuple(values.shape)
         panels = int(np.prod(shape[:-2], dtype=int))
         counts = {"x_ticks": shape[-1], "y_ticks": shape[-2], "panel_titles": panels}
-        types = dict(attn_heatmap._fields_)
+        types = dict(attn_heatmap._fields_[2:])
         for name, value in fields.items():
             if name == "range":
                 self.c.range_set, (self.c.range_min, self.c.range_max) = 1, value
@@ -1121,9 +1138,15 @@ class Heatmap:
             elif types.get(name) is c_char_p:
                 setattr(self.c, name, value.encode())
             elif types.get(name) is c_int32:
-                setattr(self.c, name, ENUMS["attn_" + name][value] if isinstance(value, str) else value)
+                setattr(self.c, name, self._number(name, value))
             else:
-                raise TypeError(f"a heatmap has no field {name!r}")
+                raise _unknown("field of a heatmap", name, [*types, "range"])
+
+    def _number(self, name, value):
+        names = ENUMS.get("attn_" + name, {})
+        if isinstance(value, str) and value not in names:
+            raise ValueError(f"{name}: {value!r} is none of {', '.join(names) or 'a number'}")
+        return names.get(value, value)
 
     def _strings(self, name, texts, count):
         if len(texts) != count:
@@ -1132,42 +1155,78 @@ class Heatmap:
         self.kept.append(strings)
         return ctypes.addressof(strings)
 
-    def _written(self, function):
+    def _written(self, function, c=None):
         pieces = []
         write = _WRITE(lambda user, data, count: pieces.append(ctypes.string_at(data, count)) or 0)
-        _call(function, byref(self.c), attn_writer(write=ctypes.cast(write, c_void_p)))
+        _call(function, byref(c or self.c), attn_writer(write=ctypes.cast(write, c_void_p)))
         return b"".join(pieces)
 
-    def svg(self):
+    def svg(self) -> str:
         """A whole SVG file, as text."""
         return self._written("attn_heatmap_svg").decode()
 
-    def ppm(self):
-        """A whole PPM file (P6): cells and colour bar, as bytes."""
+    def ppm(self) -> bytes:
+        """A whole PPM file (P6): cells and colour bar, without text."""
         return self._written("attn_heatmap_ppm")
 
-    def html(self):
+    def png(self) -> bytes:
+        """A whole PNG file: cells and colour bar, without text."""
+        return _png(self.ppm())
+
+    def html(self) -> str:
         """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
         return self._written("attn_heatmap_html").decode()
 
-    def ansi(self, terminal="truecolor"):
-        """Lines for a terminal: "truecolor", "256" or "ascii"."""
-        self.c.terminal = ENUMS["attn_terminal"][terminal]
+    def ansi(self, terminal: Literal["truecolor", "256", "ascii"] = "truecolor") -> str:
+        """Lines for a terminal."""
+        self.c.terminal = self._number("terminal", terminal)
         return self._written("attn_heatmap_ansi").decode()
 
-    def save(self, path):
-        """Writes an SVG file, or a web page or a PPM file where the name ends in .html or .ppm."""
-        if str(path).endswith(".ppm"):
-            data = self.ppm()
-        else:
-            data = (self.html() if str(path).endswith(".html") else self.svg()).encode()
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the kind of file that the name ends in: .svg, .html (a web page), .png or .ppm (without text)."""
+        kinds = {".svg": self.svg, ".html": self.html, ".png": self.png, ".ppm": self.ppm}
+        ending = os.path.splitext(os.fspath(path))[1].lower()
+        if ending not in kinds:
+            raise ValueError(f"{os.fspath(path)!r}: a heatmap is saved as {', '.join(kinds)}")
+        data = kinds[ending]()
         with open(path, "wb") as file:
-            file.write(data)
+            file.write(data.encode() if isinstance(data, str) else data)
 
-    def _repr_svg_(self):
-        return self.svg()
+    def _repr_svg_(self) -> str:
+        flags = _dtype(self.values) in ("bool", "uint8")
+        values = np.asarray(self.values if flags else convert(self.values, "float32"))
+        finite = values[np.isfinite(values)]
+        if values.size <= _INLINE or self.c.numbers or finite.size == 0 or finite.min() == finite.max():
+            return self.svg()
+        return self._svg_of_images(values, finite)
 
-    def __str__(self):
+    def _svg_of_images(self, values, finite):
+        """The SVG file with an image for the cells of each panel: that of a map of one colour, whose cells are taken
+        out. Eight panels of 512 x 512 would have more than 100 MB."""
+        c = attn_heatmap.from_buffer_copy(self.c)
+        if not c.range_set:
+            c.range_set, c.range_min, c.range_max = 1, finite.min(), finite.max()
+        nan = np.isnan(values).any()        # then the colour of NaN is explained, too
+        flat = np.broadcast_to(np.float32(np.nan if nan else c.range_min), values.shape)
+        c.values = _view("values", flat)
+        text = self._written("attn_heatmap_svg", c).decode()
+        panels = iter(values.reshape(-1, *values.shape[-2:]))
+
+        def image(found):
+            panel = next(panels)
+            # the frame's line runs through the middle of the pixels around the cells
+            x, y, width, height = (int(n) for n in re.findall(r'\b(?:x|y|width|height)="(-?\d+)', found.group(1)))
+            cells = attn_heatmap.from_buffer_copy(c)
+            cells.values, cells.no_colorbar = _view("values", panel), 1
+            cells.height, cells.width = (min(n, 32767) for n in panel.shape)
+            data = base64.b64encode(_png(self._written("attn_heatmap_ppm", cells))).decode()
+            return (f'<image x="{x + 1}" y="{y + 1}" width="{width - 1}" height="{height - 1}" style="image-rendering: '
+                    f'pixelated" preserveAspectRatio="none" href="data:image/png;base64,{data}"/>\n{found.group(1)}')
+
+        cells, frame = '<g shape-rendering="crispEdges".*?</g>\n', '(<rect [^>]*fill="none"[^>]*>)'
+        return re.sub(cells + frame, image, text, flags=re.S)
+
+    def __str__(self) -> str:
         return self.ansi()
 
 

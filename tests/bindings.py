@@ -727,6 +727,7 @@ def test_torch_refused():
         out = attn.attention(leaf(q), k, v)
         assert out.equal(r.out) and not out.requires_grad
     raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
+    raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
     negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
     raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
 
@@ -897,7 +898,6 @@ def test_sdpa_numpy():
     raises(TypeError, lambda: attn.sdpa(q, k, v), "q has 4 heads and k 2")
     status, text = child("import attn; attn.sdpa([[1.0]], [[1.0]], [[3.0]]); print('torch' in sys.modules)")
     assert (status, text) == (0, "False\n"), text
-    raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
 
 
 def command(folder, text, **arrays):

@@ -1,6 +1,6 @@
 """attn.h for Python: attention on NumPy arrays and torch tensors, where they lie and without a copy.
 
-    import numpy as np, attn                                # builds the library once, with cc, into a cache
+    import numpy as np, attn
     q, k, v = (np.random.rand(2, 8, 100, 64).astype("float32") for _ in range(3))
     out = attn.attention(q, k, v, causal=True)              # the output
     r = attn.forward(q, k, v, causal=True, weights=True)    # several results: r.out, r.weights
@@ -21,8 +21,11 @@ OPTIONS   every field of attn_desc under its name: attn.h says what it means. sc
           window=(left, right), None where unbounded; threads: how many run the call.
 RESULTS   out, lse, weights, scores, scores_softcap, scores_masked, stats: True makes an array, an array is written to.
 ERRORS    attn.Error with the library's words: "k.size[3] must equal q.size[3]: 64, is 65".
-FILES     ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_CACHE: the folder for what is built.
-          CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later version."""
+FILES     pip install makes a package of this file, with attn.h and a library built from it. The file alone builds the
+          library at the first import. ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_CACHE: the
+          folder for what is built. CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later
+          version."""
+# mypy: ignore-errors           (hints are for callers; inside, ctypes has none that would hold)
 from __future__ import annotations
 
 import base64
@@ -337,10 +340,13 @@ _CHOICES = {"attn_score": "score", "attn_align": "align", "attn_empty": "empty",
             "attn_terminal": "terminal"}
 
 
-# ---- the library: built from the header, and held against what is written above
+# ---- the library: that of the package, or built from the header; and held against what is written above
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGED = os.path.join(_HERE, "libattn.so")       # hatch_build.py puts it there
+
+
 def _header():
-    here = os.path.dirname(os.path.abspath(__file__))
-    places = [os.environ.get("ATTN_HEADER"), os.path.join(here, "attn.h"), os.path.join(here, "..", "..", "attn.h")]
+    places = [os.environ.get("ATTN_HEADER"), os.path.join(_HERE, "attn.h"), os.path.join(_HERE, "..", "..", "attn.h")]
     for path in filter(None, places):
         if os.path.isfile(path):
             return path
@@ -361,8 +367,13 @@ def _built():
     path = os.path.join(_cache(), f"libattn-{key.hexdigest()[:16]}.{'dll' if os.name == 'nt' else 'so'}")
     if os.path.exists(path):
         return path
-    os.makedirs(_cache(), exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_cache()) as folder:
+    try:
+        os.makedirs(_cache(), exist_ok=True)
+        room = tempfile.TemporaryDirectory(dir=_cache())
+    except OSError as error:
+        raise ImportError(f"attn.py builds attn.h in the folder {_cache()}, which cannot be written to "
+                          f"({error.strerror}): name another in ATTN_CACHE") from None
+    with room as folder:
         fresh = os.path.join(folder, os.path.basename(path))
         command += [header, "-o", fresh, "-lm"]
         try:
@@ -403,8 +414,18 @@ def _check_layout():
                 raise ImportError(f"{name}.{field} lies elsewhere in the library: run bindings.py on its header")
 
 
+def _opened():
+    named = os.environ.get("ATTN_LIBRARY")
+    if not named and not os.environ.get("ATTN_HEADER") and os.path.exists(_PACKAGED):
+        try:
+            return ctypes.CDLL(_PACKAGED)
+        except OSError:
+            pass                                    # of another system: what is built here will do
+    return ctypes.CDLL(named or _built())
+
+
 def _load():
-    loaded = ctypes.CDLL(os.environ.get("ATTN_LIBRARY") or _built())
+    loaded = _opened()
     for name, (result, inside) in FUNCTIONS.items():
         if hasattr(loaded, name):       # a library may leave out gradients and pictures
             function = getattr(loaded, name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what bindings need to know of attn.h, read from the header itself: its version, structures, enums and functions.
+"""Writes what bindings need to know of attn.h, read from the header itself: version, structures, enums, functions.
 
     python3 examples/bindings.py            rewrites that part of examples/python/attn.py, and examples/rust/attn.rs
     python3 examples/bindings.py --check    says where they differ from what it would write, and exits with 1

@@ -6,6 +6,7 @@ times the sum of absolute terms for a gradient, which for these sizes is below T
 import base64
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -633,6 +634,20 @@ def test_build():
         assert status and "'no-such-compiler', which does not run" in text, text
         status, text = child("import attn", **dict(use, CC="false", ATTN_CACHE=folder))
         assert status and "'false' could not build attn.h" in text, text
+        status, text = child("import attn", **dict(use, ATTN_CACHE="/dev/null/none"))
+        assert status and "/dev/null/none, which cannot be written to" in text and "ATTN_CACHE" in text, text
+        # a package has its library; where that does not load, it is built
+        package = os.path.join(folder, "package", "attn")
+        os.makedirs(package)
+        shutil.copy(os.path.join(BINDING, "attn.py"), os.path.join(package, "__init__.py"))
+        shutil.copy(header, package)
+        own = os.path.join(package, "libattn.so")
+        where = f"sys.path.insert(0, {os.path.dirname(package)!r})\n{CALL}; print(attn.lib._name)"
+        for fill, compiles in ((shutil.copy, False), (lambda _, to: open(to, "w").close(), True)):
+            fill(attn.lib._name, own)
+            status, text = child(where, ATTN_CACHE=cache, ATTN_HEADER="", ATTN_LIBRARY="",
+                                 CC=compiler if compiles else "false")
+            assert status == 0 and text.startswith("3.0\n") and (own in text) != compiles, text
 
 
 def library(folder, change):
@@ -662,8 +677,7 @@ def test_layout():
 def need_torch(sdpa=False):
     """PyTorch's own attention, where a test compares with it."""
     if torch is None:
-        raise Skipped("no PyTorch: its package has 200 MB, 5 GB with CUDA; VENV=FOLDER or PYTHON=PATH names one that "
-                      "is there")
+        raise Skipped("no PyTorch; VENV=FOLDER or PYTHON=PATH names a Python that has it")
     own = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
     if sdpa and own is None:
         raise Skipped(f"PyTorch {torch.__version__} has no scaled_dot_product_attention")

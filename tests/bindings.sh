@@ -7,9 +7,11 @@ dir=$out/bindings
 mkdir -p "$dir"
 export CC ATTN_CACHE="$PWD/$dir/cache" ATTN_COMMAND="$out/attn"
 
-python_with() { # python_with MODULE...: the first Python that has all of them
-    for python in ${PYTHON:-} python3 /usr/bin/python3 "$VENV/bin/python"; do
-        "$python" -c "import $(echo "$@" | tr ' ' ',')" >/dev/null 2>&1 && echo "$python" && return
+python_with() { # python_with STATEMENT...: a Python that can run the first; if there is none, the second; and so on
+    for statement; do
+        for python in ${PYTHON:-} python3 /usr/bin/python3 "$VENV/bin/python"; do
+            "$python" -c "$statement" >/dev/null 2>&1 && echo "$python" && return
+        done
     done
 }
 
@@ -18,9 +20,9 @@ item_written() {
     have python3 || { skipped "declarations are those of attn.h (no python3)"; return; }
     try "declarations are those of attn.h" python3 examples/bindings.py --check
 }
-item_python() { # with PyTorch's where it is, else with NumPy's alone
-    python=$(python_with numpy torch)
-    : "${python:=$(python_with numpy)}"
+item_python() { # with PyTorch where it is, best one that has attention of its own, else with NumPy alone
+    python=$(python_with "import numpy; from torch.nn.functional import scaled_dot_product_attention" \
+                         "import numpy, torch" "import numpy")
     [ -n "$python" ] || { skipped "python (no Python with NumPy)"; return; }
     make build/attn >"$dir/command.log" 2>&1 || { failed "examples/attn.c" "$dir/command.log"; return; }
     "$python" tests/bindings.py || [ $? = 1 ] || failed "python: $python tests/bindings.py"

@@ -742,6 +742,10 @@ def test_torch_refused():
         assert out.equal(r.out) and not out.requires_grad
     raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
     raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        for call in (attn.attention, attn.sdpa):
+            raises(TypeError, lambda: call(dual, k, v), "q carries a tangent, which would be lost")
     negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
     raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
 
@@ -815,7 +819,8 @@ def test_sdpa():
     turned = lambda *shape: tensor(*shape).transpose(1, 2)          # stored as [B,S,H,D]
     q, k, v = turned(2, 6, 4, 8), turned(2, 6, 4, 8), turned(2, 6, 4, 3)
     allowed = torch.from_numpy(RNG.random((6, 6)) < 0.7)
-    allowed[2] = False                                              # a row that may attend to nothing
+    allowed[2] = False                              # a row that may attend to nothing; before 2.5 that was NaN there
+    allowed[2, 0] = own(q, k, v, attn_mask=allowed & False).isnan().any()
     shared, longer = turned(2, 6, 2, 8), turned(2, 9, 4, 8)
     for a, options in (((q, k, v), {}), ((q, k, v), dict(is_causal=True)), ((q, k, v), dict(scale=0.25)),
                        ((q, longer, longer), dict(is_causal=True)), ((longer, k, v), dict(is_causal=True)),

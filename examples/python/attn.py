@@ -461,6 +461,8 @@ def _check_array(name, x):
     elif x.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise TypeError(f"{name} requires grad, which would be lost, as torch's autograd does not see this function: "
                         f"use attn.sdpa, or {name}.detach()")
+    elif sys.modules["torch"].autograd.forward_ad.unpack_dual(x).tangent is not None:
+        raise TypeError(f"{name} carries a tangent, which would be lost: attn.h differentiates backwards only")
     elif x.is_neg():
         raise TypeError(f"{name}: torch has only noted that its numbers are negated: give {name}.resolve_neg()")
 

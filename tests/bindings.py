@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 import xml.etree.ElementTree
 import zlib
 
@@ -742,7 +743,8 @@ def test_torch_refused():
         assert out.equal(r.out) and not out.requires_grad
     raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
     raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
-    with torch.autograd.forward_ad.dual_level():
+    with torch.autograd.forward_ad.dual_level(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")             # PyTorch warns of itself
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         for call in (attn.attention, attn.sdpa):
             raises(TypeError, lambda: call(dual, k, v), "q carries a tangent, which would be lost")

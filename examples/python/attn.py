@@ -325,6 +325,11 @@ def _text(function, *arguments):
     return text.value.decode()
 
 
+_CHOICES = {"attn_score": "score", "attn_align": "align", "attn_empty": "empty", "attn_isa": "isa",
+            "attn_precision": "precision", "attn_rope_scaling": "scaling", "attn_colormap": "colormap",
+            "attn_terminal": "terminal"}
+
+
 def _in_python(text):
     """C's names of choices as Python says them: align="top_left" for ATTN_ALIGN_TOP_LEFT, float32 for ATTN_F32."""
     words = {"ATTN_" + short.upper(): long for long, short in reversed(_TYPES.items())}
@@ -333,11 +338,6 @@ def _in_python(text):
             prefix = enum.replace("_scaling", "").upper()
             words.update({f"{prefix}_{name.upper()}": f'{_CHOICES[enum]}="{name}"' for name in names})
     return re.sub(r"ATTN_\w+", lambda found: words.get(found.group(), found.group()), text)
-
-
-_CHOICES = {"attn_score": "score", "attn_align": "align", "attn_empty": "empty", "attn_isa": "isa",
-            "attn_precision": "precision", "attn_rope_scaling": "scaling", "attn_colormap": "colormap",
-            "attn_terminal": "terminal"}
 
 
 # ---- the library: that of the package, or built from the header; and held against what is written above
@@ -453,7 +453,7 @@ def _is_torch(x):
 
 
 def _check_array(name, x):
-    """Refuses an array part of which would be lost without a word: its gradient, its mask, its sign."""
+    """Refuses an array of which something would be lost without a word: its gradient or tangent, mask or sign."""
     if not _is_torch(x):
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(f"{name}: a masked array, whose mask would be lost: give {name}.filled(0), say, and the "
@@ -462,7 +462,7 @@ def _check_array(name, x):
         raise TypeError(f"{name} requires grad, which would be lost, as torch's autograd does not see this function: "
                         f"use attn.sdpa, or {name}.detach()")
     elif sys.modules["torch"].autograd.forward_ad.unpack_dual(x).tangent is not None:
-        raise TypeError(f"{name} carries a tangent, which would be lost: attn.h differentiates backwards only")
+        raise TypeError(f"{name} carries a tangent, which would be lost: attn.h has no forward-mode derivatives")
     elif x.is_neg():
         raise TypeError(f"{name}: torch has only noted that its numbers are negated: give {name}.resolve_neg()")
 

@@ -856,10 +856,11 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
     goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
     that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
     attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
-    there; for bottom-right: causal=True, align="bottom_right". Both may be given here. enable_gqa: k and v may have
-    fewer heads than q; a single one needs no leave. dropout_p: which weights are dropped comes from torch's generator
-    (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may attend to nothing is
-    zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN."""
+    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
+    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
+    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
+    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. One thread
+    runs it unless the option threads says otherwise, say torch.get_num_threads(); the bits are the same."""
     for name in options:
         if name in _RESULTS:
             raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")

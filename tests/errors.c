@@ -271,7 +271,7 @@ static void refused(const attn_desc *d, attn_status want, const char *field, int
     check_error(attn_forward(d, &err), &err, want, field, line);
     check_unwritten(line);
     CHECKF(attn_forward(d, 0) == want, "line %d: another status without err", line);
-    if (want != ATTN_ERR_WORKSPACE && want != ATTN_ERR_ALLOC) {
+    if (want != ATTN_ERR_WORKSPACE && want != ATTN_ERR_ALLOC && strcmp(field, "workspace") != 0) {
         poison_error(&err);
         check_error(attn_plan_forward(d, &plan, &err), &err, want, field, line);
     }
@@ -377,6 +377,7 @@ static void test_hooks(void) {
     int released = 0;
     size_t bytes = 0;
     char small[16];
+    attn_plan plan;
     attn_desc nothing = valid();
     no_results(&nothing);
     refused(&nothing, ATTN_ERR_NULL, "out", __LINE__); /* no result at all */
@@ -391,6 +392,11 @@ static void test_hooks(void) {
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = sizeof small);
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = bytes - 1);
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small);
+    REFUSED(valid, ATTN_ERR_NULL, "workspace", d.workspace_bytes = bytes); /* it would allocate, silently */
+    REFUSED(valid, ATTN_ERR_NULL, "workspace", d.workspace_bytes = 1);
+    nothing.workspace_bytes = 1; /* which counts in no size query and no plan */
+    CHECK_STATUS(attn_workspace_size(&nothing, &bytes, 0), ATTN_OK);
+    CHECK_STATUS(attn_plan_forward(&nothing, &plan, 0), ATTN_OK);
     REFUSED(valid, ATTN_ERR_RANGE, "parallel.workers", d.parallel.workers = -1);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "workspace", d.parallel.workers = INT32_MAX;
             d.v.size[3] = d.out.size[3] = (int64_t)1 << 50; memset(&d.v.stride, 0, sizeof d.v.stride);
@@ -658,6 +664,15 @@ static void test_long_lengths(void) { /* beyond 32 bits, where half a number wou
         }
 }
 
+/* As many queries as keys. */
+static attn_desc square(void) {
+    attn_desc d = valid();
+    d.k.size[2] = d.v.size[2] = SQ;
+    no_results(&d);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    return d;
+}
+
 static void test_option(void) {
     static const int32_t other[] = {-1, 1000, INT32_MAX, INT32_MIN};
     for (int i = -1; i < 4; i++) {
@@ -668,6 +683,14 @@ static void test_option(void) {
         REFUSED(valid, ATTN_ERR_OPTION, "precision", d.precision = UNKNOWN(ATTN_PRECISION_COUNT));
         REFUSED(valid, ATTN_ERR_OPTION, "isa", d.isa = UNKNOWN(ATTN_ISA_COUNT));
 #undef UNKNOWN
+    }
+    for (int i = 0; i < 6; i++) { /* a flag that looks like a number: window = 4 */
+        static const int32_t no_flags[] = {2, 4, 3, -1, INT32_MAX, INT32_MIN};
+        REFUSED(square, ATTN_ERR_OPTION, "causal", d.causal = no_flags[i]);
+        REFUSED(square, ATTN_ERR_OPTION, "window", d.window = no_flags[i]);
+        REFUSED(square, ATTN_ERR_OPTION, "window", d.window = no_flags[i]; d.window_left = 3);
+        REFUSED(valid, ATTN_ERR_OPTION, "scale_set", d.scale_set = no_flags[i]);
+        REFUSED(valid, ATTN_ERR_OPTION, "weights_after_dropout", d.weights_after_dropout = no_flags[i]);
     }
     REFUSED(valid, ATTN_ERR_OPTION, "reserved", d.reserved = 1);
     for (int32_t score = ATTN_SCORE_GAUSSIAN; score <= ATTN_SCORE_CONSTANT; score++) {
@@ -703,13 +726,6 @@ static void test_option(void) {
 }
 
 /* Which key a query sits at is not guessed where it matters and Sq != Sk; every choice is, where Sq == Sk. */
-static attn_desc square(void) {
-    attn_desc d = valid();
-    d.k.size[2] = d.v.size[2] = SQ;
-    no_results(&d);
-    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
-    return d;
-}
 static attn_view slopes(void) { return attn_view_f32(m.small, 1, H, 0, 0, 0); }
 static void test_align(void) {
     for (int32_t align = ATTN_ALIGN_UNSET; align < ATTN_ALIGN_COUNT; align++) {
@@ -2292,6 +2308,70 @@ static void test_explain(void) {
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
 }
 
+/* What attn_explain says of the options, behind the sizes and before what else it says. */
+static void explains(const attn_desc *d, const char *options) {
+    char whole[600], *begins, *ends;
+    check_explained(d);
+    attn_explain(d, whole, sizeof whole);
+    begins = strstr(whole, "; with ");
+    ends = strstr(whole, "; kernels ");
+    if (!CHECKF(begins && ends && begins < ends, "%s", whole)) return;
+    *ends = 0;
+    CHECKF(!strcmp(begins + 7, options), "options \"%s\", want \"%s\"", begins + 7, options);
+}
+static void test_explained_options(void) {
+#define PAIRS " % of the pairs allowed by lengths, causal and window"
+    static const int32_t lengths[] = {2, 0}, starts[] = {0, 2}, of_entries[] = {2, 1};
+    char text[600];
+    attn_desc d = square();
+    explains(&d, "scale 0.5");
+    d.causal = 1; /* 1 + 2 + 3 of 9 */
+    explains(&d, "scale 0.5, causal, align top-left; 66.6667" PAIRS);
+    d.key_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT; /* 0 + 1 + 2, and nothing, of 18 */
+    explains(&d, "scale 0.5, causal, align bottom-right, key_lengths; 16.6667" PAIRS);
+    d.window = 1;
+    d.window_left = 0;
+    d.window_right = ATTN_UNBOUNDED;
+    d.scale = -1.25e9f;
+    d.key_lengths.data = NULL; /* not at hand */
+    explains(&d, "scale -1.25e9, causal, window_left 0, window_right unbounded, align bottom-right, key_lengths");
+    d = gaussian();
+    d.sigma = 0.3f;
+    d.softcap = 1e-20f;
+    d.dropout = 0.1f;
+    d.weights_after_dropout = 1;
+    d.empty = ATTN_EMPTY_UNIFORM;
+    d.mask = mask(1, SK, 0, 0, 0);
+    d.bias = floats(1, SK, 0, 0, 0);
+    d.sink = d.alibi = slopes();
+    d.align = ATTN_ALIGN_POSITIONS;
+    d.positions = ints(1, B, 0);
+    explains(&d, "sigma 0.3, softcap 1e-20, align positions, empty uniform, dropout 0.1, weights after dropout, bias, "
+                 "alibi, sink, mask, positions");
+    d = gaussian();
+    d.sigma_per_head = slopes();
+    d.empty = ATTN_EMPTY_NAN;
+    explains(&d, "a sigma per head, empty NaN");
+    d = given();
+    d.query_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0); /* 2 rows of 2 * 3 */
+    explains(&d, "scale 1, query_lengths; 33.3333" PAIRS);
+    d = square();
+    d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1;
+    d.query_starts = d.key_starts = attn_view_i32(starts, 1, B, 0, 0, 0);
+    d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
+    d.causal = 1; /* 3 of 2 * 2, and 1 of 1 * 1 */
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 80" PAIRS);
+    memset(&d, 0, sizeof d); /* as many rows as are counted, and more */
+    d.causal = 1;
+    for (int64_t n = 1 << 20; n <= (1 << 20) + 1; n++) {
+        d.q = d.k = attn_view_bhsd(NULL, 1, 1, n, 1);
+        attn_explain(&d, text, sizeof text);
+        CHECKF(!strstr(text, "; 50" PAIRS) == (n > 1 << 20), "%s", text);
+    }
+#undef PAIRS
+}
+
 /* A writer that fails at any of its calls. */
 static void test_write(void) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
@@ -2653,6 +2733,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},
                                   {"errors.explain", test_explain},
+                                  {"errors.explained_options", test_explained_options},
                                   {"errors.write", test_write},
                                   {"errors.far_views", test_far_views},
                                   {"errors.far_positions", test_far_positions},

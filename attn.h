@@ -255,17 +255,18 @@ typedef enum attn_status {
     ATTN_STATUS_COUNT
 } attn_status;
 
-/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65). Strings are literals. */
+/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65), "k.size[1] must divide
+   the number of query heads: 2 does not divide 7", "mask.type must be ATTN_U8, is ATTN_F32". Strings are literals. */
 typedef struct attn_error {
     int32_t     status;         /* attn_status */
     const char *field;          /* "k.size[3]"; "" on success */
     const char *rule;           /* "must equal q.size[3]"; "" on success */
     int64_t     got, want;      /* the offending number and the required one, if has_numbers */
-    int32_t     has_numbers;    /* nonzero: got and want are valid */
+    int32_t     has_numbers;    /* nonzero: got and want are valid; 2: got does not divide want */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
     int64_t     place[2];       /* the indices of the offending element, as many as has_place says */
     int32_t     has_place;      /* 0, 1 or 2 */
-    int32_t     reserved;       /* 0; for later versions */
+    int32_t     has_type;       /* nonzero: got is the attn_type that was given */
     int64_t     reserved2;
 } attn_error;
 
@@ -4470,7 +4471,7 @@ ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status statu
         err->want = want;
         err->has_numbers = 1;
         err->cuda = 0;
-        err->has_place = 0;
+        err->has_place = err->has_type = 0;
     }
     return status;
 }
@@ -4497,7 +4498,23 @@ ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status
     if (err) err->has_numbers = 0;
     return status;
 }
-/* The same two where both texts are known: the rule behind the end of the field, one address for two. */
+/* Which must divide `want`, and does not. */
+ATTN__NOINLINE static attn_status attn__fail_divides(attn_error *err, attn_status status, const char *field,
+                                                     const char *rule, int64_t got, int64_t want)
+{
+    attn__fail2(err, status, field, rule, got, want);
+    if (err) err->has_numbers = 2;
+    return status;
+}
+/* Of another type than the rule says. */
+ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *field, const char *rule, int32_t type)
+{
+    attn__fail2(err, ATTN_ERR_TYPE, field, rule, type, 0);
+    if (err) err->has_numbers = 0;
+    if (err) err->has_type = 1;
+    return ATTN_ERR_TYPE;
+}
+/* The first and the third where both texts are known: the rule behind the end of the field, one address for two. */
 static const char *attn__rule_behind(const char *field)
 {
     while (*field++) {}
@@ -5067,8 +5084,8 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
 #undef ATTN__T
     const char *name = attn__name_of(f, ATTN__T_TYPE);
-    ATTN__RULE_OF(v->type >= 0 && v->type < ATTN_TYPE_COUNT && takes[f->takes].types & 1u << v->type, ATTN_ERR_TYPE,
-                  name, takes[f->takes].rule);
+    if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
+        return attn__fail_type(err, name, takes[f->takes].rule, v->type);
     ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
                                   "must not be ATTN_I8 on a device");)
     (void)flags;
@@ -5211,8 +5228,8 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
         if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
-                               "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
+            return attn__fail_divides(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                                      "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
         if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
         n = 'D' - 'A';
     }
@@ -5614,8 +5631,9 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
         return attn__fail_known2(err, ATTN_ERR_SIZE, "d_sigma.size[0]" "\0" "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or d_weights or d_lse: "
+               "the gradient of the loss with respect to a result");
+    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another gradient that is to be computed");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
@@ -10410,12 +10428,29 @@ static size_t attn__end_text(const attn__text *t)
     if (t->size) t->at[t->length < t->size ? t->length : t->size - 1] = 0;
     return t->length;
 }
+/* f16, or as the header names it: ATTN_F16 */
+static void attn__put_type(attn__text *t, int64_t type, int as_name)
+{
+    static const char *const names[ATTN_TYPE_COUNT] = {"f32", "f16", "bf16", "f64", "u8", "i32", "i64", "i8"};
+    const char *s;
+    if (type < 0 || type >= ATTN_TYPE_COUNT) {
+        ATTN__FORMAT(t, "%", type);
+        return;
+    }
+    if (as_name) attn__put(t, "ATTN_");
+    for (s = names[type]; *s; s++) attn__put_byte(t, (unsigned char)*s - (as_name && *s >= 'a' ? 32u : 0u));
+}
 static void attn__put_error(attn__text *t, const attn_error *err)
 {
     attn__put(t, err->field);
     attn__put(t, " ");
     attn__put(t, err->rule);
-    if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
+    if (err->has_numbers == 2) ATTN__FORMAT(t, ": % does not divide %", err->got, err->want);
+    else if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
+    if (err->has_type) {
+        attn__put(t, ", is ");
+        attn__put_type(t, err->got, 1);
+    }
     if (err->has_place) ATTN__FORMAT(t, err->has_place == 1 ? " at [%]" : " at [%,%]", err->place[0], err->place[1]);
 }
 
@@ -10670,15 +10705,14 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 /* "; k f16, v i8, converted on the way, for 4 tiles at a time" */
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
-    static const char *const names[ATTN_TYPE_COUNT] = {NULL, "f16", "bf16", NULL, NULL, NULL, NULL, "i8"};
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
     int i, n = 0;
     for (i = 0; i < ATTN__F_COUNT; i++) {
-        if (!a[i].rank || !names[a[i].type] || attn__fields[i].takes == ATTN__SCALES) continue;
+        if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
         attn__put(t, n++ ? ", " : "; ");
         attn__put(t, attn__name_of(&attn__fields[i], ATTN__T_VIEW));
         attn__put(t, " ");
-        attn__put(t, names[a[i].type]);
+        attn__put_type(t, a[i].type, 0);
     }
     attn__put(t, n ? ", converted on the way" : "; all numbers f32");
     if (n && c->side_by_side > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->side_by_side);
@@ -11322,7 +11356,8 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     int64_t size_d, size_v;
     int i;
     ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
-    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
+    if (heads_kv <= 0 || heads % heads_kv != 0)
+        return attn__fail_divides(err, ATTN_ERR_RANGE, "heads_kv", "must divide heads", heads_kv, heads);
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
@@ -11695,7 +11730,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
-                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(place) ATTN__F(has_place) ATTN__F(reserved)
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(place) ATTN__F(has_place) ATTN__F(has_type)
                  ATTN__F(reserved2));
     ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
     ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
@@ -12541,8 +12576,8 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int i, axis[4];
     ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__RULE(u8 || v.type == ATTN_F32 || v.type == ATTN_F16 || v.type == ATTN_BF16, ATTN_ERR_TYPE, "values.type",
-               "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8");
+    if (!u8 && v.type != ATTN_F32 && v.type != ATTN_F16 && v.type != ATTN_BF16)
+        return attn__fail_type(err, "values.type", "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8", v.type);
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
     ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);

@@ -1213,6 +1213,15 @@ static void test_mha(void) {
     options.score = 0;
     MHA(ATTN_ERR_SIZE, "mask.size[0]", options.mask = mask(1, SK + 1, 0, 0, 0));
     memset(&options, 0, sizeof options);
+    {
+        attn_mha_desc h = heads(&options);
+        char text[100];
+        h.heads = 4;
+        h.heads_kv = 3;
+        CHECK_STATUS(attn_mha(&h, &err), ATTN_ERR_RANGE);
+        attn_error_string(&err, text, sizeof text);
+        CHECKF(!strcmp(text, "heads_kv must divide heads: 3 does not divide 4"), "%s", text);
+    }
     MHA(ATTN_ERR_OVERLAP, "out", h.b_key = attn_view_f32(m.weights, 1, 4, 0, 0, 0));
     MHA(ATTN_ERR_OVERLAP, "out", options.mask = attn_view_u8((uint8_t *)m.weights, 1, SK, 0, 0, 0));
     memset(&options, 0, sizeof options);
@@ -2025,7 +2034,7 @@ static void test_layout(void) {
                                    AT(attn_error, cuda, 44),
                                    AT(attn_error, place, 48),
                                    AT(attn_error, has_place, 64),
-                                   AT(attn_error, reserved, 68),
+                                   AT(attn_error, has_type, 68),
                                    AT(attn_error, reserved2, 72),
                                    {"sizeof attn_error", sizeof(attn_error), 80},
                                    AT(attn_allocator, allocate, 0),
@@ -2264,6 +2273,65 @@ static void test_strings(void) {
         CHECKF(!strcmp(text, "k.size[3] must equal q.size[3]: 4, is 3"), "%s", text);
         CHECK(err.got == 3 && err.want == 4 && err.has_numbers);
     }
+}
+
+/* The whole text of a refusal. */
+static void says(attn_status got, const attn_error *err, const char *want) {
+    char text[400];
+    attn_error_string(err, text, sizeof text);
+    CHECKF(got == (attn_status)err->status && !strcmp(text, want), "\"%s\", want \"%s\"", text, want);
+}
+static void test_words(void) {
+    attn_error err;
+    attn_desc d = square();
+    attn_out picture = attn_out_u8(m.mask, 4, 1, 1, SQ, SQ);
+    d.mask = floats(2, SQ, SQ, 0, 0);
+    poison_error(&err);
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is ATTN_F32");
+    CHECK(err.has_type && err.got == ATTN_F32 && !err.has_numbers);
+    d.mask.type = 99;
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is 99");
+    d.mask.type = -1;
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is -1");
+    for (int type = 0; type < ATTN_TYPE_COUNT; type++) {
+        static const char *const names[] = {"F32", "F16", "BF16", "F64", "U8", "I32", "I64", "I8"};
+        char want[60];
+        if (type == ATTN_I32 || type == ATTN_I64) continue;
+        snprintf(want, sizeof want, "positions.type must be ATTN_I32 or ATTN_I64, is ATTN_%s", names[type]);
+        d = square();
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = attn_view_typed((attn_type)type, m.ints, 1, B, 0, 0, 0);
+        says(attn_forward(&d, &err), &err, want);
+    }
+    d = valid();
+    d.k = attn_view_bhsd(m.k, B, 3, SK, D);
+    says(attn_forward(&d, &err), &err, "k.size[1] must divide the number of query heads: 3 does not divide 4");
+    CHECK(err.has_numbers == 2 && err.got == 3 && err.want == H && !err.has_type);
+    d.k = attn_view_bhsd(m.k, B, HKV, SK, D + 1); /* nothing stays of an error before */
+    says(attn_forward(&d, &err), &err, "k.size[3] must equal q.size[3]: 4, is 5");
+    CHECK(err.has_numbers == 1 && !err.has_type);
+    picture.type = ATTN_F16;
+    says(attn_mask(picture, 0, &err), &err, "mask.type must be ATTN_U8, is ATTN_F16");
+    d = valid();
+    CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
+    CHECK(!err.has_type && !err.has_numbers);
+    {
+        attn_heatmap map;
+        char text[100];
+        attn_buffer b = {text, sizeof text, 0};
+        memset(&map, 0, sizeof map);
+        map.values = attn_view_i32(m.ints, 2, 2, 2, 0, 0);
+        says(attn_heatmap_svg(&map, attn_buffer_writer(&b), &err), &err,
+             "values.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8, is ATTN_I32");
+    }
+    attn_grad g = grads_of(&d);
+    memset(&g.d_out, 0, sizeof g.d_out), memset(&g.d_weights, 0, sizeof g.d_weights);
+    memset(&g.d_lse, 0, sizeof g.d_lse);
+    says(attn_backward(&d, &g, &err), &err,
+         "d_out must be given, or d_weights or d_lse: the gradient of the loss with respect to a result");
+    memset(&g, 0, sizeof g);
+    g.d_out = attn_view_bhsd(m.out, B, H, SQ, DV);
+    says(attn_backward(&d, &g, &err), &err, "dq must be given, or another gradient that is to be computed");
 }
 
 static void check_explained(const attn_desc *d) {
@@ -2732,6 +2800,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.struct_bytes", test_struct_bytes},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},
+                                  {"errors.words", test_words},
                                   {"errors.explain", test_explain},
                                   {"errors.explained_options", test_explained_options},
                                   {"errors.write", test_write},

@@ -60,7 +60,7 @@ PACKAGE   = $(wildcard examples/embed/package/*.cmake)
 INSTALLED = $(PREFIX)/include/attn.h $(PREFIX)/include/attn_cuda.cuh $(DOCDIR)/LICENSE $(LIBDIR)/pkgconfig/attn.pc \
             $(PACKAGE:examples/embed/package/%=$(LIBDIR)/cmake/attn/%) \
             $(addprefix $(LIBDIR)/,libattn.a libattn.so libattn.so.$(SERIES) libattn.so.$(VERSION))
-install: install-files $(LIBRARY) ## Copy headers, a library, licence, attn.pc, CMake package to PREFIX=/usr/local (LIBDIR, DESTDIR).
+install: install-files $(LIBRARY) ## Copy headers, library, licence, attn.pc, CMake package to PREFIX=/usr/local (LIBDIR, DESTDIR).
 	install -m 644 $(LIBRARY) $(DESTDIR)$(LIBDIR)
 
 install-shared: install-files $(SHARED) ## The same with a shared library; both may be installed.

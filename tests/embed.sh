@@ -58,7 +58,8 @@ item_install() {
 item_shared() {
     root=$dir/shared/opt libdir=lib/machine-linux-gnu library=$dir/shared/opt/lib/machine-linux-gnu/libattn.so
     rm -rf "$dir/shared"
-    try "make install-shared install with LIBDIR" install "$root" install-shared install LIBDIR="$root/$libdir" || return
+    try "make install-shared install with LIBDIR" install "$root" install-shared install LIBDIR="$root/$libdir" ||
+        return
     installed_files $libdir libattn.a libattn.so libattn.so.${version%.*} libattn.so.$version >"$dir/shared/wanted"
     files_in "$root" >"$dir/shared/files"
     try "what both install" diff "$dir/shared/wanted" "$dir/shared/files"
@@ -87,7 +88,8 @@ exports() { # exports LIBRARY: its functions are those of the static one
 }
 finds_library() { # finds_library ON-if-shared LIBDIR ARGUMENTS...: it is linked, nothing is compiled again
     shared=$1 package=$2/cmake/attn; shift 2
-    project shared/build -DATTN_INSTALLED=ON -Dattn_DIR="$package" -DBUILD_SHARED_LIBS=$shared "$@" && ! find "$dir/shared/build" -name '*implementation*' | grep . &&
+    project shared/build -DATTN_INSTALLED=ON -Dattn_DIR="$package" -DBUILD_SHARED_LIBS=$shared "$@" &&
+        ! find "$dir/shared/build" -name '*implementation*' | grep . &&
         nm "$dir/shared/build/compiled" | awk -v shared=$shared '
             / U attn_forward$/ { seen = "ON" } / T attn_forward$/ { seen = "OFF" }
             END { print "linked shared:", seen; exit seen != shared }'

@@ -41,7 +41,9 @@ item_command() {
     dir=$out/command log=$out/command.log
     rm -rf "$dir"; mkdir -p "$dir"
     attn() { "$OLDPWD/$out/attn" "$@"; }
-    npy() { printf "\\223NUMPY\\001\\000\\166\\000%-117s\\n" "{'descr': '$1', 'fortran_order': False, 'shape': ($2), }"; }
+    npy() { # npy TYPE SHAPE: what stands in front of the numbers
+        printf "\\223NUMPY\\001\\000\\166\\000%-117s\\n" "{'descr': '$1', 'fortran_order': False, 'shape': ($2), }"
+    }
     says() { # says STATUS TEXT ARGUMENTS
         wanted=$1 text=$2; shift 2
         said=$(attn "$@" 2>&1 >/dev/null); status=$?

@@ -18,6 +18,7 @@
        }
 
    In ONE C or C++ file of a program #define ATTN_IMPLEMENTATION before the #include; the others just #include it.
+   A C++ file that is compiled with -Wold-style-cast or -Wconversion implements it as a system header: -isystem DIR.
 
    DOES      every attention of the textbook (d2l.ai, "Dive into Deep Learning"): scaled dot product, dot, cosine,
              bilinear, additive (Bahdanau), Gaussian and the other kernels of attention pooling; masks, valid lengths,

@@ -484,7 +484,7 @@ typedef struct attn_desc {
                                            and benchmarks */
     int32_t reserved ATTN__0;           /* 0 */
     void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t workspace_bytes ATTN__0;     /* size of workspace; 0 where that is NULL (it may be said to a size query) */
+    size_t workspace_bytes ATTN__0;     /* its size; 0 without one (size queries and plans do not look at it) */
     attn_allocator allocator ATTN__0;
     attn_parallel parallel ATTN__0;
 

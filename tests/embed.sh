@@ -203,7 +203,7 @@ with_conan() {
         filled "$tree/conandata.yml" "$tree/attn-$version.tar.gz" || return 1
     CONAN_HOME=$tree/home; export CONAN_HOME
     conan profile detect && conan create "$tree" --version "$version" &&
-        conan install --requires "attn/$version" -g CMakeDeps -g CMakeToolchain -of "$tree/found" &&
+        (cd "$tree" && conan install --requires "attn/$version" -g CMakeDeps -g CMakeToolchain -of "$tree/found") &&
         project conan/build -DATTN_INSTALLED=ON -DCMAKE_TOOLCHAIN_FILE="$tree/found/conan_toolchain.cmake"
 }
 item_conan() {

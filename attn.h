@@ -1502,6 +1502,7 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
+enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are brought near before they are used; more is wide */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
@@ -3193,24 +3194,34 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
     if (n == 2) x = ATTN__LEFT(x, 8);
     return ATTN__MUL(ATTN__TO_FLOATS(ATTN__RIGHT(x, 24)), scale);
 }
-/* While a step of the group from row j on is taken, as much of those ahead comes near, in the order of memory, so that
-   the machine's own prefetching follows. */
+/* While a step of the group from row j on is taken, as much of what is ahead comes near: of groups ahead in the order
+   of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache, the
+   next lines of each, for one query: with more there is the time to fetch whole groups. */
 ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
 {
-    const int64_t row = p->b_row*ATTN__SIZE_OF(type);
-    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
-    const char *to1 = p->groups[j/ATTN__GROUP + p->ahead1], *to2 = p->groups[j/ATTN__GROUP + p->ahead2];
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, bytes = p->depth*size;
+    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64, wide = p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW;
+    const char *const *groups = p->groups + j/ATTN__GROUP;
+    const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
-    if (p->b_row == p->depth) {
+    if (p->b_row == p->depth && !wide) {
         to1 = ATTN__V(behind)(to1, ATTN__GROUP*at);
         to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
         ATTN__EACH(x, lines) {
             ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
             ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
         }
-    } else if (at % 64 == 0) for (x = 0; x < ATTN__GROUP; x++) {
+        return;
+    }
+    if (at % 64) return;
+    if (wide) {
+        at += ATTN__AHEAD_IN_ROW;
+        if (at < bytes) to1 = groups[0];
+        else at -= bytes;
+    }
+    for (x = 0; x < ATTN__GROUP; x++) {
         ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        if (!wide) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */

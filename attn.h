@@ -7107,7 +7107,7 @@ static void attn__additive_load(attn__tile *t)
         t->m.w[u] = attn__read(&c->w_v, 0, t->head, 0, u);
         t->w_sum = t->w_sum + t->m.w[u];
     }
-    attn__fill(t->m.w + c->hidden, 1, padded - c->hidden, 0.0f);
+    for (; u < padded; u++) t->m.w[u] = 0.0f;
 }
 static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
@@ -9663,7 +9663,8 @@ static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const a
     t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
     t->ld = c->ld;
     t->vecs = c->f->vecs;
-    t->prepared = c->key_floats ? task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats : NULL;
+    t->prepared = task->shared.prepared;
+    if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
     return t;
 }
 static void attn__run_keys(attn__task *task)

@@ -42,7 +42,7 @@ demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a text with the 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
 
-test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is installed (VENV: a Python with PyTorch).
+test-bindings: | build ## attn.h from Python, Rust and Zig, each where it is installed (VENV: a Python with PyTorch); the package for pip.
 	@CC="$(CC)" VENV=$(VENV) sh tests/bindings.sh
 
 test-embed: | build ## attn.h in CMake, pkg-config and Meson projects, from the tree and after make install.

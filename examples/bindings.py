@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what bindings need to know of attn.h, read from the header itself: its structures, enums and functions.
+"""Writes what bindings need to know of attn.h, read from the header itself: version, structures, enums, functions.
 
     python3 examples/bindings.py            rewrites that part of examples/python/attn.py, and examples/rust/attn.rs
     python3 examples/bindings.py --check    says where they differ from what it would write, and exits with 1
@@ -100,6 +100,11 @@ def read(header):
     return structures, enums, callbacks, functions
 
 
+def version():
+    with open(HEADER) as file:
+        return re.search(r"- v([0-9.]+) -", file.readline()).group(1)
+
+
 def wrapped(first, items, last):
     """Lines of at most 120 columns, none of which ends within an item."""
     whole = [item.replace(" ", "\0") for item in items]
@@ -115,12 +120,44 @@ def short(names):
     return {name[len(prefix) + 1:].lower(): number for name, number in names.items() if not name.endswith("_COUNT")}
 
 
+SPECIAL = {  # options that attn.py takes in a form of its own
+    "sigma": "Numbers", "window": "tuple[int | None, int | None]", "dropout_origin": "Sequence[int]"}
+NO_OPTION = {"struct_bytes", "q", "k", "v", "scale_set", "reserved", "reserved2", "workspace_bytes"}
+
+
+def hint(field, enums):
+    """What Python gives for a field of attn_desc, None where it is no option."""
+    if field.name in NO_OPTION or field.stars or field.base in ("attn_out", "attn_allocator", "attn_parallel"):
+        return None
+    if field.name in SPECIAL:
+        return SPECIAL[field.name]
+    if "attn_" + field.name in enums:
+        return "Literal[" + ", ".join(f'"{word}"' for word in short(enums["attn_" + field.name])) + "]"
+    return {"attn_view": "Numbers", "int32_t": "bool", "float": "float"}.get(field.base, "int")
+
+
+def options(fields, enums):
+    """The options of a call, as a type checker sees them."""
+    hints = {f.name: hint(f, enums) for f in fields}
+    hints["threads"] = "int"
+    text = "class OptionsButScale(TypedDict, total=False):\n"
+    for name, kind in hints.items():
+        if kind and name != "scale":
+            text += wrapped(f"    {name}: ", kind.split(", "), " | None")
+    text += f"\n\nclass Options(OptionsButScale, total=False):\n    scale: {hints['scale']} | None\n"
+    text += "\n\nclass OptionsAndResults(Options, total=False):\n"
+    for f in fields:
+        if f.base == "attn_out" and f.name != "out":
+            text += f"    {f.name}: bool | Array | None\n"
+    return text + "\n\n"
+
+
 def python(structures, enums, _, functions):
-    text = ""
+    text = f'__version__ = "{version()}"\n\n\n'
     for name, declared in structures.items():
         text += f"class {name}(Structure):\n"
         text += wrapped("    _fields_ = [", [f'("{f.name}", {f.python(enums)})' for f in declared], "]") + "\n\n"
-    text += "ENUMS = {\n"
+    text += options(structures["attn_desc"], enums) + "ENUMS = {\n"
     for name, numbers in enums.items():
         text += wrapped(f'    "{name}": {{', [f'"{key}": {number}' for key, number in short(numbers).items()], "},")
     text += "}\nFUNCTIONS = {  # result, parameters\n"

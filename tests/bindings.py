@@ -6,11 +6,15 @@ times the sum of absolute terms for a gradient, which for these sizes is below T
 import base64
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 import xml.etree.ElementTree
+import zlib
 
 import numpy as np
 
@@ -37,7 +41,7 @@ def draw(*shape, dtype="float32"):
 
 
 def near(what, got, want, bound):
-    got, want = np.asarray(got, "float64"), np.asarray(want, "float64")
+    got, want = (np.asarray(x.detach() if hasattr(x, "detach") else x, "float64") for x in (got, want))
     assert got.shape == want.shape, f"{what}: shape {got.shape}, not {want.shape}"
     assert np.array_equal(np.isnan(got), np.isnan(want)), f"{what}: NaN at other places"
     infinite, finite = np.isinf(want), np.isfinite(want)
@@ -438,7 +442,23 @@ def test_errors():
     raises(attn.Error, lambda: attn.attention(q, k, v, isa=99), "isa")
     raises(attn.Error, lambda: attn.attention(q, k, v, out=q), "overlap")
     raises(ValueError, lambda: attn.attention(q, k, v, score="dots"), "'dots' is none of scaled_dot, dot, cosine")
-    raises(TypeError, lambda: attn.attention(q, k, v, casual=True), "no option 'casual'")
+    raises(TypeError, lambda: attn.attention(q, k, v, casual=True), "no option 'casual': is causal meant?")
+    for name in ("nonsense", "attn_mask", "workspace_bytes", "reserved"):       # whatever the value
+        raises(TypeError, lambda: attn.attention(q, k, v, **{name: None}), f"no option '{name}'")
+    raises(TypeError, lambda: attn.attention(q, k, v, attn_mask=q), "that is mask (bool) or bias")
+    raises(TypeError, lambda: attn.attention(q, k, v, window=16), "(16, 16) are 16 on either side, (15, 0) the last 16")
+    raises(TypeError, lambda: attn.attention(q, k, v, window=(1, 2, 3)), "window: (1, 2, 3) is not a pair")
+    raises(TypeError, lambda: attn.attention(q, k, v, causal=0.5), "causal: 0.5 is not a number of its kind")
+    raises(TypeError, lambda: attn.attention(q, k, v, dropout="half"), "dropout: a number is needed, not 'half'")
+    raises(TypeError, lambda: attn.attention(q, k, v, threads="all"), "threads: a number is needed")
+    same("a number as an array", attn.attention(q, k, v, scale=np.float32(0.5), causal=np.array(False)),
+         attn.attention(q, k, v, scale=0.5))
+    masked = np.ma.masked_array(q, q > 0)
+    for call in (lambda: attn.attention(masked, k, v), lambda: attn.exp(masked), lambda: attn.heatmap(masked[0, 0])):
+        raises(TypeError, call, "a masked array, whose mask would be lost")
+    raises(AttributeError, lambda: attn.forward(q, k, v, lse=True).weights, "weights is not among", "out, lse")
+    raises(TypeError, lambda: attn.rope_table(4, 8, faktor=2), "is factor meant?")
+    raises(ValueError, lambda: attn.rope_table(4, 8, scaling="yearn"), "'yearn' is none of plain")
     raises(TypeError, lambda: attn.forward(q, k, out=True), "out needs v")
     raises(TypeError, lambda: attn.attention(q.astype("complex64"), k, v), "q: attn.h has no type complex64")
     raises(attn.Error, lambda: attn.attention(q.astype("int32"), k, v), "q.type")
@@ -449,10 +469,52 @@ def test_errors():
     raises(TypeError, lambda: attn.attention(q, k, v, out=fixed), "out: the array is read-only")
     r = attn.forward(q, k, v)
     raises(TypeError, lambda: attn.backward(r, r.out, d_bias=True), "d_bias: there is no bias")
-    raises(TypeError, lambda: attn.backward(r, r.out, d_biases=True), "no gradient 'd_biases'")
+    for value in (True, None):
+        raises(TypeError, lambda: attn.backward(r, r.out, d_biases=value), "no gradient 'd_biases': is d_bias meant?")
+    raises(TypeError, lambda: attn.backward(r, r.out, accumulate=["d_q"]), "no gradient 'd_q'")
+    raises(TypeError, lambda: attn.backward(r, r.out, accumulate=["dq"]), "dq: accumulate needs the array")
     raises(ValueError, lambda: attn.heatmap(q[0, 0], x_ticks=["a"]), "x_ticks: 8 texts are needed, 1 are given")
     assert "kernels " + attn.best_isa() in attn.explain(q, k, v), "explain"
     assert "must equal q.size[3]" in attn.explain(q, k[..., :7], v), "explain what is refused"
+    assert attn.explain(q, k, v, lse=True).startswith("scaled dot product"), "of a call with other results, too"
+
+
+def test_words():
+    """What C calls ATTN_ALIGN_TOP_LEFT is align="top_left" in an error, "top_left" where it is about align."""
+    q, k, v = draw(1, 1, 2, 8), draw(1, 1, 3, 8), draw(1, 1, 3, 8)
+    error = raises(attn.Error, lambda: attn.attention(q, k, v, causal=True), 'align must be set', '"bottom_right" (the')
+    assert "ATTN" not in str(error) + error.rule and 'align="' not in str(error), error
+    raises(attn.Error, lambda: attn.attention(q, k, v, positions=[1]), 'align must be "positions" where')
+    raises(attn.Error, lambda: attn.attention(q, k, v, score="given"), 'q must be absent for score="given"')
+    raises(attn.Error, lambda: attn.attention(q.astype("int32"), k, v), "q.type must be float32, float16 or bfloat16")
+    raises(attn.Error, lambda: attn.attention(q, k, v, mask=k[0, 0, :2, :3]), "mask.type must be bool")
+    raises(attn.Error, lambda: attn.rope_table(4, 8, scaling="linear", factor=2, beta_fast=3), "beta_fast")
+    assert 'align="top_left"' in attn.explain(q, k, v, causal=True), attn.explain(q, k, v, causal=True)
+    with open(HEADER) as header:
+        rules = " ".join(re.findall(r'"((?:must|counts) [^"]*)"', header.read()))
+    said = set(re.findall(r"\bATTN_(?!GRAD_|ROPE_x)\w+", rules))     # bits are set by other means
+    assert said >= {"ATTN_F32", "ATTN_I8", "ATTN_ALIGN_POSITIONS", "ATTN_ROPE_YARN"}, said
+    left = {word for word in said if attn._in_python(word) == word}
+    assert not left, f"{left} have no word in Python"
+
+
+def test_public():
+    """dir() lists what is public, each with a word about it and hints for every argument."""
+    assert set(attn.__all__) <= set(dir(attn)) and "np" not in dir(attn) and "ctypes" not in dir(attn), dir(attn)
+    for name in attn.__all__:
+        what = getattr(attn, name)
+        assert what.__doc__, f"{name} says nothing"
+        if callable(what) and not isinstance(what, type):
+            code, hints = what.__code__, what.__annotations__
+            count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 8)
+            lacking = set(code.co_varnames[:count]) - set(hints)
+            assert not lacking and "return" in hints, f"{name}: no hint for {lacking or 'its result'}"
+    public = {name for name, x in vars(attn).items() if getattr(x, "__module__", "") == "attn" and callable(x)
+              and not re.match("_|attn_|Options|ArrayT", name)}
+    assert public == set(attn.__all__), public ^ set(attn.__all__)
+    with open(HEADER) as header:
+        assert f"v{attn.__version__} " in header.readline(), attn.__version__
+    assert ".".join(map(str, attn.version())) == attn.__version__
 
 
 def test_heatmap():
@@ -472,11 +534,70 @@ def test_heatmap():
     assert lines[0].startswith("0") and "@@" in lines[0].split()[-1], lines[0]
     assert str(picture).count("\x1b[") > 6, "colours in a terminal"
     with tempfile.TemporaryDirectory() as folder:
-        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm), ("w.html", page.encode())):
+        for name, want in (("w.svg", picture.svg().encode()), ("w.ppm", ppm), ("w.HTML", page.encode()),
+                           ("w.png", picture.png())):
             picture.save(os.path.join(folder, name))
             with open(os.path.join(folder, name), "rb") as file:
                 assert file.read() == want, name
+        for name in ("w.jpg", "w", "w.svg.gz"):
+            raises(ValueError, lambda: picture.save(os.path.join(folder, name)), name, ".svg, .html, .png, .ppm")
+        assert not os.path.exists(os.path.join(folder, "w.jpg")), "what is refused writes no file"
+    assert np.array_equal(pixels_of_png(picture.png()), np.frombuffer(ppm[-3 * width * height:], "uint8").reshape(
+        height, width, 3)), "PNG and PPM are one picture"
     raises(attn.Error, lambda: attn.heatmap(w, width=3).svg(), "width")
+    raises(ValueError, lambda: attn.heatmap(w, colormap="jet"), "'jet' is none of reds, viridis, grey")
+    raises(TypeError, lambda: attn.heatmap(w, titel="w"), "no field of a heatmap 'titel': is title meant?")
+
+
+def pixels_of_png(data):
+    width, height, *kind = struct.unpack(">IIBBBBB", data[16:29])
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and kind == [8, 2, 0, 0, 0], "a PNG file of 8 bits a colour"
+    at, chunks = 8, {}
+    while at < len(data):
+        (size,), name = struct.unpack(">I", data[at:at + 4]), data[at + 4:at + 8]
+        chunks[name] = data[at + 8:at + 8 + size]
+        assert zlib.crc32(name + chunks[name]) == int.from_bytes(data[at + 8 + size:at + 12 + size], "big"), name
+        at += 12 + size
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), "uint8").reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any() and b"IEND" in chunks
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def elements(svg, tag):
+    return [e.attrib for e in xml.etree.ElementTree.fromstring(svg).iter() if e.tag.endswith("}" + tag)]
+
+
+def test_inline():
+    """In a notebook more than 4096 cells are images, with the cells of the SVG file at their places."""
+    w = draw(2, 3, 40, 50)
+    w[1, 0, :3, :4] = np.nan
+    for values, fields in ((w, {}), (w, dict(range=(-1, 2), title="<t>", no_colorbar=True)), (w[0], dict(width=300)),
+                           (w > 0, {}), (w.astype("float16"), dict(y_ticks=list(range(40)), ticks_on_top=True)),
+                           (rounded(w, "bfloat16"), dict(panel_titles=list("abcdef"), colormap="grey"))):
+        picture = attn.heatmap(values, **fields)
+        plain, inline = picture.svg(), picture._repr_svg_()
+        assert "<image" not in plain
+        images = elements(inline, "image")
+        assert len(images) == np.prod(values.shape[:-2]) and len(inline) < len(plain) / 2
+        for tag in ("text", "path", "stop"):
+            assert elements(inline, tag) == elements(plain, tag), f"{tag} is elsewhere"
+        size = tuple(int(elements(plain, "rect")[0][name]) for name in ("height", "width"))
+        canvas = np.zeros(size, int)
+        for rect in elements(plain, "rect"):
+            if re.fullmatch("#[0-9a-f]{6}", rect["fill"]):
+                x, y, width, height = (int(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
+                canvas[y:y + height, x:x + width] = int(rect["fill"][1:], 16)
+        for place in images:
+            cells = pixels_of_png(base64.b64decode(place["href"].partition(",")[2])).astype(int) @ [65536, 256, 1]
+            x, y, width, height = (int(place[name]) for name in ("x", "y", "width", "height"))
+            assert cells.shape == (40, 50)
+            i, j = (np.arange(n) * extent // n for n, extent in ((40, height), (50, width)))    # where a cell begins
+            assert width >= 50 and np.array_equal(cells, canvas[y + i[:, None], x + j]), f"{fields}: colours of cells"
+    small = attn.heatmap(w[0, 0])
+    assert small._repr_svg_() == small.svg(), "few cells are shapes"
+    one = attn.heatmap(np.ones((100, 100), "float32"))
+    assert one._repr_svg_() == one.svg(), "and so are many of one colour"
+    assert len(attn.heatmap(attn.softmax(draw(8, 512, 512)))._repr_svg_()) < 8e6, "8 heads of 512 x 512"
 
 
 CALL = "import attn; print(attn.attention([[1.0]], [[1.0]], [[3.0]])[0, 0])"   # one key: its value, 3.0
@@ -514,6 +635,20 @@ def test_build():
         assert status and "'no-such-compiler', which does not run" in text, text
         status, text = child("import attn", **dict(use, CC="false", ATTN_CACHE=folder))
         assert status and "'false' could not build attn.h" in text, text
+        status, text = child("import attn", **dict(use, ATTN_CACHE="/dev/null/none"))
+        assert status and "/dev/null/none, which cannot be written to" in text and "ATTN_CACHE" in text, text
+        # a package has its library; where that does not load, it is built
+        package = os.path.join(folder, "package", "attn")
+        os.makedirs(package)
+        shutil.copy(os.path.join(BINDING, "attn.py"), os.path.join(package, "__init__.py"))
+        shutil.copy(header, package)
+        own = os.path.join(package, "libattn.so")
+        where = f"sys.path.insert(0, {os.path.dirname(package)!r})\n{CALL}; print(attn.lib._name)"
+        for fill, compiles in ((shutil.copy, False), (lambda _, to: open(to, "w").close(), True)):
+            fill(attn.lib._name, own)
+            status, text = child(where, ATTN_CACHE=cache, ATTN_HEADER="", ATTN_LIBRARY="",
+                                 CC=compiler if compiles else "false")
+            assert status == 0 and text.startswith("3.0\n") and (own in text) != compiles, text
 
 
 def library(folder, change):
@@ -540,17 +675,28 @@ def test_layout():
         assert status and re.search(r"ImportError: attn_desc\.\w+ lies elsewhere", text), text
 
 
-def test_torch():
+def need_torch(sdpa=False):
+    """PyTorch's own attention, where a test compares with it."""
     if torch is None:
-        raise Skipped("no PyTorch")
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    make = lambda *shape: torch.from_numpy(draw(*shape))
-    q, k, v = make(2, 4, 6, 8), make(2, 4, 6, 8), make(2, 4, 6, 3)
+        raise Skipped("no PyTorch; VENV=FOLDER or PYTHON=PATH names a Python that has it")
+    own = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
+    if sdpa and own is None:
+        raise Skipped(f"PyTorch {torch.__version__} has no scaled_dot_product_attention")
+    return own
+
+
+def tensor(*shape):
+    return torch.from_numpy(draw(*shape))
+
+
+def test_torch():
+    sdpa = need_torch(sdpa=True)
+    q, k, v = tensor(2, 4, 6, 8), tensor(2, 4, 6, 8), tensor(2, 4, 6, 3)
     near("out", attn.attention(q, k, v), sdpa(q, k, v), 2e-5)
     near("causal", attn.attention(q, k, v, causal=True), sdpa(q, k, v, is_causal=True), 2e-5)
     allowed = torch.from_numpy(RNG.random((6, 6)) < 0.7) | torch.eye(6, dtype=torch.bool)
     near("mask", attn.attention(q, k, v, mask=allowed), sdpa(q, k, v, attn_mask=allowed), 2e-5)
-    shared = make(2, 2, 6, 8)
+    shared = tensor(2, 2, 6, 8)
     near("grouped heads", attn.attention(q, shared, shared), sdpa(q, shared, shared, enable_gqa=True), 2e-5)
     out = torch.zeros(2, 6, 4, 3).transpose(1, 2)
     assert attn.attention(q, k, v, out=out) is out
@@ -561,17 +707,218 @@ def test_torch():
         near(str(dtype), got.float(), sdpa(q, k, v), bound)
     assert attn.convert(q, "bfloat16").equal(q.bfloat16()), "convert"
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
-    d_out = make(2, 4, 6, 3)
+    d_out = tensor(2, 4, 6, 3)
     sdpa(*leaves, is_causal=True).backward(d_out.double())
     g = attn.backward(attn.forward(q, k, v, causal=True), d_out)
     for name, leaf in zip(("dq", "dk", "dv"), leaves):
         near(name, getattr(g, name), leaf.grad, 1e-6 * TERMS)
     linear = torch.nn.MultiheadAttention(16, 4, batch_first=True)
-    x, weight, bias = make(2, 5, 16), linear.in_proj_weight.detach(), linear.in_proj_bias.detach()
+    x, weight, bias = tensor(2, 5, 16), linear.in_proj_weight.detach(), linear.in_proj_bias.detach()
     got = attn.mha(x, *weight.chunk(3), linear.out_proj.weight.detach(), heads=4, b_query=bias[:16], b_key=bias[16:32],
                    b_value=bias[32:], b_result=linear.out_proj.bias.detach()).out
     near("MultiheadAttention", got, linear(x, x, x, need_weights=False)[0].detach(), 2e-5)
-    raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "not on meta")
+
+
+def test_torch_refused():
+    """A gradient is never lost without a word: every function but sdpa refuses a tensor that requires one, by name."""
+    need_torch()
+    q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
+    leaf = lambda x: x.clone().requires_grad_()
+    r, ones = attn.forward(q, k, v), torch.ones(8, 8)
+    for name, call in {
+            "q": lambda: attn.attention(leaf(q), k, v), "v": lambda: attn.forward(q, k, leaf(v)),
+            "k": lambda: attn.weights(q, leaf(k)), "bias": lambda: attn.scores(q, k, bias=leaf(q[0, 0, :, :4])),
+            "sink": lambda: attn.attention(q, k, v, sink=leaf(q[0, 0, 0, :2])),
+            "scale": lambda: attn.attention(q, k, v, scale=leaf(q[0, 0, 0, 0])),
+            "sigma": lambda: attn.attention(q, k, v, score="gaussian", sigma=leaf(q[0, 0, 0, 0])),
+            "x": lambda: attn.softmax(leaf(q)), "d_out": lambda: attn.backward(r, leaf(v[:, :, :3])),
+            "out": lambda: attn.attention(q, k, v, out=leaf(v[:, :, :3])), "a": lambda: attn.bmm(leaf(q), q.mT),
+            "query": lambda: attn.mha(leaf(q[0]), ones, ones, ones, heads=2),
+            "w_key": lambda: attn.mha(q[0], ones, leaf(ones), ones, heads=2)}.items():
+        raises(TypeError, call, f"{name} requires grad", f"use attn.sdpa, or {name}.detach()")
+    raises(TypeError, lambda: attn.tanh(leaf(q)), "x requires grad")
+    raises(TypeError, lambda: attn.heatmap(leaf(q[0, 0])), "values requires grad")
+    with torch.no_grad():
+        out = attn.attention(leaf(q), k, v)
+        assert out.equal(r.out) and not out.requires_grad
+    raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
+    raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
+    with torch.autograd.forward_ad.dual_level(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")             # PyTorch warns of itself
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        for call in (attn.attention, attn.sdpa):
+            raises(TypeError, lambda: call(dual, k, v), "q carries a tangent, which would be lost")
+    negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
+    raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
+
+
+def differentiate(reference, inputs, **options):
+    """sdpa and every gradient of it against those of the reference, by torch's autograd in float64."""
+    inputs = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    doubles = {name: x.detach().double().requires_grad_() for name, x in inputs.items()}
+    out, want = attn.sdpa(**dict(dict.fromkeys("qk"), **inputs), **options), reference(**doubles)
+    d_out = tensor(*want.shape)
+    near("out", out, want, 1e-4)
+    out.backward(d_out)
+    want.backward(d_out.double())
+    for name, x in inputs.items():
+        assert x.grad.dtype == x.dtype, f"{name}: a gradient of {x.grad.dtype}"
+        near("gradient of " + name, x.grad, doubles[name].grad, 3e-6 * TERMS)
+
+
+def torch_attend(s, v, sink=None, kept=1):
+    if sink is not None:
+        s = torch.cat([s, sink[:, None, None].expand(*s.shape[:3], 1)], -1)
+    return (s.softmax(-1)[..., :v.shape[2]] * kept) @ v.repeat_interleave(s.shape[1] // v.shape[1], 1)
+
+
+def torch_dots(q, k, scale=None):
+    return (q.shape[-1] ** -0.5 if scale is None else scale) * q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT
+
+
+def test_sdpa_gradients():
+    """Of q, k, v and every parameter, against float64."""
+    need_torch()
+    q, k, v = tensor(2, 4, 5, 8), tensor(2, 2, 7, 8), tensor(2, 2, 7, 3)
+    i, j, qkv = torch.arange(5)[:, None], torch.arange(7), dict(q=q, k=k, v=v)
+    hidden = lambda s, allowed: s.masked_fill(~allowed, -np.inf)
+    differentiate(lambda q, k, v: torch_attend(hidden(torch_dots(q, k), j <= i), v), qkv, is_causal=True,
+                  enable_gqa=True)
+    differentiate(lambda q, k, v: torch_attend(hidden(torch_dots(q, k), j <= i + 2), v), qkv, causal=True,
+                  align="bottom_right", enable_gqa=True, threads=2)
+    differentiate(lambda attn_mask, sink, scale, alibi, **a: torch_attend(
+        torch_dots(a["q"], a["k"], scale) + attn_mask - alibi[:, None, None] * (i - j).abs(), a["v"], sink),
+        dict(qkv, attn_mask=tensor(2, 1, 1, 7), sink=tensor(4), scale=torch.tensor(0.3), alibi=tensor(4)),
+        enable_gqa=True, align="top_left")
+    kept = torch.from_numpy(attn.dropout_mask((2, 4, 5, 7), 0.4, seed=11)) / 0.6
+    differentiate(lambda q, k, v: torch_attend(torch_dots(q, k), v, kept=kept), qkv, dropout_p=0.4, seed=11,
+                  enable_gqa=True)
+    k6 = tensor(2, 2, 7, 6)
+    differentiate(lambda q, k, v, bilinear: torch_attend(torch_dots(q @ bilinear, k, 1), v),
+                  dict(q=q, k=k6, v=v, bilinear=tensor(8, 6)), score="bilinear", enable_gqa=True)
+    differentiate(lambda q, k, v, w_q, w_k, w_v, hidden_bias: torch_attend(torch.tanh(
+        (q @ w_q.mT)[:, :, :, None] + (k.repeat_interleave(2, 1) @ w_k.mT)[:, :, None] + hidden_bias) @ w_v, v),
+        dict(q=q, k=k6, v=v, w_q=tensor(10, 8), w_k=tensor(10, 6), w_v=tensor(10), hidden_bias=tensor(10)),
+        score="additive", enable_gqa=True)
+    square = lambda q, k: ((q[:, :, :, None] - k.repeat_interleave(2, 1)[:, :, None]) ** 2).sum(-1)
+    for sigma in (torch.tensor(2.0), torch.tensor([1.0, 2, 3, 4])):
+        differentiate(lambda q, k, v, sigma: torch_attend(-square(q, k) / (
+            2 * sigma.reshape(-1, 1, 1) ** 2), v), dict(qkv, sigma=sigma), score="gaussian", enable_gqa=True)
+    differentiate(lambda v, given_scores: torch_attend(given_scores, v), dict(v=v, given_scores=tensor(2, 4, 5, 7)),
+                  score="given")
+    # of fewer axes; of what is not asked for there is none
+    flat = {name: x[:, 0].detach().requires_grad_() for name, x in qkv.items()}
+    out = attn.sdpa(flat["q"], flat["k"].detach(), flat["v"])
+    out.sum().backward()        # whose gradient is one number, of stride 0
+    assert flat["k"].grad is None and out.shape == (2, 5, 3) and flat["q"].grad.shape == (2, 5, 8)
+    w = torch_dots(q[:, :1], k[:, :1]).softmax(-1)
+    near("gradient of v", flat["v"].grad, w[:, 0].sum(1)[..., None].expand(2, 7, 3), 1e-5)
+
+
+def test_sdpa():
+    """Against PyTorch's own: the same call, the same output and gradients."""
+    own = need_torch(sdpa=True)
+    turned = lambda *shape: tensor(*shape).transpose(1, 2)          # stored as [B,S,H,D]
+    q, k, v = turned(2, 6, 4, 8), turned(2, 6, 4, 8), turned(2, 6, 4, 3)
+    allowed = torch.from_numpy(RNG.random((6, 6)) < 0.7)
+    allowed[2] = False                              # a row that may attend to nothing; before 2.5 that was NaN there
+    allowed[2, 0] = own(q, k, v, attn_mask=allowed & False).isnan().any()
+    shared, longer = turned(2, 6, 2, 8), turned(2, 9, 4, 8)
+    for a, options in (((q, k, v), {}), ((q, k, v), dict(is_causal=True)), ((q, k, v), dict(scale=0.25)),
+                       ((q, longer, longer), dict(is_causal=True)), ((longer, k, v), dict(is_causal=True)),
+                       ((q, k, v), dict(attn_mask=allowed)), ((q, k, v), dict(attn_mask=tensor(4, 6, 6))),
+                       ((q, shared, shared), dict(enable_gqa=True)), ((q, shared[:, :1], shared[:, :1]), {}),
+                       ((q[0], k[0], v[0]), {})):
+        leaves = [x.detach().requires_grad_() for x in a]
+        doubles = [x.detach().double().requires_grad_() for x in a]
+        out = attn.sdpa(*leaves, **options)
+        want = own(*doubles, **{n: x.double() if n == "attn_mask" and x.is_floating_point() else x
+                                for n, x in options.items()})
+        d_out = tensor(*want.shape)
+        out.backward(d_out)
+        want.backward(d_out.double())
+        near(f"{list(options)}", out, want, 2e-5)
+        for name, x, y in zip("qkv", leaves, doubles):
+            near(f"{list(options)}: gradient of {name}", x.grad, y.grad, 1e-6 * TERMS)
+    with torch.no_grad():
+        out = attn.sdpa(*[x.detach().requires_grad_() for x in (q, k, v)])
+        assert not out.requires_grad
+        near("without grad", out, own(q, k, v), 2e-5)
+    for dtype, bound in ((torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
+        leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        doubles = [x.detach().double().requires_grad_() for x in leaves]
+        out, want = attn.sdpa(*leaves), own(*doubles)
+        out.sum().backward()
+        want.sum().backward()
+        near(f"{dtype}", out.float(), want, bound)
+        for name, x, y in zip("qkv", leaves, doubles):
+            assert x.grad.dtype == dtype
+            near(f"{dtype}: gradient of {name}", x.grad.float(), y.grad, bound * 4)
+
+
+def test_sdpa_behaviour():
+    need_torch()
+    q, k, v = (tensor(1, 2, 40, 8).requires_grad_() for _ in range(3))
+    # dropout: torch's generator says what is dropped
+    drop = lambda: attn.sdpa(q, k, v, dropout_p=0.5)
+    torch.manual_seed(5)
+    first, second = drop(), drop()
+    torch.manual_seed(5)
+    assert drop().equal(first) and not first.equal(second), "the same seed, the same output; the next call has another"
+    assert attn.sdpa(q, k, v, dropout_p=0.5, seed=3).equal(attn.sdpa(q, k, v, dropout_p=0.5, seed=3))
+    from torch.utils.checkpoint import checkpoint
+    gradient = lambda call: torch.autograd.grad(call(), (q, k, v), torch.ones(1, 2, 40, 8))
+    for plain, again in zip(*(gradient(call) for call in (
+            lambda: (torch.manual_seed(6), drop())[1],
+            lambda: (torch.manual_seed(6), checkpoint(lambda *_: drop(), q, k, v, use_reentrant=False))[1]))):
+        assert plain.equal(again), "computed again under a checkpoint"
+    # once, not twice
+    (dq,) = torch.autograd.grad(attn.sdpa(q, k, v).sum(), q, create_graph=True)
+    raises(RuntimeError, lambda: dq.square().sum().backward(), "attn.sdpa has no second derivative")
+    # what was changed in the meantime is noticed by torch
+    values = v.detach().clone().requires_grad_()
+    out = attn.sdpa(q, k, values * 1)
+    out.sum().backward()
+    raises(RuntimeError, lambda: out.sum().backward(), "second time")
+    held = v.detach() * 1
+    out = attn.sdpa(q, k, held)
+    held.zero_()
+    raises(RuntimeError, lambda: out.sum().backward(), "modified by an inplace operation")
+    # what is refused
+    leaf = lambda *shape: tensor(*shape).requires_grad_()
+    for kind, options, words in (
+            (TypeError, dict(softcap=leaf()), "softcap requires grad, and attn.h has no gradient of it"),
+            (TypeError, dict(weights=True), "weights: attn.sdpa gives the output alone"),
+            (TypeError, dict(nonsense=None), "no option 'nonsense'"),
+            (TypeError, dict(attn_mask=torch.ones(40, 40).int()), "to the scores), not int32"),
+            (TypeError, dict(attn_mask=torch.ones(40, 40), bias=torch.ones(40, 40)), "attn_mask sets bias"),
+            (TypeError, dict(is_causal=True, align="bottom_right"), "is_causal sets align"),
+            (attn.Error, dict(dropout_p=1.5), "dropout must be within 0..1")):
+        raises(kind, lambda: attn.sdpa(q, k, v, **options), words)
+    three = leaf(1, 3, 40, 8)
+    raises(TypeError, lambda: attn.sdpa(q, three, three), "q has 2 heads and k 3", "enable_gqa=True")
+    raises(attn.Error, lambda: attn.sdpa(q.double(), k, v), "q.type must be float32")
+    raises(TypeError, lambda: attn.sdpa(q.detach().numpy(), k, v), "q must be a torch tensor")
+
+
+def test_sdpa_numpy():
+    """With NumPy arrays: PyTorch's names, no gradient, no torch."""
+    q, k, v = draw(2, 4, 6, 8), draw(2, 2, 6, 8), draw(2, 2, 6, 3)
+    causal = attn.sdpa(q, k, v, is_causal=True, enable_gqa=True)
+    same("is_causal", causal, attn.attention(q, k, v, causal=True))
+    same("attn_mask", attn.sdpa(q, k, v, attn_mask=np.tri(6, dtype=bool), enable_gqa=True), causal)
+    bias = draw(6, 6)
+    same("attn_mask of floats", attn.sdpa(q, k, v, attn_mask=bias, scale=0.5, enable_gqa=True),
+         attn.attention(q, k, v, bias=bias, scale=0.5))
+    for _ in range(2):
+        np.random.seed(1)
+        seed = np.random.randint(2**63 - 1, dtype="int64")
+        np.random.seed(1)
+        same("dropout", attn.sdpa(q, k, v, dropout_p=0.5, enable_gqa=True),
+             attn.attention(q, k, v, dropout=0.5, seed=seed))
+    raises(TypeError, lambda: attn.sdpa(q, k, v), "q has 4 heads and k 2")
+    status, text = child("import attn; attn.sdpa([[1.0]], [[1.0]], [[3.0]]); print('torch' in sys.modules)")
+    assert (status, text) == (0, "False\n"), text
 
 
 def command(folder, text, **arrays):

@@ -5,11 +5,13 @@
 : "${ZIG:=zig}" "${VENV:=.venv-peers}"
 dir=$out/bindings
 mkdir -p "$dir"
-export CC ATTN_CACHE="$dir/cache" ATTN_COMMAND="$out/attn"
+export CC ATTN_CACHE="$PWD/$dir/cache" ATTN_COMMAND="$out/attn"
 
-python_with() { # python_with MODULE...: the first Python that has all of them
-    for python in ${PYTHON:-} python3 /usr/bin/python3 "$VENV/bin/python"; do
-        "$python" -c "import $(echo "$@" | tr ' ' ',')" >/dev/null 2>&1 && echo "$python" && return
+python_with() { # python_with STATEMENT...: a Python that can run the first; if there is none, the second; and so on
+    for statement; do
+        for python in ${PYTHON:-} python3 /usr/bin/python3 "$VENV/bin/python"; do
+            "$python" -c "$statement" >/dev/null 2>&1 && echo "$python" && return
+        done
     done
 }
 
@@ -18,12 +20,41 @@ item_written() {
     have python3 || { skipped "declarations are those of attn.h (no python3)"; return; }
     try "declarations are those of attn.h" python3 examples/bindings.py --check
 }
-item_python() { # with PyTorch's where it is, else with NumPy's alone
-    python=$(python_with numpy torch)
-    : "${python:=$(python_with numpy)}"
+item_python() { # with PyTorch where it is, best one that has attention of its own, else with NumPy alone
+    python=$(python_with "import numpy; from torch.nn.functional import scaled_dot_product_attention" \
+                         "import numpy, torch" "import numpy")
     [ -n "$python" ] || { skipped "python (no Python with NumPy)"; return; }
     make build/attn >"$dir/command.log" 2>&1 || { failed "examples/attn.c" "$dir/command.log"; return; }
     "$python" tests/bindings.py || [ $? = 1 ] || failed "python: $python tests/bindings.py"
+}
+# The package, in a fresh virtual environment: what it needs comes from the registry that pip uses, and nothing else.
+package_built() { # an sdist, a wheel from it; the same wheel from the repository, in which nothing is left
+    ls -A examples/python | grep -v __pycache__ >"$dir/before"
+    "$venv/bin/python" -m build --outdir "$dir/dist" examples/python &&
+        "$venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$dir/wheel" ./examples/python &&
+        cmp "$dir"/dist/*.whl "$dir"/wheel/*.whl && ls -A examples/python | grep -v __pycache__ | cmp - "$dir/before"
+}
+package_used() { # with no compiler, and no folder for what is built
+    "$venv/bin/pip" install --quiet --no-index --no-deps "$dir"/dist/*.whl &&
+        CC=false ATTN_CACHE=/dev/null/none "$venv/bin/python" tests/hints.py
+}
+package_without_compiler() {
+    ! CC=no-such-compiler "$venv/bin/pip" wheel --no-deps --wheel-dir "$dir/none" ./examples/python \
+        >"$dir/none.log" 2>&1 && cat "$dir/none.log" &&
+        grep -q "ImportError: .* the C compiler 'no-such-compiler', which does not run" "$dir/none.log"
+}
+item_package() {
+    what="package: built, installed and used in a fresh virtual environment" venv=$dir/venv log=$dir/venv.log
+    have python3 || { skipped "$what (no python3)"; return; }
+    rm -rf "$venv" "$dir/dist" "$dir/wheel" "$dir/none"
+    python3 -m venv "$venv" >"$log" 2>&1 || { skipped "$what (python3 makes none: $(tail -n 1 "$log"))"; return; }
+    "$venv/bin/pip" install --quiet --retries 1 --timeout 20 build mypy numpy >"$log" 2>&1 ||
+        { skipped "$what (pip gets nothing: $(tail -n 1 "$log"))"; return; }
+    try "package: an sdist, and the same wheel from it and from the repository" package_built || return
+    try "package: installed and used, without a compiler" package_used
+    try "package: without a compiler it is not built, and says why" package_without_compiler
+    try "package: its hints, by mypy --strict" "$venv/bin/mypy" --strict --cache-dir "$dir/mypy" \
+        --python-executable "$venv/bin/python" tests/hints.py
 }
 rust_program() { # the library without optimisation, which takes less time than what would be compiled
     $CC -O0 -c -x c -DATTN_IMPLEMENTATION attn.h -o "$dir/rust.o" &&
@@ -45,4 +76,4 @@ item_zig() {
     $ZIG version >/dev/null 2>&1 || { skipped "zig (no $ZIG)"; return; }
     try "zig $($ZIG version)" zig_program
 }
-items "$1" written python rust zig
+items "$1" package python written rust zig

@@ -1,6 +1,6 @@
 """attn.h for Python: attention on NumPy arrays and torch tensors, where they lie and without a copy.
 
-    import numpy as np, attn                                # builds the library once, with cc, into a cache
+    import numpy as np, attn
     q, k, v = (np.random.rand(2, 8, 100, 64).astype("float32") for _ in range(3))
     out = attn.attention(q, k, v, causal=True)              # the output
     r = attn.forward(q, k, v, causal=True, weights=True)    # several results: r.out, r.weights
@@ -13,31 +13,67 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
           ml_dtypes', or its bits as uint16); k and v also int8 with k_scale and v_scale; masks bool; lengths and
           positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another type
           is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
-          q; lse and stats are float32. torch's autograd does not see them.
+          q; lse and stats are float32.
+TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
+          torch's autograd. All other functions refuse a tensor that requires grad, except under torch.no_grad().
 OPTIONS   every field of attn_desc under its name: attn.h says what it means. score="gaussian", align="bottom_right",
           empty="nan", isa="scalar", precision="fast" by their names in lower case; sigma: a number, or an array [H];
           window=(left, right), None where unbounded; threads: how many run the call.
 RESULTS   out, lse, weights, scores, scores_softcap, scores_masked, stats: True makes an array, an array is written to.
 ERRORS    attn.Error with the library's words: "k.size[3] must equal q.size[3]: 64, is 65".
-FILES     ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_CACHE: the folder for what is built.
-          CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later version."""
+FILES     pip install makes a package of this file, with attn.h and a library built from it. The file alone builds the
+          library at the first import. ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_CACHE: the
+          folder for what is built. CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later
+          version."""
+# mypy: ignore-errors           (hints are for callers; inside, ctypes has none that would hold)
+from __future__ import annotations
+
+import base64
 import ctypes
+import difflib
+import functools
 import hashlib
 import itertools
 import os
 import platform
+import re
 import shlex
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, sizeof)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Sequence, TypedDict, TypeVar, Union
 
 import numpy as np
 
+if TYPE_CHECKING:               # what hints need and a program does not
+    from numpy.typing import NDArray
+    from torch import Tensor    # type: ignore[import-not-found, unused-ignore]
+    from typing_extensions import Unpack
+
+    Array = Union[NDArray[Any], Tensor]
+    Numbers = Union[Array, Sequence[Any], float, bool]
+ArrayT = TypeVar("ArrayT", bound="Array")
+
+__all__ = [
+    "Error", "Heatmap", "Results", "append", "attention", "backward", "best_isa", "bmm", "bmm_backward", "convert",
+    "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log", "mask", "merge", "mha",
+    "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax", "softmax_backward", "tanh",
+    "version", "weights"]
+
+
+def __dir__() -> list[str]:
+    return __all__ + ["__all__", "__doc__", "__file__", "__name__", "__version__"]
+
 
 # ---- written by ../bindings.py from attn.h
+__version__ = "0.3.0"
+
+
 class attn_error(Structure):
     _fields_ = [("status", c_int32), ("field", c_char_p), ("rule", c_char_p), ("got", c_int64), ("want", c_int64),
         ("has_numbers", c_int32), ("cuda", c_int32), ("place", c_int64 * 2), ("has_place", c_int32),
@@ -126,6 +162,58 @@ class attn_heatmap(Structure):
         ("panel_titles", c_void_p), ("colormap", c_int32), ("range_set", c_int32), ("range_min", c_float),
         ("range_max", c_float), ("width", c_int32), ("height", c_int32), ("ticks_on_top", c_int32),
         ("no_colorbar", c_int32), ("numbers", c_int32), ("terminal", c_int32), ("cell_titles", c_int32)]
+
+
+class OptionsButScale(TypedDict, total=False):
+    score: Literal["scaled_dot", "dot", "cosine", "bilinear", "additive", "gaussian", "boxcar", "epanechnikov",
+        "triangular", "constant", "given"] | None
+    sigma: Numbers | None
+    sigma_per_head: Numbers | None
+    bilinear: Numbers | None
+    w_q: Numbers | None
+    w_k: Numbers | None
+    w_v: Numbers | None
+    hidden_bias: Numbers | None
+    given_scores: Numbers | None
+    softcap: float | None
+    bias: Numbers | None
+    alibi: Numbers | None
+    sink: Numbers | None
+    mask: Numbers | None
+    key_lengths: Numbers | None
+    query_lengths: Numbers | None
+    causal: bool | None
+    align: Literal["unset", "bottom_right", "positions", "top_left"] | None
+    positions: Numbers | None
+    window: tuple[int | None, int | None] | None
+    empty: Literal["zero", "nan", "uniform"] | None
+    window_left: int | None
+    window_right: int | None
+    dropout: float | None
+    weights_after_dropout: bool | None
+    seed: int | None
+    dropout_origin: Sequence[int] | None
+    isa: Literal["auto", "scalar", "avx2", "avx512", "neon", "portable"] | None
+    k_scale: Numbers | None
+    v_scale: Numbers | None
+    precision: Literal["f32", "fast"] | None
+    query_starts: Numbers | None
+    key_starts: Numbers | None
+    page_table: Numbers | None
+    threads: int | None
+
+
+class Options(OptionsButScale, total=False):
+    scale: float | None
+
+
+class OptionsAndResults(Options, total=False):
+    lse: bool | Array | None
+    weights: bool | Array | None
+    scores: bool | Array | None
+    scores_softcap: bool | Array | None
+    scores_masked: bool | Array | None
+    stats: bool | Array | None
 
 
 ENUMS = {
@@ -220,21 +308,45 @@ class Error(ValueError):
     """What attn.h refuses. status: "err_size"; field: "k.size[3]"; rule: "must equal q.size[3]"; got, want: numbers;
     place: the indices of the element, or None."""
 
-    def __init__(self, error):
-        size = lib.attn_error_string(byref(error), None, 0) + 1
-        text = ctypes.create_string_buffer(size)
-        lib.attn_error_string(byref(error), text, size)
-        super().__init__(text.value.decode())
+    def __init__(self, error: attn_error) -> None:
+        self.field = error.field.decode()
+        text, self.rule = (_in_python(said).replace(self.field + '="', '"') for said in
+                           (_text(lib.attn_error_string, byref(error)), error.rule.decode()))
+        super().__init__(text)
         self.status = list(ENUMS["attn_status"])[error.status]
-        self.field, self.rule = error.field.decode(), error.rule.decode()
         self.got, self.want = (error.got, error.want) if error.has_numbers else (None, None)
         self.place = tuple(error.place[:error.has_place]) if error.has_place else None
 
 
-# ---- the library: built from the header, and held against what is written above
+def _text(function, *arguments):
+    """What a function of the library writes into a buffer."""
+    text = ctypes.create_string_buffer(function(*arguments, None, 0) + 1)
+    function(*arguments, text, len(text))
+    return text.value.decode()
+
+
+_CHOICES = {"attn_score": "score", "attn_align": "align", "attn_empty": "empty", "attn_isa": "isa",
+            "attn_precision": "precision", "attn_rope_scaling": "scaling", "attn_colormap": "colormap",
+            "attn_terminal": "terminal"}
+
+
+def _in_python(text):
+    """C's names of choices as Python says them: align="top_left" for ATTN_ALIGN_TOP_LEFT, float32 for ATTN_F32."""
+    words = {"ATTN_" + short.upper(): long for long, short in reversed(_TYPES.items())}
+    for enum, names in ENUMS.items():
+        if enum in _CHOICES:
+            prefix = enum.replace("_scaling", "").upper()
+            words.update({f"{prefix}_{name.upper()}": f'{_CHOICES[enum]}="{name}"' for name in names})
+    return re.sub(r"ATTN_\w+", lambda found: words.get(found.group(), found.group()), text)
+
+
+# ---- the library: that of the package, or built from the header; and held against what is written above
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGED = os.path.join(_HERE, "libattn.so")       # hatch_build.py puts it there
+
+
 def _header():
-    here = os.path.dirname(os.path.abspath(__file__))
-    places = [os.environ.get("ATTN_HEADER"), os.path.join(here, "attn.h"), os.path.join(here, "..", "..", "attn.h")]
+    places = [os.environ.get("ATTN_HEADER"), os.path.join(_HERE, "attn.h"), os.path.join(_HERE, "..", "..", "attn.h")]
     for path in filter(None, places):
         if os.path.isfile(path):
             return path
@@ -255,8 +367,13 @@ def _built():
     path = os.path.join(_cache(), f"libattn-{key.hexdigest()[:16]}.{'dll' if os.name == 'nt' else 'so'}")
     if os.path.exists(path):
         return path
-    os.makedirs(_cache(), exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_cache()) as folder:
+    try:
+        os.makedirs(_cache(), exist_ok=True)
+        room = tempfile.TemporaryDirectory(dir=_cache())
+    except OSError as error:
+        raise ImportError(f"attn.py builds attn.h in the folder {_cache()}, which cannot be written to "
+                          f"({error.strerror}): name another in ATTN_CACHE") from None
+    with room as folder:
         fresh = os.path.join(folder, os.path.basename(path))
         command += [header, "-o", fresh, "-lm"]
         try:
@@ -270,12 +387,10 @@ def _built():
     return path
 
 
-def layout():
+def layout() -> dict[str, tuple[int, dict[str, tuple[int, int]]]]:
     """The library's own structures, from attn_layout: {structure: (size, {field: (offset, size)})}."""
-    text = ctypes.create_string_buffer(lib.attn_layout(None, 0) + 1)
-    lib.attn_layout(text, len(text))
     found = {}
-    for line in text.value.decode().splitlines():
+    for line in _text(lib.attn_layout).splitlines():
         name, *numbers = line.split()
         if line.startswith(" "):
             fields[name] = tuple(map(int, numbers))
@@ -299,8 +414,18 @@ def _check_layout():
                 raise ImportError(f"{name}.{field} lies elsewhere in the library: run bindings.py on its header")
 
 
+def _opened():
+    named = os.environ.get("ATTN_LIBRARY")
+    if not named and not os.environ.get("ATTN_HEADER") and os.path.exists(_PACKAGED):
+        try:
+            return ctypes.CDLL(_PACKAGED)
+        except OSError:
+            pass                                    # of another system: what is built here will do
+    return ctypes.CDLL(named or _built())
+
+
 def _load():
-    loaded = ctypes.CDLL(os.environ.get("ATTN_LIBRARY") or _built())
+    loaded = _opened()
     for name, (result, inside) in FUNCTIONS.items():
         if hasattr(loaded, name):       # a library may leave out gradients and pictures
             function = getattr(loaded, name)
@@ -327,6 +452,21 @@ def _is_torch(x):
     return hasattr(x, "data_ptr")
 
 
+def _check_array(name, x):
+    """Refuses an array of which something would be lost without a word: its gradient or tangent, mask or sign."""
+    if not _is_torch(x):
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{name}: a masked array, whose mask would be lost: give {name}.filled(0), say, and the "
+                            "option mask, True where a query may attend to a key")
+    elif x.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise TypeError(f"{name} requires grad, which would be lost, as torch's autograd does not see this function: "
+                        f"use attn.sdpa, or {name}.detach()")
+    elif sys.modules["torch"].autograd.forward_ad.unpack_dual(x).tangent is not None:
+        raise TypeError(f"{name} carries a tangent, which would be lost: attn.h has no forward-mode derivatives")
+    elif x.is_neg():
+        raise TypeError(f"{name}: torch has only noted that its numbers are negated: give {name}.resolve_neg()")
+
+
 def _array(x):
     """x itself where it is an array; a list or a number as one."""
     if _is_torch(x) or isinstance(x, np.ndarray):
@@ -342,11 +482,12 @@ def _dtype(x):
 def _view(name, x, kind=None, absent=()):
     """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`."""
     kind = kind or attn_view
+    _check_array(name, x)
     if _dtype(x) not in _TYPES:
         raise TypeError(f"{name}: attn.h has no type {_dtype(x)}")
     if _is_torch(x):
-        if x.device.type != "cpu":
-            raise TypeError(f"{name}: this binding takes tensors in main memory, not on {x.device}")
+        if x.device.type != "cpu" or str(x.layout) != "torch.strided":
+            raise TypeError(f"{name}: this binding takes dense tensors in main memory, not {x.layout} on {x.device}")
         data, strides = x.data_ptr(), list(x.stride())
     else:
         if not x.dtype.isnative or not x.flags.aligned or any(n % x.itemsize for n in x.strides):
@@ -391,21 +532,42 @@ def _absent(name, x, axes):
     return missing if letters and len(x.shape) == len(letters) - len(missing) else ()
 
 
-class Results:
+class Results(Generic[ArrayT]):
     """Arrays by the names that attn.h has for them."""
 
     def __init__(self, arrays, axes=4, **kept):
         self.__dict__.update(arrays)
         self._names, self._axes, self._kept = tuple(arrays), axes, kept
 
-    def __repr__(self):
+    def __getattr__(self, name: str) -> ArrayT:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"{name} is not among the results, which are {', '.join(self._names)}: {name}=True asks "
+                             "for it")
+
+    def __dir__(self):
+        return self._names
+
+    def __repr__(self) -> str:
         return "Results(%s)" % ", ".join(f"{name} {list(getattr(self, name).shape)}" for name in self._names)
 
 
-_PLAIN = {c_float, c_int32, c_int64, c_uint64}
-_NUMBERS = {name for name, kind in attn_desc._fields_ if kind in _PLAIN} - {"struct_bytes", "scale_set"}
+_OPTIONS = list(OptionsButScale.__annotations__) + ["scale"]
 _VIEWS = {name for name, kind in attn_desc._fields_ if kind is attn_view}
 _RESULTS = [name for name, kind in attn_desc._fields_ if kind is attn_out]
+_ELSEWHERE = {  # what other libraries call an option
+    "attn_mask": "mask (bool) or bias (added to the scores)", "is_causal": "causal, with align where Sq != Sk",
+    "dropout_p": "dropout", "softmax_scale": "scale", "enable_gqa": "in the shapes: k and v may have fewer heads",
+    "key_padding_mask": "key_lengths, or mask with True where a query may attend", "window_size": "window",
+    "alibi_slopes": "alibi", "logits_soft_cap": "softcap", "cu_seqlens_q": "query_starts, with query_lengths",
+    "cu_seqlens_k": "key_starts, with key_lengths", "block_table": "page_table", "cache_seqlens": "key_lengths"}
+
+
+def _unknown(kind, name, known):
+    """The error for a name that attn.h does not have, with the one that is meant."""
+    close = difflib.get_close_matches(name, known, 1)
+    meant = f"that is {_ELSEWHERE[name]}" if name in _ELSEWHERE else f"is {close[0]} meant?" if close else ""
+    return TypeError(f"attn.h has no {kind} {name!r}" + (": " + meant if meant else ""))
 
 
 class _Descriptor:
@@ -421,6 +583,8 @@ class _Descriptor:
         for name, x in arrays.items():
             self.set_view(name, x)
         for name, value in options.items():
+            if name not in _OPTIONS:
+                raise _unknown("option", name, _OPTIONS)
             if value is not None:
                 self.set_option(name, value)
 
@@ -432,27 +596,46 @@ class _Descriptor:
         if name == "threads":
             self.set_threads(value)
         elif name == "window":
-            left, right = (-1 if n is None else n for n in value)
-            self.c.window, self.c.window_left, self.c.window_right = 1, left, right
+            self.set_window(value)
         elif name == "sigma" and np.ndim(value):
             self.set_view("sigma_per_head", value)
         elif name in _VIEWS:
             self.set_view(name, value)
         elif name == "dropout_origin":
             self.c.dropout_origin[:] = value
-        elif name in _NUMBERS:
-            if isinstance(value, str):
-                names = ENUMS.get("attn_" + name, {})
-                if value not in names:
-                    raise ValueError(f"{name}: {value!r} is none of {', '.join(names) or 'a number'}")
-                value = names[value]
-            setattr(self.c, name, value)
-            if name == "scale":
-                self.c.scale_set = 1
         else:
-            raise TypeError(f"attn.h has no option {name!r}")
+            self.set_number(name, value)
+
+    def set_number(self, name, value):
+        if isinstance(value, str):
+            names = ENUMS.get("attn_" + name)
+            if names is None:
+                raise TypeError(f"{name}: a number is needed, not {value!r}")
+            if value not in names:
+                raise ValueError(f"{name}: {value!r} is none of {', '.join(names)}")
+            value = names[value]
+        if _is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
+            _check_array(name, value)
+            value = value.item()
+        try:
+            setattr(self.c, name, value)
+        except TypeError:
+            raise TypeError(f"{name}: {value!r} is not a number of its kind") from None
+        if name == "scale":
+            self.c.scale_set = 1
+
+    def set_window(self, pair):
+        if np.shape(pair) != (2,):
+            n = pair if isinstance(pair, int) and pair > 1 else 16
+            raise TypeError(f"window: {pair!r} is not a pair, how many keys to the left and to the right of its own a "
+                            f"query may attend to, None where unbounded: ({n}, {n}) are {n} on either side, "
+                            f"({n - 1}, 0) the last {n} up to its own")
+        left, right = (-1 if n is None else n for n in pair)
+        self.c.window, self.c.window_left, self.c.window_right = 1, left, right
 
     def set_threads(self, workers):
+        if not hasattr(workers, "__index__"):
+            raise TypeError(f"threads: a number is needed, not {workers!r}")
         if workers > 1:
             self.kept["run"] = run = _RUN(lambda user, count, task, arg: _spread(workers, count, task, arg))
             self.c.parallel = attn_parallel(run=ctypes.cast(run, c_void_p), workers=workers)
@@ -511,28 +694,35 @@ def _split(options):
             {name: value for name, value in options.items() if name not in _RESULTS})
 
 
-def forward(q, k, v=None, *, out=True, **options):
+def _described(q=None, k=None, v=None, **options):
+    """The results of a call that has not run, with its descriptor."""
+    results, options = _split(options)
+    d = _Descriptor({"q": q, "k": k, "v": v}, **options)
+    return Results(d.add_results(results), d.axes, desc=d)
+
+
+def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out: bool | Array | None = True,
+            **options: Unpack[OptionsAndResults]) -> Results[ArrayT]:
     """Attention with the results that are asked for, as attributes: r.out [..,Sq,Dv], r.lse [..,Sq], r.weights,
     r.scores, r.scores_softcap, r.scores_masked [..,Sq,Sk], r.stats [..,Sq,2]. True makes an array, an array is written
     to. q and k are None where the option given_scores [..,Sq,Sk] stands for both."""
-    results, options = _split(options)
-    d = _Descriptor({"q": q, "k": k, "v": v}, **options)
-    arrays = d.add_results(dict(out=out, **results))
-    _call("attn_forward", byref(d.c))
-    return Results(arrays, d.axes, desc=d)
+    r = _described(q, k, v, out=out, **options)
+    _call("attn_forward", byref(r._kept["desc"].c))
+    return r
 
 
-def attention(q, k, v, **options):
+def attention(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, out: Array | None = None,
+              **options: Unpack[OptionsAndResults]) -> ArrayT:
     """The output alone: [..,Sq,Dv]."""
-    return forward(q, k, v, **options).out
+    return forward(q, k, v, out=True if out is None else out, **options).out
 
 
-def weights(q, k, **options):
+def weights(q: ArrayT | None, k: ArrayT | None, **options: Unpack[Options]) -> ArrayT:
     """The weights alone: [..,Sq,Sk]."""
     return forward(q, k, out=False, weights=True, **options).weights
 
 
-def scores(q, k, **options):
+def scores(q: ArrayT | None, k: ArrayT | None, **options: Unpack[Options]) -> ArrayT:
     """The raw scores of all pairs, scale included, before masks: [..,Sq,Sk]."""
     return forward(q, k, out=False, scores=True, **options).scores
 
@@ -542,13 +732,17 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
     grad, arrays = structure(struct_bytes=sizeof(structure)), {}
     grad.kept = []
     results = [name for name, kind in structure._fields_ if kind is attn_out]
+    known = [name for name, kind in structure._fields_ if kind in (attn_out, attn_view)]
+    for name in [*wanted, *accumulate]:
+        if name not in known:
+            raise _unknown("gradient", name, known)
     for name, value in wanted.items():
         if value is None or value is False:
             continue
-        if name not in dict(structure._fields_):
-            raise TypeError(f"attn.h has no gradient {name!r}")
         if name in results:
             if value is True:
+                if name in accumulate:
+                    raise TypeError(f"{name}: accumulate needs the array that it is added to, not True")
                 owner = owners.get(_of_grad(name))
                 if owner is None and name == "d_sigma":
                     owner = owners.get("sigma_per_head")
@@ -563,7 +757,10 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
     return grad, arrays
 
 
-def backward(results, d_out=None, *, d_weights=None, d_lse=None, dq=True, dk=True, dv=True, accumulate=(), **others):
+def backward(results: Results[ArrayT], d_out: Numbers | None = None, *, d_weights: Numbers | None = None,
+             d_lse: Numbers | None = None, dq: bool | Array | None = True, dk: bool | Array | None = True,
+             dv: bool | Array | None = True, accumulate: Sequence[str] = (),
+             **others: bool | Array | None) -> Results[ArrayT]:
     """The gradients of a loss, from its gradients with respect to r.out, r.weights and r.lse, where r is what forward
     returned. Attributes dq, dk, dv, and those asked for: d_bias, d_sigma, d_w_q, ... each shaped like what it belongs
     to (d_scale, and d_sigma without sigma_per_head: [1]). accumulate: names of those that are added to the arrays
@@ -578,20 +775,126 @@ def backward(results, d_out=None, *, d_weights=None, d_lse=None, dq=True, dk=Tru
     return Results(arrays, d.axes)
 
 
-def explain(q, k, v=None, **options):
+def explain(q: Array | None, k: Array | None, v: Array | None = None, **options: Unpack[OptionsAndResults]) -> str:
     """How attn.h runs the call of these arrays, or why it refuses it: a sentence."""
-    d = _Descriptor({"q": q, "k": k, "v": v}, **options)
+    results, others = _split(options)
+    d = _Descriptor({"q": q, "k": k, "v": v}, **others)
     try:
-        d.add_results({"out" if v is not None else "weights": True})
+        d.add_results(dict(results, **{"out" if v is not None else "weights": True}))
     except TypeError:
         pass                        # the sentence says what lacks
-    text = ctypes.create_string_buffer(lib.attn_explain(byref(d.c), None, 0) + 1)
-    lib.attn_explain(byref(d.c), text, len(text))
-    return text.value.decode()
+    return _in_python(_text(lib.attn_explain, byref(d.c)))
+
+
+# ---- torch's autograd
+_GRADIENTS = {_of_grad(name): name for name, kind in attn_grad._fields_ if kind is attn_out}
+_GRADIENTS["sigma_per_head"] = "d_sigma"
+
+
+@functools.lru_cache(maxsize=None)
+def _differentiable():
+    """The function that sdpa enters into torch's autograd. torch is imported by the first caller."""
+    import torch
+
+    class Gradients(torch.autograd.Function):
+        """The backward pass, an operation that autograd sees: otherwise a second derivative would not be refused, but
+        left out of the loss."""
+        @staticmethod
+        def forward(ctx, names, options, needed, d_out, out, stats, *tensors):
+            given = dict(zip(names, tensors))
+            r = _described(out=out, stats=stats, **given, **options)
+            wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in needed})
+            found = backward(r, d_out, **wanted)
+            # the gradient of a number is [1] and float32
+            return tuple(getattr(found, _GRADIENTS[name]).reshape(given[name].shape).to(given[name].dtype)
+                         for name in needed)
+
+        @staticmethod
+        def backward(ctx, *_):
+            raise RuntimeError("attn.sdpa has no second derivative: its gradients cannot be differentiated again")
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, names, options, *tensors):
+            r = forward(**dict(dict.fromkeys("qkv"), **dict(zip(names, tensors)), **options), stats=True)
+            ctx.names, ctx.options = names, options
+            ctx.save_for_backward(r.out, r.stats, *tensors)
+            return r.out
+
+        @staticmethod
+        def backward(ctx, d_out):
+            needs = ctx.needs_input_grad[2:]
+            needed = [name for name, needs_it in zip(ctx.names, needs) if needs_it]
+            found = iter(Gradients.apply(ctx.names, ctx.options, needed, d_out, *ctx.saved_tensors))
+            return (None, None) + tuple(next(found) if needs_it else None for needs_it in needs)
+
+    return Attention.apply
+
+
+def _set(given, name, value, by):
+    if given.get(name) is not None:
+        raise TypeError(f"{by} sets {name}, which is given, too")
+    given[name] = value
+
+
+def _recorded(given):
+    """What sdpa computes where torch's autograd is to see it."""
+    for name, x in given.items():
+        if _is_torch(x) and x.requires_grad and name not in _GRADIENTS:
+            raise TypeError(f"{name} requires grad, and attn.h has no gradient of it: give {name}.detach()")
+        if name in ("q", "k", "v", "given_scores") and not _is_torch(x):
+            raise TypeError(f"{name} must be a torch tensor, as something else requires grad")
+    tensors = {name: x for name, x in given.items() if _is_torch(x)}
+    others = {name: x for name, x in given.items() if not _is_torch(x)}
+    return _differentiable()(tuple(tensors), others, *tensors.values())
+
+
+def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
+         is_causal: bool = False, scale: float | Array | None = None, enable_gqa: bool = False,
+         **options: Unpack[OptionsButScale]) -> ArrayT:
+    """torch.nn.functional.scaled_dot_product_attention by attn.h, under the same names; every other option of attn.h
+    goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
+    that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
+    attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
+    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
+    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
+    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
+    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. One thread
+    runs it unless the option threads says otherwise, say torch.get_num_threads(); the bits are the same."""
+    for name in options:
+        if name in _RESULTS:
+            raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")
+        if name not in _OPTIONS:
+            raise _unknown("option", name, _OPTIONS)
+    given = {name: x for name, x in dict(options, q=q, k=k, v=v, scale=scale).items() if x is not None}
+    for name in given.keys() & {"q", "k", "v", "given_scores"}:
+        given[name] = _array(given[name])
+    if attn_mask is not None:
+        attn_mask = _array(attn_mask)
+        kind = _dtype(attn_mask)
+        if kind not in ("bool", "float32", "float16", "bfloat16"):
+            raise TypeError("attn_mask: bool (True where a query may attend) or float32, float16 or bfloat16 (added "
+                            f"to the scores), not {kind}")
+        _set(given, "mask" if kind == "bool" else "bias", attn_mask, "attn_mask")
+    if is_causal:
+        _set(given, "causal", True, "is_causal")
+        _set(given, "align", "top_left", "is_causal")
+    if dropout_p:
+        _set(given, "dropout", dropout_p, "dropout_p")
+    if "q" in given and "k" in given and len(given["q"].shape) == 4 == len(given["k"].shape) and not enable_gqa:
+        heads, shared = given["q"].shape[1], given["k"].shape[1]
+        if shared not in (1, heads):
+            raise TypeError(f"q has {heads} heads and k {shared}: enable_gqa=True lets heads of q share those of k")
+    torch = sys.modules["torch"] if any(map(_is_torch, given.values())) else None
+    if given.get("dropout") and "seed" not in given:
+        given["seed"] = int(torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64"))
+    if torch and torch.is_grad_enabled() and any(_is_torch(x) and x.requires_grad for x in given.values()):
+        return _recorded(given)
+    return forward(**dict(dict.fromkeys("qkv"), **given)).out
 
 
 # ---- the pieces
-def softmax(x, *, out=None, **options):
+def softmax(x: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """Masked softmax over the last axis of x: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]; out may be x itself."""
     x = _array(x)
     out = _empty(x, x.shape) if out is None else out
@@ -600,7 +903,7 @@ def softmax(x, *, out=None, **options):
     return out
 
 
-def softmax_backward(x, d_out, *, dx=None, **options):
+def softmax_backward(x: ArrayT, d_out: Numbers, *, dx: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """The gradient with respect to x of softmax(x, **options), from that with respect to its result; all of x's
     shape."""
     x, d_out = _array(x), _array(d_out)
@@ -617,17 +920,18 @@ def _mask(function, shape, options):
     return mask
 
 
-def mask(shape, **options):
+def mask(shape: Sequence[int], **options: Unpack[Options]) -> NDArray[np.bool_]:
     """Which pairs the options allow: a bool array of that shape, [B,H,Sq,Sk], [B,Sq,Sk] or [Sq,Sk]."""
     return _mask("attn_mask", shape, options)
 
 
-def dropout_mask(shape, dropout, seed=0, **options):
+def dropout_mask(shape: Sequence[int], dropout: float, seed: int = 0, *,
+                 dropout_origin: Sequence[int] | None = None) -> NDArray[np.bool_]:
     """Which weights dropout keeps: a bool array of that shape, [B,H,Sq,Sk], [B,Sq,Sk] or [Sq,Sk]."""
-    return _mask("attn_dropout_mask", shape, dict(options, dropout=dropout, seed=seed))
+    return _mask("attn_dropout_mask", shape, dict(dropout=dropout, seed=seed, dropout_origin=dropout_origin))
 
 
-def merge(out_a, lse_a, out_b, lse_b):
+def merge(out_a: ArrayT, lse_a: ArrayT, out_b: ArrayT, lse_b: ArrayT) -> tuple[ArrayT, ArrayT]:
     """Attention over two disjoint sets of keys from that over each: (out [..,Sq,Dv], lse [..,Sq])."""
     out_a, lse_a, out_b, lse_b = map(_array, (out_a, lse_a, out_b, lse_b))
     out, lse = _empty(out_a, out_a.shape), _empty(lse_a, lse_a.shape)
@@ -639,7 +943,7 @@ def merge(out_a, lse_a, out_b, lse_b):
     return out, lse
 
 
-def bmm(a, b, *, out=None, **options):
+def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """Batched matrix product: [..,M,K] times [..,K,N] is [..,M,N], 2 to 4 axes; axes before the last two broadcast."""
     a, b = _array(a), _array(b)
     if out is None:
@@ -649,7 +953,7 @@ def bmm(a, b, *, out=None, **options):
     return out
 
 
-def bmm_backward(a, b, d_out, **options):
+def bmm_backward(a: ArrayT, b: ArrayT, d_out: Numbers, **options: Unpack[Options]) -> tuple[ArrayT, ArrayT]:
     """The gradients of bmm(a, b): (da, db), shaped like a and b."""
     a, b, d_out = _array(a), _array(b), _array(d_out)
     da, db = _empty(a, a.shape), _empty(b, b.shape)
@@ -658,7 +962,7 @@ def bmm_backward(a, b, d_out, **options):
     return da, db
 
 
-def convert(x, dtype, *, out=None):
+def convert(x: Array, dtype: str, *, out: Array | None = None) -> Any:
     """x as another type ("float32", "float16", "bfloat16", "float64"), each number rounded once, to nearest even. NumPy
     alone has no bfloat16: there its bits come as uint16."""
     x = _array(x)
@@ -669,7 +973,7 @@ def convert(x, dtype, *, out=None):
     return out
 
 
-def quantize(x, block=None, scale_dtype="float32"):
+def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -> tuple[Any, Any]:
     """Rows as codes, for k and v: (codes int8 [B,H,S,D], scales [B,H,S,1], or [B,H,S,ceil(D/32)] with block=32). The
     options k_scale and v_scale take the scales."""
     x = _array(x)
@@ -685,7 +989,7 @@ def quantize(x, block=None, scale_dtype="float32"):
 
 
 # ---- sequences
-def lengths_of(offsets, dtype="int32"):
+def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
     """The lengths [B] of sequences that lie between offsets [B+1], the cu_seqlens of other libraries."""
     offsets = _array(offsets)
     lengths = _empty(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
@@ -693,7 +997,7 @@ def lengths_of(offsets, dtype="int32"):
     return lengths
 
 
-def append(fresh, cache, lengths, **options):
+def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:
     """Writes new rows of k or v, fresh [B,Hkv,n,D], behind those that cache [B,Hkv,S,D] holds, lengths [B] of each
     entry. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
     cache of int8."""
@@ -705,15 +1009,19 @@ def append(fresh, cache, lengths, **options):
           byref(_Descriptor(**options).c))
 
 
-def rope_table(positions, size, *, base=0, scaling="plain", **fields):
+def rope_table(positions: int, size: int, *, base: float = 0,
+               scaling: Literal["plain", "linear", "ntk", "yarn", "llama3"] = "plain",
+               **fields: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Tables for rope: (cosines, sines), float32 [positions, size/2]; size: R, how many columns are turned. scaling:
     "plain", "linear", "ntk", "yarn" or "llama3"; fields: those of attn_rope_desc that it uses (factor,
     original_positions, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, no_truncation) and
     first_position."""
-    known = dict(attn_rope_desc._fields_)
+    known = [name for name, _ in attn_rope_desc._fields_]
     for name in fields:
         if name not in known:
-            raise TypeError(f"attn_rope_desc has no field {name!r}")
+            raise _unknown("number of rotary positions", name, known)
+    if scaling not in ENUMS["attn_rope_scaling"]:
+        raise ValueError(f"scaling: {scaling!r} is none of {', '.join(ENUMS['attn_rope_scaling'])}")
     if size % 2:
         raise ValueError(f"size: must be even, is {size}")
     d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base,
@@ -723,7 +1031,8 @@ def rope_table(positions, size, *, base=0, scaling="plain", **fields):
     return cosines, sines
 
 
-def rope(x, cos, sin, *, positions=None, interleaved=False, inverse=False, out=None):
+def rope(x: ArrayT, cos: Numbers, sin: Numbers, *, positions: Numbers | None = None, interleaved: bool = False,
+         inverse: bool = False, out: ArrayT | None = None) -> ArrayT:
     """x [B,H,S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
     out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, .. of the tables."""
     x, cos, sin = _array(x), _array(cos), _array(sin)
@@ -737,16 +1046,19 @@ def rope(x, cos, sin, *, positions=None, interleaved=False, inverse=False, out=N
     return out
 
 
-def mha(query, w_query, w_key, w_value, w_result=None, *, heads, heads_kv=0, key=None, value=None, b_query=None,
-        b_key=None, b_value=None, b_result=None, out=True, **options):
+def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_result: Numbers | None = None, *,
+        heads: int, heads_kv: int = 0, key: Numbers | None = None, value: Numbers | None = None,
+        b_query: Numbers | None = None, b_key: Numbers | None = None, b_value: Numbers | None = None,
+        b_result: Numbers | None = None, out: bool | Array | None = True,
+        **options: Unpack[OptionsAndResults]) -> Results[ArrayT]:
     """Multi-head attention with its projections: query [B,Sq,Eq], key [B,Sk,Ek] (None: query), value [B,Sk,Ev] (None:
     key); w_query [H*D,Eq], w_key [Hkv*D,Ek], w_value [Hkv*Dv,Ev], w_result [Eo,H*Dv] (None: the heads side by side),
     biases [out] or None, as PyTorch's nn.Linear stores them. r.out [B,Sq,Eo], r.weights [B,H,Sq,Sk], r.lse [B,H,Sq]."""
     inputs = dict(query=query, key=key, value=value, w_query=w_query, w_key=w_key, w_value=w_value, w_result=w_result,
                   b_query=b_query, b_key=b_key, b_value=b_value, b_result=b_result)
     inputs = {name: _array(x) for name, x in inputs.items() if x is not None}
-    results, options = _split(options)
-    d = _Descriptor(**options)
+    results, others = _split(options)
+    d = _Descriptor(**others)
     d.kept["q"] = query = inputs["query"]       # new arrays are like it
     keys = inputs.get("key", query)
     value_rows = inputs["w_value"].shape[0] // (heads_kv or heads) * heads
@@ -764,7 +1076,8 @@ def mha(query, w_query, w_key, w_value, w_result=None, *, heads, heads_kv=0, key
     return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs)
 
 
-def mha_backward(results, d_out, *, accumulate=(), **wanted):
+def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequence[str] = (),
+                 **wanted: bool | Array | None) -> Results[ArrayT]:
     """The gradients of mha, from that with respect to r.out [B,Sq,Eo]: by default of all that went in (dquery, dw_key,
     db_result, ...); with names only of those (dquery=True, dw_query=an array)."""
     inputs = results._kept["inputs"]
@@ -776,6 +1089,7 @@ def mha_backward(results, d_out, *, accumulate=(), **wanted):
 
 # ---- small things
 def _elementary(function, x):
+    _check_array("x", x)
     x = np.ascontiguousarray(x, "float32")
     y = np.empty_like(x)
     if lib.attn_elementary(ENUMS["attn_function"][function], x.ctypes.data, y.ctypes.data, x.size, 0):
@@ -783,27 +1097,27 @@ def _elementary(function, x):
     return y
 
 
-def exp(x):
+def exp(x: Numbers) -> NDArray[np.float32]:
     """exp of each number as attn.h computes it, float32."""
     return _elementary("exp", x)
 
 
-def log(x):
+def log(x: Numbers) -> NDArray[np.float32]:
     """log of each number as attn.h computes it, float32."""
     return _elementary("log", x)
 
 
-def tanh(x):
+def tanh(x: Numbers) -> NDArray[np.float32]:
     """tanh of each number as attn.h computes it, float32."""
     return _elementary("tanh", x)
 
 
-def best_isa():
+def best_isa() -> str:
     """The instruction set that runs unless the option isa names another: "avx2"."""
     return lib.attn_isa_string(lib.attn_best_isa()).decode()
 
 
-def version():
+def version() -> tuple[int, int, int]:
     """The library's version: (0, 3, 0)."""
     number = lib.attn_version()
     return number // 10000, number // 100 % 100, number % 100
@@ -813,11 +1127,25 @@ def version():
 _WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
 
+_INLINE = 4096      # cells that a notebook is given as shapes; more are given as an image
+
+
+def _png(ppm):
+    """The PNG file of what a PPM file holds."""
+    _, size, _, pixels = ppm.split(b"\n", 3)
+    width, height = map(int, size.split())
+    rows = np.zeros((height, 1 + 3 * width), "uint8")       # a row begins with its filter: none
+    rows[:, 1:] = np.frombuffer(pixels, "uint8").reshape(height, 3 * width)
+    chunk = lambda kind, data: (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows.tobytes())) + chunk(b"IEND", b""))
+
+
 class Heatmap:
-    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), html(), ansi(), ppm(),
+    """A picture of an array: inline in a notebook, in the terminal when printed; svg(), html(), ansi(), png(), ppm(),
     save(path)."""
 
-    def __init__(self, values, **fields):
+    def __init__(self, values: Numbers, **fields: Any) -> None:
         self.values = values = _array(values)
         if not 2 <= len(values.shape) <= 4:
             raise TypeError(f"a heatmap has 2 to 4 axes, not {len(values.shape)}")
@@ -825,7 +1153,7 @@ class Heatmap:
         shape = tuple(values.shape)
         panels = int(np.prod(shape[:-2], dtype=int))
         counts = {"x_ticks": shape[-1], "y_ticks": shape[-2], "panel_titles": panels}
-        types = dict(attn_heatmap._fields_)
+        types = dict(attn_heatmap._fields_[2:])
         for name, value in fields.items():
             if name == "range":
                 self.c.range_set, (self.c.range_min, self.c.range_max) = 1, value
@@ -834,9 +1162,15 @@ class Heatmap:
             elif types.get(name) is c_char_p:
                 setattr(self.c, name, value.encode())
             elif types.get(name) is c_int32:
-                setattr(self.c, name, ENUMS["attn_" + name][value] if isinstance(value, str) else value)
+                setattr(self.c, name, self._number(name, value))
             else:
-                raise TypeError(f"a heatmap has no field {name!r}")
+                raise _unknown("field of a heatmap", name, [*types, "range"])
+
+    def _number(self, name, value):
+        names = ENUMS.get("attn_" + name, {})
+        if isinstance(value, str) and value not in names:
+            raise ValueError(f"{name}: {value!r} is none of {', '.join(names) or 'a number'}")
+        return names.get(value, value)
 
     def _strings(self, name, texts, count):
         if len(texts) != count:
@@ -845,46 +1179,82 @@ class Heatmap:
         self.kept.append(strings)
         return ctypes.addressof(strings)
 
-    def _written(self, function):
+    def _written(self, function, c=None):
         pieces = []
         write = _WRITE(lambda user, data, count: pieces.append(ctypes.string_at(data, count)) or 0)
-        _call(function, byref(self.c), attn_writer(write=ctypes.cast(write, c_void_p)))
+        _call(function, byref(c or self.c), attn_writer(write=ctypes.cast(write, c_void_p)))
         return b"".join(pieces)
 
-    def svg(self):
+    def svg(self) -> str:
         """A whole SVG file, as text."""
         return self._written("attn_heatmap_svg").decode()
 
-    def ppm(self):
-        """A whole PPM file (P6): cells and colour bar, as bytes."""
+    def ppm(self) -> bytes:
+        """A whole PPM file (P6): cells and colour bar, without text."""
         return self._written("attn_heatmap_ppm")
 
-    def html(self):
+    def png(self) -> bytes:
+        """A whole PNG file: cells and colour bar, without text."""
+        return _png(self.ppm())
+
+    def html(self) -> str:
         """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
         return self._written("attn_heatmap_html").decode()
 
-    def ansi(self, terminal="truecolor"):
-        """Lines for a terminal: "truecolor", "256" or "ascii"."""
-        self.c.terminal = ENUMS["attn_terminal"][terminal]
+    def ansi(self, terminal: Literal["truecolor", "256", "ascii"] = "truecolor") -> str:
+        """Lines for a terminal."""
+        self.c.terminal = self._number("terminal", terminal)
         return self._written("attn_heatmap_ansi").decode()
 
-    def save(self, path):
-        """Writes an SVG file, or a web page or a PPM file where the name ends in .html or .ppm."""
-        if str(path).endswith(".ppm"):
-            data = self.ppm()
-        else:
-            data = (self.html() if str(path).endswith(".html") else self.svg()).encode()
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the kind of file that the name ends in: .svg, .html (a web page), .png or .ppm (without text)."""
+        kinds = {".svg": self.svg, ".html": self.html, ".png": self.png, ".ppm": self.ppm}
+        ending = os.path.splitext(os.fspath(path))[1].lower()
+        if ending not in kinds:
+            raise ValueError(f"{os.fspath(path)!r}: a heatmap is saved as {', '.join(kinds)}")
+        data = kinds[ending]()
         with open(path, "wb") as file:
-            file.write(data)
+            file.write(data.encode() if isinstance(data, str) else data)
 
-    def _repr_svg_(self):
-        return self.svg()
+    def _repr_svg_(self) -> str:
+        flags = _dtype(self.values) in ("bool", "uint8")
+        values = np.asarray(self.values if flags else convert(self.values, "float32"))
+        finite = values[np.isfinite(values)]
+        if values.size <= _INLINE or self.c.numbers or finite.size == 0 or finite.min() == finite.max():
+            return self.svg()
+        return self._svg_of_images(values, finite)
 
-    def __str__(self):
+    def _svg_of_images(self, values, finite):
+        """The SVG file with an image for the cells of each panel: that of a map of one colour, whose cells are taken
+        out. Eight panels of 512 x 512 would have more than 100 MB."""
+        c = attn_heatmap.from_buffer_copy(self.c)
+        if not c.range_set:
+            c.range_set, c.range_min, c.range_max = 1, finite.min(), finite.max()
+        nan = np.isnan(values).any()        # then the colour of NaN is explained, too
+        flat = np.broadcast_to(np.float32(np.nan if nan else c.range_min), values.shape)
+        c.values = _view("values", flat)
+        text = self._written("attn_heatmap_svg", c).decode()
+        panels = iter(values.reshape(-1, *values.shape[-2:]))
+
+        def image(found):
+            panel = next(panels)
+            # the frame's line runs through the middle of the pixels around the cells
+            x, y, width, height = (int(n) for n in re.findall(r'\b(?:x|y|width|height)="(-?\d+)', found.group(1)))
+            cells = attn_heatmap.from_buffer_copy(c)
+            cells.values, cells.no_colorbar = _view("values", panel), 1
+            cells.height, cells.width = (min(n, 32767) for n in panel.shape)
+            data = base64.b64encode(_png(self._written("attn_heatmap_ppm", cells))).decode()
+            return (f'<image x="{x + 1}" y="{y + 1}" width="{width - 1}" height="{height - 1}" style="image-rendering: '
+                    f'pixelated" preserveAspectRatio="none" href="data:image/png;base64,{data}"/>\n{found.group(1)}')
+
+        cells, frame = '<g shape-rendering="crispEdges".*?</g>\n', '(<rect [^>]*fill="none"[^>]*>)'
+        return re.sub(cells + frame, image, text, flags=re.S)
+
+    def __str__(self) -> str:
         return self.ansi()
 
 
-def heatmap(values, **fields):
+def heatmap(values: Numbers, **fields: Any) -> Heatmap:
     """A picture of [rows,cols], of a row of panels [cols,rows,cols] or of a grid of them, so of weights [B,H,Sq,Sk] as
     they are. Fields of attn_heatmap: title, x_label, y_label, x_ticks and y_ticks (a text per column and row),
     panel_titles, colormap ("reds", "viridis", "grey"), range=(low, high), width, height, ticks_on_top, no_colorbar,

@@ -7868,18 +7868,20 @@ static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int
     }
     return count;
 }
-/* n pointers to rows in the order of visiting them, from `skip` rows behind `key` of k or v on: the rest of its chunk,
-   the chunk's v after its k, k of the next chunk; the last one again where nothing is left. */
-static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t skip, int64_t together,
-                            int64_t n, const char **list)
+/* n pointers to rows in the order of visiting them, from `skip` rows behind `key` of k or v on, where the keys up to
+   `until` are in use: the rest of the chunk, its v after its k, k of the next chunk; the last one again where nothing
+   is left. */
+static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t until, int64_t skip,
+                            int64_t together, int64_t n, const char **list)
 {
     const attn__call *c = t->c;
-    int64_t c0 = key / ATTN__CHUNK * ATTN__CHUNK, end = attn__min(c0 + ATTN__CHUNK, t->last), count = 0;
+    int64_t c0 = key / ATTN__CHUNK * ATTN__CHUNK, count = 0;
+    int64_t end = attn__max(attn__min(c0 + ATTN__CHUNK, t->last), until);
     for (;;) {
         if (skip < end - key)
             count += attn__list_stretch(t, a, key + skip, end, together, n - count, list + count);
         skip = attn__max(skip - (end - key), 0);
-        if (count == n || (end == t->last && (a == &c->v || !c->out.rank))) break;
+        if (count == n || (end >= t->last && (a == &c->v || !c->out.rank))) break;
         if (a == &c->k && c->out.rank) {
             a = &c->v;
             key = attn__max(c0, t->first);
@@ -7902,9 +7904,10 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 static void attn__list_with_next(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
 {
     const int64_t ahead1 = attn__rows_ahead(ATTN__AHEAD1, bytes, 1, ATTN__ROWS_AHEAD);
-    attn__list_rows(t, a, key, 0, 1, n, t->m.list);
-    attn__list_rows(t, a, key, ahead1, 1, n, t->m.list + n);
-    attn__list_rows(t, a, key, attn__rows_ahead(ATTN__AHEAD2, bytes, ahead1, ATTN__CHUNK), 1, n, t->m.list + 2 * n);
+    const int64_t ahead2 = attn__rows_ahead(ATTN__AHEAD2, bytes, ahead1, ATTN__CHUNK);
+    attn__list_rows(t, a, key, key + n, 0, 1, n, t->m.list);
+    attn__list_rows(t, a, key, key + n, ahead1, 1, n, t->m.list + n);
+    attn__list_rows(t, a, key, key + n, ahead2, 1, n, t->m.list + 2 * n);
 }
 /* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them come near. */
 static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
@@ -7956,7 +7959,7 @@ static void attn__few_in_groups(const attn__tile *t, const attn__array *a, int64
     p->b_row = floats ? row / (int64_t)sizeof *floats : a->stride[2];
     p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, group, 1, ATTN__GROUPS_AHEAD);
     p->ahead2 = attn__rows_ahead(ATTN__AHEAD2, group, p->ahead1, ATTN__GROUPS_AHEAD);
-    attn__list_rows(t, a, key, 0, ATTN__GROUP, count + p->ahead2, t->m.list);
+    attn__list_rows(t, a, key, key + n, 0, ATTN__GROUP, count + p->ahead2, t->m.list);
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
 }
 /* Up to ATTN__SIDE of them, copied; the rest of as many is 0. */

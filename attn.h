@@ -1171,26 +1171,36 @@ typedef float attn__given, attn__result;
    The work stands in functions that are not inlined, so that no arithmetic moves across. */
 #if ATTN__X64 || (ATTN__GNU && defined(__i386__) && defined(__SSE__) && !defined(__TINYC__))
 typedef uint32_t attn__fp_state;
+static attn__fp_state attn__fp_read(void)
+{
+#  if ATTN__GNU
+    attn__fp_state state;
+    __asm__ __volatile__("stmxcsr %0" : "=m"(state) : : "memory");
+    return state;
+#  else
+    return _mm_getcsr();
+#  endif
+}
+static void attn__fp_write(attn__fp_state state)
+{
+#  if ATTN__GNU
+    __asm__ __volatile__("ldmxcsr %0" : : "m"(state) : "memory");
+#  else
+    _mm_setcsr(state);
+#  endif
+}
+/* Written only where it changes something: a write waits until nothing else is under way. */
 static attn__fp_state attn__fp_enter(void)
 {
-    attn__fp_state saved;
-    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked */
-#  if ATTN__GNU
-    __asm__ __volatile__("stmxcsr %0" : "=m"(saved));
-    __asm__ __volatile__("ldmxcsr %0" : : "m"(plain) : "memory");
-#  else
-    saved = _mm_getcsr();
-    _mm_setcsr(plain);
-#  endif
+    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; behind it */
+    const uint32_t flags = 0x3fu;       /* the exceptions that there were: they change no result */
+    const attn__fp_state saved = attn__fp_read();
+    if ((saved & ~flags) != plain) attn__fp_write(plain);
     return saved;
 }
 static void attn__fp_leave(attn__fp_state saved)
 {
-#  if ATTN__GNU
-    __asm__ __volatile__("ldmxcsr %0" : : "m"(saved) : "memory");
-#  else
-    _mm_setcsr(saved);
-#  endif
+    if (attn__fp_read() != saved) attn__fp_write(saved);
 }
 #elif ATTN__GNU && defined(__aarch64__)
 #  define ATTN__CONTROL(X) X(uint64_t, "r", "mrs %0, fpcr", "msr fpcr, %0")
@@ -1460,8 +1470,8 @@ typedef struct attn__product {
     float       *c;             /* C[r][lane] = c[r*c_row + lane] */
     int64_t      b_row, c_row;
     int64_t      rows, depth;
-    int64_t      chain;         /* so many terms are summed from 0, then added to those before: less is lost to
-                                   rounding. 0: all in one */
+    int64_t      chain;         /* so many terms at most are summed from 0, then added to those before: less is lost
+                                   to rounding */
     int32_t      vecs;          /* lanes of this product: width*vecs, at most those of a tile; 8 vectors for one row */
     int32_t      kind;          /* SQUARED_DISTANCE sums (B - A)^2. PRODUCT_OF_ALLOWED leaves steps out where B's sign
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
@@ -1672,7 +1682,7 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 /* How many terms the next chain of a product has, of those that are left. */
 static int64_t attn__chain_of(const attn__product *p, int64_t left)
 {
-    return p->chain ? attn__min(left, p->chain) : left;
+    return attn__min(left, p->chain);
 }
 
 static int attn__finite_scalar(const float *x, int64_t n)
@@ -3015,20 +3025,17 @@ ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float
     if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, NULL, o, acc, old, fresh);
     return ATTN__V(merge_rows)(0, 0, rows, ld, to, NULL, NULL, acc, old, fresh);
 }
-/* The rows row .. end of C, which strips have just left. A function of its own: it would take registers from the
-   strips' sums. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p, int64_t row, int64_t end)
+/* C, which strips have just left. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
 {
-    const attn__merging *m = p->merging;
-    const int64_t at = row*p->c_row, rows = end - row;
-    float *c = p->c + at;
+    attn__merging *m = p->merging;
+    const int64_t n = p->rows, ld = p->c_row;
+    float *c = p->c;
     int finite;
-    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, rows, p->c_row, c, m->before + at, m->o + at, c, m->old,
-                                                        m->fresh);
-    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, rows, p->c_row, c, m->before + at, NULL, c, m->old,
-                                                     m->fresh);
-    else finite = ATTN__V(merge)(rows, p->c_row, c, m->o ? m->o + at : NULL, c, m->old, m->fresh);
-    if (!finite) p->merging->finite = 0;
+    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, n, ld, c, m->before, m->o, c, m->old, m->fresh);
+    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, NULL, c, m->old, m->fresh);
+    else finite = ATTN__V(merge)(n, ld, c, m->o, c, m->old, m->fresh);
+    if (!finite) m->finite = 0;
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3097,14 +3104,14 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
     }
 }
 
-/* As many strips as fit from `row` on; returns where the next begins. A function of its own each, RxN: in one large one
+/* As many strips as fit from `row` on; but of six rows one less where two or three are left: two strips of four take
+   them faster than those of one. Returns where the next begins. A function of its own each, RxN: in one large one
    compilers run out of registers. */
 #define ATTN__STRIP(R, N) \
     ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
     { \
-        const int64_t first = row; \
-        for (; row + R <= p->rows; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
-        if (p->onto == ATTN__MERGE && row > first) ATTN__V(merge_strips)(p, first, row); \
+        const int64_t end = p->rows - (R == 6 && p->rows % 6 / 2 == 1 ? 6 : 0); \
+        for (; row + R <= end; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
         return row; \
     }
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
@@ -3141,6 +3148,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #endif
     else for (row = 0, i = 0; row < p->rows; i++)
         row = ATTN__V(strips)[p->vecs - 1][i](p, row);
+    if (p->onto == ATTN__MERGE) ATTN__V(merge_strips)(p);
 }
 
 /* ---- few rows times rows of any type, of which a group at a time becomes columns */
@@ -4532,6 +4540,12 @@ static int64_t attn__mul64(int64_t a, int64_t b)
     if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
     return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
 }
+/* n / of; mostly without dividing, which takes as long as ten products. (Compilers see through a test of == 1.) */
+ATTN__INLINE int64_t attn__quotient(int64_t n, int64_t of) { return n < of ? 0 : of > 1 ? n / of : n; }
+static int64_t attn__blocks(int64_t n, int64_t of)      /* rounded up */
+{
+    return n <= of ? n > 0 : attn__quotient(n - 1, of) + 1;
+}
 /* For positions: any signs. */
 static int64_t attn__add_signed(int64_t a, int64_t b)
 {
@@ -4796,17 +4810,20 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
+    int64_t stream_heads, stream_rows;  /* heads of a stream, and their queries */
     int64_t ld;                 /* lanes of a tile */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t side_by_side;
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t few_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
-    int64_t worker_bytes;       /* each worker's memory */
+    int64_t shared_bytes;       /* what the tasks share */
+    int64_t worker_bytes;       /* each worker's memory, behind it */
     /* of a backward call alone */
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
@@ -5207,7 +5224,8 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
         if ((letter == 'I' || letter == 'J') && size != 1 && size != ATTN__LETTER(w, 'B'))
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
-        if (letter == 'K' && (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
+        if (letter == 'K' && size != ATTN__LETTER(w, 'H') &&
+            (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
             return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
                                "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
         if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
@@ -5361,8 +5379,6 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     return ATTN_OK;
 }
 
-/* of rows of codes: a scale for each, or for each of these */
-static int64_t attn__blocks(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
 static int64_t attn__bytes_of(int64_t floats)
@@ -5422,11 +5438,12 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w,
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
     const int most = w->sides & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
+    const uint32_t ints = w->types & ((1u << ATTN_I32) | (1u << ATTN_I64));
     int64_t h;
-    if (d->key_lengths.rank <= most)
+    if (ints && d->key_lengths.rank <= most)
         ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
-    ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    if (d->positions.rank <= most)
+    if (ints) ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
+    if (ints && d->positions.rank <= most)
         ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
     if (sigma->rank && sigma->data) {
         const attn__array sigmas = attn__array_of(*sigma, ".H..");
@@ -5553,8 +5570,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
         return attn__fail_known2(err, ATTN_ERR_SIZE, "k.size[3]" "\0" "must equal the size of w_v where w_k is absent",
                            d->k.size[3], ATTN__LETTER(w, 'U'));
-    ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
-    ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
+    if (w->types & 1u << ATTN_I8 || d->k_scale.rank || d->v_scale.rank) {
+        ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
+        ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
+    }
     all = attn__mul64(attn__mul64(attn__is_packed(w, 'I') || attn__is_packed(w, 'J') ? 1 : ATTN__LETTER(w, 'B'),
                                   ATTN__LETTER(w, 'H')), attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
     ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
@@ -5837,19 +5856,21 @@ static attn__rows attn__packed_rows(const float *at, int64_t columns)
     r.column = 1;
     return r;
 }
-ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
-                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
-                                      int64_t columns, float *copy)
+static attn__rows attn__rows_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)    /* f32 */
 {
     attn__rows r;
-    if (!attn__is_f32(a)) {
-        attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
-        return attn__packed_rows(copy, columns);
-    }
     r.at = attn__at(a, b, h, row, column);
     r.row = a->stride[2];
     r.column = a->stride[3];
     return r;
+}
+ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
+                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+                                      int64_t columns, float *copy)
+{
+    if (attn__is_f32(a)) return attn__rows_at(a, b, h, row, column);
+    attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
+    return attn__packed_rows(copy, columns);
 }
 /* Floats that `copy` needs. */
 static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
@@ -5969,7 +5990,7 @@ ATTN__INLINE int attn__has_same_rows(const attn__call *c)
     return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
            !c->alibi.rank;
 }
-static int64_t attn__cut_rows(attn__call *c);
+static void attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
     attn__array *a = attn__operands(e, offsetof(attn__call, q));
@@ -6015,7 +6036,7 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
 #endif
-    tiles = c->streams ? attn__blocks(attn__mul64(c->heads / c->streams, x.rows), c->ld) : 0;
+    tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
     return attn__blocks(attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side)), ATTN__ENTRY_GROUPS);
 }
 /* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
@@ -6216,6 +6237,7 @@ typedef struct attn__shared {
     float *bias;                /* sums that become a d_bias of 16 bits */
     int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
 } attn__shared;
+static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
@@ -6244,7 +6266,7 @@ typedef struct attn__tile_memory {
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
-    attn__held *held;                   /* [2]: of k, of v */
+    attn__held *held;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
     float *few_s;                       /* a chunk's scores, a row per query */
     const char **list;                  /* where rows of k or v lie, see attn__few_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
@@ -6344,10 +6366,11 @@ static int64_t attn__room_to_copy(const attn__call *c)
 /* Room for the scales of a chunk's codes, of k or of v, and of as many rows behind them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
-    const int64_t k = c->k_scale.stride[3] ? attn__blocks(c->size_k, ATTN__CODES_PER_SCALE) : 1;
-    const int64_t v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
-    const int64_t rows = c->k_scale.rank || c->v_scale.rank ? (int)ATTN__CHUNK + (int)ATTN__SIDE : 0;
-    return attn__mul64(rows, attn__max(k, v));
+    int64_t k, v;
+    if (!c->k_scale.rank && !c->v_scale.rank) return 0;
+    k = c->k_scale.stride[3] ? attn__blocks(c->size_k, ATTN__CODES_PER_SCALE) : 1;
+    v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
+    return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
 /* Room for keys and values as floats, of one chunk. */
 static attn__held *attn__take_held(attn__map *map, const attn__call *c)
@@ -6368,7 +6391,7 @@ static attn__held *attn__take_held(attn__map *map, const attn__call *c)
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
 {
-    const int64_t each = vectors / tiles, more = vectors % tiles;
+    const int64_t each = attn__quotient(vectors, tiles), more = vectors - each * tiles;
     *before = tile * each + attn__min(tile, more);
     return each + (tile < more);
 }
@@ -6535,11 +6558,13 @@ static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int
 {
     return attn__packed_rows(attn__hold(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
-ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    const attn__piece p = attn__piece_of(t->c, t->b, key, n);
+    attn__piece p;
+    if (!t->m.held) return attn__rows_at(a, t->b, t->head_kv, key, 0);
+    p = attn__piece_of(t->c, t->b, key, n);
     if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
-    return attn__rows_of(t->f, a, NULL, p.b, t->head_kv, p.row, n, 0, size, NULL);
+    return attn__rows_at(a, p.b, t->head_kv, p.row, 0);
 }
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
    gone over part by part, only some, always in the same place, so that they stay near. */
@@ -6548,7 +6573,8 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
     return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
-static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
+ATTN__NOINLINE static attn__rows attn__some_held_keys(const attn__tile *t, const attn__array *a, int64_t key,
+                                                      int64_t *n, int64_t size)
 {
     attn__held *held;
     if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
@@ -6558,6 +6584,11 @@ static attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, 
     *n = attn__min(*n, ATTN__SIDE);
     attn__copy_keys(t, a, key, *n, size, held->rows);
     return attn__packed_rows(held->rows, size);
+}
+ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
+                                           int64_t size)
+{
+    return t->m.held ? attn__some_held_keys(t, a, key, n, size) : attn__rows_at(a, t->b, t->head_kv, key, 0);
 }
 /* Rows of k or v that will become floats come near as they are stored, while a product of `rows` rows works on others:
    n of them from a key on, if there are so many side by side. */
@@ -6676,7 +6707,7 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     if (mark) { attn__multiply_careful(p, columns, mark); return; }
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
     p->onto = ATTN__ADD_FAR;
-    p->chain = 0;
+    p->chain = ATTN__HUGE;
     p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
@@ -7479,6 +7510,8 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
 {
     int i;
     c->dropout = d->dropout;
+    c->keep_scale = 1.0f;
+    if (d->dropout == 0.0f) return;
     c->keep_scale = attn__choose(d->dropout < 1.0f, 1.0f / (1.0f - d->dropout), 0.0f);
     c->drop_below = attn__drop_below(d->dropout);
     c->seed = d->seed;
@@ -7578,7 +7611,6 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
-    attn__row row = {0, 0, 0};
     int64_t l;
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
@@ -7591,21 +7623,22 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     for (l = 0; l < t->ld; l++) {
         t->h[l] = h;
         t->i[l] = i;
-        if (l == 0 || !c->same_rows) {
-            row = attn__row_of(c, t->b, i);
-            if (row.first < row.last) {
-                t->first = attn__min(row.first, t->first);
-                t->last = attn__max(row.last, t->last);
-            }
-            t->all_first = attn__max(row.first, t->all_first);
-            t->all_last = attn__min(row.last, t->all_last);
-        }
-        t->row[l] = row;
         if (l + 1 < t->lanes && ++i == c->queries) {
             i = 0;
             h++;
         }
     }
+    for (l = 0; l < (c->same_rows ? 1 : t->ld); l++) {
+        const attn__row row = attn__row_of(c, t->b, t->i[l]);
+        if (row.first < row.last) {
+            t->first = attn__min(row.first, t->first);
+            t->last = attn__max(row.last, t->last);
+        }
+        t->all_first = attn__max(row.first, t->all_first);
+        t->all_last = attn__min(row.last, t->all_last);
+        t->row[l] = row;
+    }
+    for (; l < t->ld; l++) t->row[l] = t->row[0];
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
     if (t->first >= t->last) t->first = t->last = 0;
 }
@@ -7616,15 +7649,14 @@ static void attn__load_queries(attn__tile *t)
 {
     const attn__call *c = t->c;
     void (*const load)(attn__tile *t) = attn__score_of(c)->load;
-    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0, empty = 0;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
     if (!load) return;
-    for (l = t->ld - 1; l >= 0 && !(c->same_rows || c->scores.rank || c->scores_softcap.rank); l--)
-        if (t->row[l].first < t->row[l].last) some = l;
-        else empty++;
-    if (!empty || empty == t->ld) {
-        if (!empty) load(t);
+    if (t->all_last > 0 || c->same_rows || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
+        load(t);
         return;
     }
+    if (t->first >= t->last) return;
+    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
     ATTN__COPY(h, t->h, sizeof h);
     ATTN__COPY(i, t->i, sizeof i);
     for (l = 0; l < t->ld; l++) {
@@ -7744,7 +7776,9 @@ static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n
     int64_t l;
     int some = !r->gaps;
     s.end = n;
-    s.from = s.to = 0;
+    s.from = 0;
+    s.to = r->whole ? r->vecs : 0;
+    if (r->whole) return s;
     for (x = r->vecs - 1; x >= 0; x--)
         if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
         else if (j < r->to[x]) {
@@ -8083,7 +8117,7 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     p.a_k = 1;
     p.c_row = row;
     p.rows = t->lanes;
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
     p.fetch = NULL;
@@ -8165,23 +8199,24 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
                                const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging,
                                float *acc)
 {
+    const attn__call *c = t->c;
     attn__product p;
     attn__stretch s;
     attn__rows v;
     int64_t j, n;
     p.x = NULL;
-    p.rows = t->c->size_v;
+    p.rows = c->size_v;
     p.b_row = p.c_row = t->ld;
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = kind;
     p.onto = onto;
     p.merging = merging;
-    p.fetch_row = t->c->bias.stride[2];
+    p.fetch_row = c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         p.fetch = paired ? NULL : attn__next_bias(t, c0, j);
         if (j == j0 && s.to - s.from < t->vecs) {
-            attn__fill(acc, 1, t->c->size_v * t->ld, 0.0f);
+            attn__fill(acc, 1, c->size_v * t->ld, 0.0f);
             p.onto = ATTN__GO_ON;
         }
         if (s.from == s.to) continue;
@@ -8189,14 +8224,14 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         for (; j < s.end; j += n) {
             n = s.end - j;
             if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
-            else v = attn__some_keys_of(t, &t->c->v, c0 + j, &n, t->c->size_v);
+            else v = attn__some_keys_of(t, &c->v, c0 + j, &n, c->size_v);
             p.a = v.at;
             p.a_row = v.column;
             p.a_k = v.row;
             p.b = t->m.s + j * t->ld + s.from * t->f->width;
             p.c = acc + s.from * t->f->width;
             p.depth = n;
-            if (!paired) attn__fetch_stored(t, &t->c->k, c0 + j + ATTN__CHUNK, n, t->c->size_k, p.rows, &p);
+            if (!paired && t->m.held) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
             (paired ? t->f->pairs->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
@@ -8247,7 +8282,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         int whole;
         end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
-        whole = !by_few && !attn__in_parts(t, &t->c->v) && s.to - s.from == t->vecs && s.end == end;
+        whole = !by_few && !(t->m.held && attn__in_parts(t, &t->c->v)) && s.to - s.from == t->vecs && s.end == end;
         if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
             merging.before = j ? t->m.acc : NULL;
             merging.o = attn__outputs_before(t, c0);
@@ -8653,6 +8688,8 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
 {
     const attn__call *c = p->c;
     float base[ATTN__MAX_LANES], inverse[ATTN__MAX_LANES], delta[ATTN__MAX_LANES], p_sink[ATTN__MAX_LANES];
+    float *tops = attn__row_field(p, ATTN__R_TOP, 0), *inverses = attn__row_field(p, ATTN__R_INVERSE, 0);
+    float *shifts = attn__row_field(p, ATTN__R_SHIFT, 0), *sinks = attn__row_field(p, ATTN__R_SINK, 0);
     int64_t l;
     if (!c->saved_stats.rank || c->d_weights.rank) attn__load_queries(t);
     attn__row_stats(p, t);
@@ -8679,11 +8716,10 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
     if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
     for (l = 0; l < t->lanes; l++) {
         const float d_lse = ATTN__CHOOSE(c->d_lse.rank, attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0), 0.0f);
-        *attn__row_field(p, ATTN__R_TOP, t->i[l]) = t->top[l];
-        *attn__row_field(p, ATTN__R_INVERSE, t->i[l]) = inverse[l];
-        *attn__row_field(p, ATTN__R_SHIFT, t->i[l]) = delta[l] - d_lse;
-        *attn__row_field(p, ATTN__R_SINK, t->i[l]) =
-            attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
+        tops[t->i[l]] = t->top[l];
+        inverses[t->i[l]] = inverse[l];
+        shifts[t->i[l]] = delta[l] - d_lse;
+        sinks[t->i[l]] = attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
     }
 }
 
@@ -8694,18 +8730,22 @@ static void attn__open_rows(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int uniform = c->empty == ATTN_EMPTY_UNIFORM && attn__is_none(attn__sink_of(c, p->head));
+    const float *tops = attn__row_field(p, ATTN__R_TOP, p->i0);
+    const float *inverses = attn__row_field(p, ATTN__R_INVERSE, p->i0);
+    const float *shifts = attn__row_field(p, ATTN__R_SHIFT, p->i0);
+    const int64_t lanes = attn__up(p->n, p->f->width);
     int64_t i;
     p->uniform = 0;
     for (i = 0; i < p->n; i++) {
-        const float top = *attn__row_field(p, ATTN__R_TOP, p->i0 + i);
-        p->inverse[i] = *attn__row_field(p, ATTN__R_INVERSE, p->i0 + i);
-        p->shift[i] = *attn__row_field(p, ATTN__R_SHIFT, p->i0 + i);
+        const float top = tops[i];
+        p->inverse[i] = inverses[i];
+        p->shift[i] = shifts[i];
         p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
         p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
         p->is_uniform[i] = (uint8_t)(uniform && p->dead[i]);
         p->uniform |= p->is_uniform[i];
     }
-    for (; i < ATTN_GRAD_QUERIES; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
+    for (; i < lanes; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
 }
 /* Its tiles, with their queries and d_out as lanes. */
 static void attn__open_tiles(attn__pass *p)
@@ -8751,10 +8791,10 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
-    attn__fill(p->m.dq, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
+    attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->n), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
-    for (i = 0; i < p->n; i++)
-        for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++) *attn__row_field(p, field, i0 + i) = 0.0f;
+    for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++)
+        attn__fill(attn__row_field(p, field, i0), 1, p->n, 0.0f);
 }
 
 /* ---- P and dS */
@@ -8773,7 +8813,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.onto = ATTN__FROM_ZERO;
     q.fetch = NULL;
     q.depth = c->size_v;
-    q.chain = 0;
+    q.chain = ATTN__HUGE;
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
@@ -8795,7 +8835,7 @@ static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t
 static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
     int64_t j;
-    for (j = 0; j < n; j++) {
+    for (j = 0; from < to && j < n; j++) {
         attn__fill(p->m.p + j * ATTN__GRAD_ROW + from, 1, to - from, -0.0f);
         attn__fill(p->m.ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
     }
@@ -9280,7 +9320,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     p.c = c;
     p.b_row = p.c_row = ld;
     p.vecs = (int32_t)(ld / m->f->width);
-    p.chain = 0;
+    p.chain = ATTN__HUGE;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__ADD_AFTER;
     p.fetch = NULL;
@@ -9366,7 +9406,7 @@ static attn__array attn__ones(void)
     a.stride[3] = 0;
     return a;
 }
-/* The gradients that sums over rows make, in the order of their tasks. */
+/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
 
@@ -9410,8 +9450,8 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
     return m;
 }
 
-/* The sum that makes one gradient; 0 where it is not asked for or not made so. */
-static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+/* The sum that makes one gradient. */
+static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
     const int64_t size = c->w.size_u;
     const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
@@ -9421,7 +9461,7 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     switch (which) {
     case ATTN__SUM_BIAS:
         *m = attn__sum_of_bias(c, s);
-        return c->w.bias == ATTN__BIAS_ROWS;
+        break;
     case ATTN__SUM_BILINEAR:
         turned = attn__turned(c->d_bilinear);
         *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
@@ -9457,7 +9497,14 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
     default:
         *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
     }
-    return m->out.rank;
+}
+/* 0: it is not asked for, or not made so. */
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    attn__set_sum(c, s, which, m);
+    return 1;
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
@@ -9480,7 +9527,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->entries = NULL;
     if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
     s->prepared = attn__take(m, keys, c->key_floats);
-    s->slots = attn__take(m, attn__slot_count(c), c->slot_floats);
+    s->slots = attn__take(m, c->slots, c->slot_floats);
     if (!c->is_backward) return;
     s->rows = attn__take(m, rows, ATTN__R_COUNT);
     s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
@@ -9529,9 +9576,10 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
     const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = c->output_floats;
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
-    float *w = attn__take(map, 1, attn__round4(c->hidden)), *copy = attn__take(map, 1, c->copy_floats);
+    float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
+    float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    float *few = attn__take(map, 1, c->few_floats);
+    float *few = c->few_floats ? attn__take(map, 1, c->few_floats) : NULL;
     if (!t) return NULL;
     if (c->few_floats) attn__give_few(&t->m, c, few);
     t->m.held = held;
@@ -9565,13 +9613,14 @@ static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const a
 {
     const attn__call *c = task->c;
     attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
-    t->stream = index % c->streams;
-    t->b = c->entry + index / c->streams;
-    t->head_kv = t->stream / (c->streams / c->heads_kv);
-    t->head = t->stream * (c->heads / c->streams);
+    const int64_t b = attn__quotient(index, c->streams);
+    t->stream = index - b * c->streams;
+    t->b = c->entry + b;
+    t->head = t->stream * c->stream_heads;
+    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
     t->ld = c->ld;
     t->vecs = c->f->vecs;
-    t->prepared = task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats;
+    t->prepared = c->key_floats ? task->shared.prepared + attn__keys_before(c, t->b, t->stream) * c->key_floats : NULL;
     return t;
 }
 static void attn__run_keys(attn__task *task)
@@ -9605,18 +9654,20 @@ static const attn__call *attn__own_call(attn__task *task)
 static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
 {
     const attn__call *c = task->c;
-    const int64_t stream = index / c->tiles, group = c->heads / c->streams, rows = group * c->queries;
+    const int64_t stream = attn__quotient(index, c->tiles);
     attn__tile *t = attn__tile_of_stream(task, stream, first);
-    int64_t row0;
-    t->vecs = (int32_t)attn__share(attn__blocks(rows, t->f->width), c->tiles, index % c->tiles, &row0);
+    int64_t row0, head;
+    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
+                                   &row0);
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
-    t->lanes = attn__min(rows - row0, t->ld);
+    t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->few = c->few_floats && t->lanes <= attn__most_few(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
-    attn__open_lanes(t, t->stream * group + row0 / c->queries, row0 % c->queries);
+    head = attn__quotient(row0, c->queries);
+    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
     return t;
 }
 static int attn__has_row_results(const attn__call *c)
@@ -9644,16 +9695,17 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
 static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
-    const int64_t part = task->index % c->parts, chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    const int64_t from = chunks * part / c->parts * ATTN__CHUNK;
-    const int64_t to = attn__min(chunks * (part + 1) / c->parts * ATTN__CHUNK, c->keys);
-    const int64_t groups = attn__blocks(c->tiles, c->side_by_side), group = task->index / c->parts;
-    const int64_t tile0 = group % groups * c->side_by_side, n = attn__min(c->tiles - tile0, c->side_by_side);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(c->tiles, c->side_by_side);
+    const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
+    const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
+    const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
+    const int64_t stream = attn__quotient(group, groups), tile0 = (group - stream * groups) * c->side_by_side;
+    const int64_t n = attn__min(c->tiles - tile0, c->side_by_side);
     attn__tile *tiles[ATTN__SIDE_BY_SIDE] = {NULL}, *t;
     float *free_part;
     int64_t i, c0;
     for (i = 0; i < n; i++)
-        tiles[i] = attn__begin_tile(task, group / groups * c->tiles + tile0 + i, from, to, tiles[0]);
+        tiles[i] = attn__begin_tile(task, stream * c->tiles + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
     for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->plain && c0 < to;
@@ -9862,8 +9914,9 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     attn__task task;
     shared.base = attn__align(workspace);
     shared.bytes = 0;
-    attn__take_shared(&shared, c, &task.shared);
-    task.memory.base = shared.base + shared.bytes + worker * c->worker_bytes;
+    task.shared = attn__none_shared;
+    if (c->shared_bytes) attn__take_shared(&shared, c, &task.shared);
+    task.memory.base = shared.base + c->shared_bytes + worker * c->worker_bytes;
     task.memory.bytes = 0;
     task.c = c;
     task.phase = phase;
@@ -9898,10 +9951,11 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 }
 /* ---- from descriptor to call */
 
-/* The sizes that the letters of a walk stand for, and whether an array may have to become floats. */
+/* The sizes that the letters of a walk stand for, and what follows from the types that it met. */
 static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
     c->typed = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
+    c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
     c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
@@ -9921,7 +9975,6 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
-    int field = 0;
 #define ATTN__X(type, f, ...) c->f = d->f;
     ATTN__SCORE_NUMBERS(ATTN__X)
     ATTN__NUMBERS(ATTN__X)
@@ -9944,42 +9997,42 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
                !c->out.rank;
-    c->masked = attn__next_mask(c, &field) != NULL;
     if (c->masked) {
         c->bare = 0;
         c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
     }
     c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
 }
-/* Which products of the forward pass are those of pairs of bf16; rows: of a stream. */
-static int32_t attn__fast_products(const attn__call *c, int64_t rows)
+/* Which products of the forward pass are those of pairs of bf16. */
+static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     int32_t fast = 0;
-    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device || rows <= ATTN__FEW) return 0;
+    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
+        c->stream_rows <= ATTN__FEW) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }
-/* Tiles of a stream's rows, which it returns. */
-static int64_t attn__cut_rows(attn__call *c)
+/* Tiles of a stream's rows. */
+static void attn__cut_rows(attn__call *c)
 {
-    const int64_t rows = c->streams ? attn__mul64(c->heads / c->streams, c->queries) : 0;
-    c->tiles = attn__blocks(rows, c->ld);
-    c->fast = attn__fast_products(c, rows);
-    return rows;
+    c->stream_rows = attn__mul64(c->stream_heads, c->queries);
+    c->tiles = attn__blocks(c->stream_rows, c->ld);
+    c->fast = attn__fast_products(c);
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
     const attn__score *score = attn__score_of(c);
     const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t rows, tiles;
+    int64_t tiles;
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
+    c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
     c->ld = attn__lanes(c->f);
-    rows = attn__cut_rows(c);
+    attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
@@ -9992,7 +10045,8 @@ static void attn__set_tiles(attn__call *c)
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
-    if (attn__slot_count(c) && tiles > 0 && tiles <= ATTN__CUT_TILES && rows <= attn__most_few(c->f))
+    c->slots = attn__slot_count(c);
+    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_few(c->f))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
@@ -10118,13 +10172,12 @@ static void attn__set_backward(attn__call *c)
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
-    const attn__shared none = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     attn__matmul m;
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
     for (i = 0; i < ATTN__SUM_COUNT; i++)
-        if (attn__parameter_sum(c, &none, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
+        if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
                        w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
@@ -10198,6 +10251,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     m.base = NULL;
     m.bytes = 0;
     attn__take_shared(&m, c, &shared);
+    c->shared_bytes = m.bytes;
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");

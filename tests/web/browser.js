@@ -80,6 +80,14 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
             if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text)
             return result.value
         },
+        told: async controls => { // the role and the name that a screen reader is told of each
+            const { root } = await call('DOM.getDocument')
+            const { nodeIds } = await call('DOM.querySelectorAll', { nodeId: root.nodeId, selector: controls })
+            return Promise.all(nodeIds.map(async nodeId => {
+                const { nodes } = await call('Accessibility.getPartialAXTree', { nodeId, fetchRelatives: false })
+                return { role: nodes[0].role.value, name: nodes[0].name.value }
+            }))
+        },
         point: (x, y) => call('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y }),
         click: async (x, y) => {
             for (const type of ['mousePressed', 'mouseReleased'])

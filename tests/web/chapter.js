@@ -51,6 +51,19 @@ async function sliders(page) {
     }
 }
 
+async function names(page) { // by the accessibility tree
+    const labels = await page.run(`[...document.querySelectorAll('form label')].map(label =>
+        label.firstChild.textContent.trim())`)
+    const controls = await page.told('form :is(input, select)')
+    check(`each of ${labels.length} controls is called what stands beside it`,
+        labels.length > 10 && String(controls.map(({ name }) => name)) === String(labels),
+        controls.map(({ role, name }) => `${role} "${name}"`).join(', '))
+    const values = await page.run(`[...document.querySelectorAll('form output')].map(output =>
+        [output.parentNode.querySelector('input').ariaValueText, output.value])`)
+    check('a slider tells the value that is seen', values.length > 10 && values.every(([told, seen]) => told === seen),
+        values.join('; '))
+}
+
 async function softmax(page) {
     await set(page, 'softmax', 0, 7)
     await set(page, 'softmax', 1, 0)
@@ -129,6 +142,7 @@ async function all() {
     const page = await browser.page(file, { width: 960 })
     await until(page, "'ready' in document.documentElement.dataset")
     check('it loads nothing but itself', page.asked.length === 1, page.asked.join(' '))
+    await names(page)
     await sliders(page)
     await softmax(page)
     await scores(page)

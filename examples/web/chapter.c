@@ -164,6 +164,7 @@ void pooling(double kernel, double width) {
 /* ---- 2. masked softmax */
 void softmax(double first, double second, double temperature) {
     static float weights[EXAMPLES * ROWS * KEYS];
+    static uint8_t mask[EXAMPLES * ROWS * KEYS];
     const int32_t lengths[EXAMPLES] = {(int32_t)first, (int32_t)second};
     char titles[EXAMPLES][40];
     const char *panels[EXAMPLES] = {titles[0], titles[1]};
@@ -175,7 +176,9 @@ void softmax(double first, double second, double temperature) {
     d.key_lengths = attn_view_i32(lengths, 1, EXAMPLES, 0, 0, 0);
     d.weights = attn_out_bhsd(weights, EXAMPLES, 1, ROWS, KEYS);
     if (!good(attn_forward(&d, &err))) return;
+    if (!good(attn_mask(attn_out_u8(mask, 4, EXAMPLES, 1, ROWS, KEYS), &d, &err))) return;
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, EXAMPLES, ROWS, KEYS, 0));
+    map.mask = attn_view_u8(mask, 3, EXAMPLES, ROWS, KEYS, 0);
     for (int i = 0; i < EXAMPLES; i++)
         snprintf(titles[i], sizeof titles[i], "%s: %d of %d keys", i ? "Second" : "First", (int)lengths[i], KEYS);
     map.panel_titles = panels;
@@ -219,6 +222,7 @@ void scores(double size, double temperature) {
 /* ---- 4. masks: a sequence that attends to itself */
 void masks(double causal, double left, double right, double length) {
     static float weights[TOKENS * TOKENS];
+    static uint8_t mask[TOKENS * TOKENS];
     const int32_t lengths[1] = {(int32_t)length};
     attn_desc d = {0};
     int pairs = 0;
@@ -232,14 +236,15 @@ void masks(double causal, double left, double right, double length) {
     if (d.window) d.window_right = right < TOKENS ? (int64_t)right : ATTN_UNBOUNDED;
     d.key_lengths = attn_view_i32(lengths, 1, 1, 0, 0, 0);
     if (!good(attn_forward(&d, &err))) return;
-    attn_heatmap map = heatmap(attn_view_u8(NULL, 4, 1, 1, TOKENS, TOKENS));
-    map.mask_of = &d;
+    if (!good(attn_mask(attn_out_u8(mask, 4, 1, 1, TOKENS, TOKENS), &d, &err))) return;
+    attn_heatmap map = heatmap(attn_view_u8(mask, 2, TOKENS, TOKENS, 0, 0));
     map.no_colorbar = 1;
     map.title = "May attend";
     map.width = 370;
     draw(&map);
     map = heatmap(attn_view_f32(weights, 2, TOKENS, TOKENS, 0, 0));
-    map.title = "Weights";
+    map.title = "Weights; hatched: masked";
+    map.mask = attn_view_u8(mask, 2, TOKENS, TOKENS, 0, 0);
     map.width = 427; /* with the colour bar cells of the same size */
     map.range_max = 0.5f;
     draw(&map);

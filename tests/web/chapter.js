@@ -17,7 +17,7 @@ const set = (page, section, n, value) => page.run(`(control => {
     control.dispatchEvent(new Event('input', { bubbles: true })) })(
     document.querySelectorAll('[data-draw=${section}] :is(input, select)')[${n}])`)
 const figure = (page, section) => page.run(`document.querySelector('[data-draw=${section}] figure').innerHTML`)
-// What the cells of a picture tell, as [panel][row][column].
+// What the cells of a picture tell, as [panel][row][column]; null: it is masked.
 async function cells(page, section, picture, rows, columns) {
     const told = await page.run(`[...document.querySelectorAll('[data-draw=${section}] figure svg')[${picture}]
         .querySelectorAll('title')].map(title => title.textContent)`)
@@ -26,7 +26,7 @@ async function cells(page, section, picture, rows, columns) {
         const [, i, j, value] = text.match(/^(\d+), (\d+): (\S+)$/)
         if (+i !== (k / columns | 0) % rows || +j !== k % columns) throw new Error('cell ' + k + ' is ' + text)
         const panel = panels[k / columns / rows | 0] ??= []
-        ;(panel[i] ??= [])[j] = +value
+        ;(panel[i] ??= [])[j] = value === 'masked' ? null : +value
     })
     return panels
 }
@@ -69,8 +69,11 @@ async function softmax(page) {
     await set(page, 'softmax', 1, 0)
     let [first, second] = await cells(page, 'softmax', 0, 4, 10)
     check('valid lengths: no weight beyond, all of it before', add_up(first) &&
-        first.every(row => row.every((w, j) => j < 7 ? w > 0 : w === 0)), first.join('\n'))
-    check('a length of 0: no weight at all', second.flat().every(w => w === 0), second.join('\n'))
+        first.every(row => row.every((w, j) => j < 7 ? w > 0 : w === null)), first.join('\n'))
+    const hatched = await page.run(`document.querySelectorAll(
+        '[data-draw=softmax] figure g > rect[fill="url(#attn-masked)"]').length`)
+    check('masked cells are hatched', hatched === 4 * 3 + 4 * 10, hatched)
+    check('a length of 0: no weight at all', second.flat().every(w => w === null), second.join('\n'))
     await set(page, 'softmax', 2, -4)
     ;[first] = await cells(page, 'softmax', 0, 4, 10)
     check('cold: nearly all weight on one key', largest(first).every(w => w > 0.7), largest(first))
@@ -105,7 +108,7 @@ async function masks(page) {
         check(name + ': the mask', mask.length === 24 && mask.every((row, i) => row.every((m, j) => m === may(i, j))))
         check(name + ': the weights', weights.every((row, i) => {
             const any = row.some((_, j) => may(i, j))
-            return row.every((w, j) => may(i, j) || w === 0) && (any ? add_up([row]) : !row.some(Boolean))
+            return row.every((w, j) => may(i, j) ? w !== null : w === null) && (!any || add_up([row]))
         }))
     }
 }

@@ -145,6 +145,33 @@ async function large(browser) { // lines of one cell are seen, and every cell ca
     await page.close()
 }
 
+async function masked(browser) { // hatched in light and dark; told as masked
+    for (const dark of [false, true]) {
+        const page = await browser.page(path.join(directory, 'masked.html'), { dark })
+        const wrong = []
+        for (let i = 0; i < ROWS; i++)
+            for (let j = 0; j < COLUMNS; j++) {
+                await point(page, i, j, [ROWS, COLUMNS])
+                const want = `row: ${i}\ncolumn: ${j}\n` + (j > i ? 'masked' : 'value: ' + +(i === j))
+                if (await say(page) !== want) wrong.push(await say(page))
+            }
+        check(`${dark ? 'dark' : 'light'}: masked cells are told as such`, !wrong.length, wrong[0])
+        const inks = await page.run(`(() => { // colours of each cell, without the lines between cells
+            const map = document.getElementById('map'), pen = map.getContext('2d')
+            return Array.from({ length: ${ROWS * COLUMNS} }, (_, k) => {
+                const [h, w] = [map.height / ${ROWS}, map.width / ${COLUMNS}]
+                const { data } = pen.getImageData(k % ${COLUMNS} * w + 2, (k / ${COLUMNS} | 0) * h + 2, w - 4, h - 4)
+                return [...new Set(new Uint32Array(data.buffer))].map(ink => ink.toString(16)).sort().join(' ') })
+            })()`)
+        check('hatched, those of weight 0 are not', inks.every((ink, k) => k % COLUMNS > (k / COLUMNS | 0)
+            ? ink === '0 ff999999' : /^ff\w{6}$/.test(ink)), inks.join('; '))
+        check('the help says so', (await page.run("document.getElementById('help').textContent"))
+            .includes('Hatched cells are masked'))
+        await page.picture(path.join(directory, dark ? 'masked-dark.png' : 'masked.png'))
+        await page.close()
+    }
+}
+
 async function titles(browser) { // cells of an SVG, numbers and all
     const page = await browser.page(path.join(directory, 'titles.svg'))
     const wrong = await page.run(`[...document.querySelectorAll('g > title')].map((title, k) => {
@@ -165,6 +192,7 @@ async function all() {
     await keyboard(browser)
     await theme(browser)
     await large(browser)
+    await masked(browser)
     await titles(browser)
     const page = await browser.page(path.join(directory, 'empty.html'))
     const text = await page.run('document.body.innerText')

@@ -878,8 +878,8 @@ typedef struct attn_heatmap {
 
 /* Write a heatmap for a terminal; as an SVG file; as a PPM file (P6: cells and colour bar, no text); as a web page in
    one file: one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of one
-   that the arrow keys move to; zoom; light and dark. The page never cuts labels, and ignores width, height and numbers.
-   Its size: 4/3 of the bytes of the values, and 12 KB. */
+   that the arrow keys move to; zoom; light and dark; phones. The page never cuts labels, and ignores width, height and
+   numbers. Its size: 4/3 of the bytes of the values, and 13 KB; a mask adds a sixth of a byte for each cell. */
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
@@ -12942,8 +12942,8 @@ static const char attn__html_style[] =
     "#names1.turned i { transform: translateX(-100%) rotate(-45deg); transform-origin: right top }"
     ".top #names1 i { top: auto; bottom: 6px }"
     ".top #names1.turned i { transform: rotate(-45deg); transform-origin: left bottom }"
-    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em }"
-    "#bar i { left: 20px; transform: translateY(50%) }"
+    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em; background: linear-gradient(to top, var(--shades)) }"
+    "#bar i { left: 20px; bottom: var(--at); transform: translateY(50%) }"
     "canvas { display: block; cursor: crosshair }"
     "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
         "pointer-events: none }"
@@ -12951,7 +12951,19 @@ static const char attn__html_style[] =
         "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
-    "#help { opacity: .75; margin-top: 1.5em }";
+    "#help { opacity: .75; margin-top: 1.5em }"
+    "#touch { display: none }"
+    "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
+    "@media (max-width: 600px) {"
+        "body { padding: 1em .8em }"
+        "#plot { grid-template-columns: repeat(3, max-content); column-gap: .3em }"
+        "#names0 i { max-width: 100% }"
+        "#names1.turned i, .top #names1.turned i { writing-mode: vertical-rl; max-height: 11em;"
+            "transform: translateX(-50%) rotate(180deg); transform-origin: center }"
+        "#plot > #bar { grid-area: 6 / 1 / auto / 4; width: auto; min-height: 14px; margin: 1em 1.5em 1.5em;"
+            "background: linear-gradient(to right, var(--shades)) }"
+        "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
+    "}";
 /* Values and colours, as attn__html_values and attn__pic_maps have them. */
 static const char attn__html_data[] =
     "const $ = id => document.getElementById(id);"
@@ -12986,6 +12998,7 @@ static const char attn__html_draw[] =
     "pen.font = '13px system-ui, sans-serif';"
     "const longest = names.map((w, a) =>"
         "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
+    "const narrow = matchMedia('(max-width: 600px)');"
     "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
     "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
     "function spans(a, pixels) {"
@@ -13025,14 +13038,21 @@ static const char attn__html_draw[] =
         "}"
     "}"
     "function draw() {"
-        "const room = [innerHeight * .72, plot.clientWidth - longest[0] - 150];"
+        "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
+        "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
+        "left.width = wide + 'px';"
         "const side = Math.min(44, ...room.map((r, a) => r / count[a])), whole = side > 4 ? Math.floor(side) : side;"
         "size = count.map(n => Math.max(n * whole, Math.min(n * 24, 96)));"
+        "if (thin) {" /* the whole width; cells are square if the screen is high enough */
+            "size[1] = Math.floor(plot.clientWidth - map.offsetParent.offsetLeft + plot.offsetLeft);"
+            "size[0] = Math.floor(Math.min(room[0], size[1] * count[0] / count[1]));"
+            "size[0] = Math.max(size[0], Math.min(count[0] * 24, 96));"
+        "}"
         "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
-        "const slant = turned ? longest[1] * .71 : 0;"
+        "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
         "map.style.height = size[0] + 'px';"
         "map.style.width = size[1] + 'px';"
-        "$('names0').style.width = Math.max(longest[0], slant - pitch / 2) + 'px';"
+        "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
         "$('names1').style.height = slant + 28 + 'px';"
         "$('names1').className = turned ? 'turned' : '';"
         "paint();"
@@ -13083,6 +13103,7 @@ static const char attn__html_use[] =
         "shown = count.map(n => Math.max(1, Math.round(n / zoom)));"
         "first = first.map((f, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
             "at[a] - (at[a] - f) * shown[a] / old[a]))));"
+        "map.style.touchAction = zoom > 1 ? 'none' : '';" /* what is enlarged a finger moves, else the page */
         "draw();"
     "}"
     "function theme(dark) {"
@@ -13101,8 +13122,24 @@ static const char attn__html_use[] =
         "else return;"
         "e.preventDefault();"
     "};"
-    "map.onpointermove = map.onpointerdown = e => go([e.offsetY, e.offsetX].map((p, a) =>"
+    "const see = e => go([e.offsetY, e.offsetX].map((p, a) =>"
         "first[a] + Math.floor(Math.max(0, Math.min(size[a] - 1, p)) * shown[a] / size[a])));"
+    "let held;"
+    "map.onpointerdown = e => {"
+        "held = zoom > 1 && e.pointerType == 'touch' && { from: [e.offsetY, e.offsetX], first };"
+        "see(e);"
+    "};"
+    "map.onpointermove = e => {"
+        "if (!held) return see(e);"
+        "first = [e.offsetY, e.offsetX].map((p, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
+            "held.first[a] + (held.from[a] - p) * shown[a] / size[a]))));"
+        "at = at.map((k, a) => Math.max(first[a], Math.min(first[a] + shown[a] - 1, k)));"
+        "draw();"
+    "};"
+    "map.onpointerup = map.onpointercancel = () => held = 0;"
+    "$('nearer').onclick = () => scale(2);"
+    "$('farther').onclick = () => scale(.5);"
+    "$('nearer').disabled = $('farther').disabled = Math.max(...count) <= 8;"
     "map.onpointerleave = () => document.activeElement == map || hide();"
     "map.onfocus = mark;"
     "map.onblur = hide;"
@@ -13118,11 +13155,11 @@ static const char attn__html_use[] =
     "system.onchange = () => theme(system.matches);"
     "theme(system.matches);"
     "if ($('bar')) {"
-        "$('bar').style.background = 'linear-gradient(to top,' + shades + ')';"
+        "$('bar').style.setProperty('--shades', String(shades));"
         "for (const t of words('ticks')) {"
             "const text = $('bar').appendChild(document.createElement('i'));"
             "text.textContent = t;"
-            "text.style.bottom = 100 * (t - low) / (high - low) + '%';"
+            "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
         "}"
     "}"
     "if (panels * count[0] * count[1]) {"
@@ -13130,8 +13167,10 @@ static const char attn__html_use[] =
         "onresize = draw;"
     "} else plot.textContent = 'There are no cells.';";
 static const char attn__html_help[] =
-    "</div>\n<p id=help>Point at a cell, or move to it with the arrow keys, to see what it holds. + and - zoom, and so "
-    "does the wheel after a click.<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
+    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
+    "+ and - zoom; what is enlarged follows the finger.</span>"
+    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
 
 /* The lowest bits of x, at most 8 of them, go on in base64. */
 static void attn__html_bits(attn__pic *p, uint32_t x, int count)
@@ -13250,7 +13289,8 @@ static void attn__pic_html(attn__pic *p)
     attn__pic_text(p, title, ATTN__HUGE);
     attn__pic_puts(p, "</h1>\n");
     attn__html_picker(p);
-    attn__pic_puts(p, "<button id=theme></button></header>\n");
+    attn__pic_puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
+                   "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
     attn__html_plot(p);
     attn__html_words(p, 0);
     attn__html_words(p, 1);

@@ -35,7 +35,7 @@ const largest = rows => rows.map(row => Math.max(...row))
 
 async function sliders(page) {
     await set(page, 'masks', 0, false) // a causal mask has nothing to the right that a window could leave out
-    for (const section of ['pooling', 'softmax', 'scores', 'masks', 'sequences']) {
+    for (const section of ['pooling', 'steps', 'softmax', 'scores', 'masks', 'sequences']) {
         const controls = await page.run(`[...document.querySelectorAll('[data-draw=${section}] :is(input, select)')]
             .map(c => ({ type: c.type, value: c.value, least: c.min, checked: c.checked }))`)
         const same = []
@@ -62,6 +62,50 @@ async function names(page) { // by the accessibility tree
         [output.parentNode.querySelector('input').ariaValueText, output.value])`)
     check('a slider tells the value that is seen', values.length > 10 && values.every(([told, seen]) => told === seen),
         values.join('; '))
+}
+
+async function steps(page) { // against the same in float64; what a number under the pointer tells
+    const keys = [[1, 0], [0, 1], [1, 1], [-1, .5]], values = [10, 20, 30, 40]
+    for (const q of [[1.2, .4], [-3, 3], [0, 0]]) {
+        for (const n of [0, 1]) await set(page, 'steps', n, q[n])
+        const seen = await page.run(`[...document.querySelectorAll('[data-draw=steps] td')].map(td => td.textContent)`)
+        const dots = keys.map(k => k[0] * q[0] + k[1] * q[1]), powers = dots.map(s => Math.exp(s / Math.SQRT2))
+        const weights = powers.map(p => p / powers.reduce((a, b) => a + b))
+        const result = weights.reduce((sum, w, j) => sum + w * values[j], 0)
+        const want = keys.flatMap((_, j) => [dots[j], dots[j] / Math.SQRT2, weights[j], values[j],
+            weights[j] * values[j]]).concat(1, 0, result)
+        check(`a query of ${q}: each step`, seen.length === want.length &&
+            want.every((x, k) => Math.abs(x - seen[k]) < .0051), `${seen} instead of ${want}`)
+    }
+    await set(page, 'steps', 0, 1.2)
+    await set(page, 'steps', 1, .4)
+    const [x, y] = await page.run(`(td => (td.scrollIntoView(), (({ x, y }) => [x + 9, y + 9])(
+        td.getBoundingClientRect())))(document.querySelector('[data-draw=steps] tr:nth-child(4) td'))`)
+    await page.point(x, y)
+    const told = await page.run("document.querySelector('[data-draw=steps] .told').textContent")
+    check('a number under the pointer tells how it was computed',
+        told === 'q\u00b7k = 1.2 \u00d7 1 + 0.4 \u00d7 1 = 1.60', told)
+}
+
+async function phone(browser) { // 390 pixels wide: words stay as large, panels stand below each other
+    const page = await browser.page(file, { width: 390, height: 844, touch: true })
+    await until(page, "'ready' in document.documentElement.dataset")
+    const wide = await page.run('document.documentElement.scrollWidth')
+    check('on a phone nothing is wider than it', wide === 390, wide)
+    const sizes = await page.run(`[...document.querySelectorAll('figure svg')].filter(svg => svg.querySelector('text'))
+        .map(svg => 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)`)
+    check('words of the pictures have 12 pixels', sizes.length === 6 && sizes.every(size => size > 11.9), sizes)
+    const frames = await page.run(`[...document.querySelectorAll('[data-draw=scores] rect[fill=none][stroke]')]
+        .map(frame => frame.getBoundingClientRect().left)`)
+    check('panels stand below each other', frames.length >= 3 && frames.slice(0, 3).every(x => x === frames[0]), frames)
+    const at = await page.run(`(cell => (cell.scrollIntoView(), (({ x, y }) => [x + 5, y + 5])(
+        cell.getBoundingClientRect())))(document.querySelector('[data-draw=softmax] g > title + rect'))`)
+    await page.drag(at)
+    const told = await page.run("document.querySelector('[data-draw=softmax] .told').textContent")
+    check('a cell under a finger is told', /^0, 0: 0\.\d+$/.test(told), told)
+    check('nothing goes wrong there', page.faults.length === 0, page.faults[0])
+    await page.picture(path.join(directory, 'phone.png'))
+    await page.close()
 }
 
 async function softmax(page) {
@@ -147,6 +191,7 @@ async function all() {
     check('it loads nothing but itself', page.asked.length === 1, page.asked.join(' '))
     await names(page)
     await sliders(page)
+    await steps(page)
     await softmax(page)
     await scores(page)
     await masks(page)
@@ -158,6 +203,7 @@ async function all() {
     await page.picture(path.join(directory, 'page.png'), "[data-draw=scores]", "[data-draw=masks]")
     await page.run("document.getElementById('theme').click()")
     await page.picture(path.join(directory, 'dark.png'))
+    await phone(browser)
     await browser.close()
     sum()
 }

@@ -172,6 +172,41 @@ async function masked(browser) { // hatched in light and dark; told as masked
     }
 }
 
+async function phone(browser) { // 390 pixels wide, under a finger
+    for (const name of ['f32.html', 'masked.html', 'large.html']) {
+        const page = await browser.page(path.join(directory, name), { width: 390, height: 844, touch: true })
+        const wide = await page.run('document.documentElement.scrollWidth'), map = await box(page)
+        check(`${name} on a phone: nothing is wider than it`, wide === 390, wide)
+        check('the matrix reaches the edge', map.x + map.width > 370 && map.width > 200, map.x + map.width)
+        const bar = await page.run("document.getElementById('bar').getBoundingClientRect().top")
+        check('the colour bar is below', bar > map.y + map.height, bar)
+        const help = await page.run("document.getElementById('help').innerText")
+        check('the help is for fingers', help.startsWith('Touch a cell'), help)
+        check('the matrix is not higher than the screen', map.height < 844, map.height)
+        await page.picture(path.join(directory, 'phone-' + name.replace('html', 'png')))
+        if (name === 'large.html') await finger(page)
+        await page.close()
+    }
+}
+async function finger(page) {
+    const { x, y, width, height } = await box(page)
+    const press = async (button, times) => {
+        const at = await page.run(`(({ x, y, width, height }) => [x + width / 2, y + height / 2])(document
+            .getElementById('${button}').getBoundingClientRect())`)
+        for (let k = 0; k < times; k++) await page.drag(at)
+    }
+    const label = axis => page.run(`+document.getElementById('names${axis}').firstChild.textContent`)
+    await page.drag([x + width / 2, y + height / 2])
+    check('a finger is told what is below it', (await say(page)).startsWith('row: 2'), await say(page))
+    await press('nearer', 6)
+    const before = [await label(0), await label(1)]
+    await page.drag(...[[.8, .8], [.5, .6], [.2, .4]].map(([i, j]) => [x + width * i, y + height * j]))
+    const after = [await label(0), await label(1)]
+    check('enlarged, the matrix follows the finger', after.every((k, a) => k > before[a]), `${before} to ${after}`)
+    await press('farther', 6)
+    check('and is seen as a whole again', await label(0) === 0 && await label(1) === 0)
+}
+
 async function titles(browser) { // cells of an SVG, numbers and all
     const page = await browser.page(path.join(directory, 'titles.svg'))
     const wrong = await page.run(`[...document.querySelectorAll('g > title')].map((title, k) => {
@@ -193,6 +228,7 @@ async function all() {
     await theme(browser)
     await large(browser)
     await masked(browser)
+    await phone(browser)
     await titles(browser)
     const page = await browser.page(path.join(directory, 'empty.html'))
     const text = await page.run('document.body.innerText')

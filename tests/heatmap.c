@@ -1265,8 +1265,7 @@ static void hatched(void) {
             char id[16];
             snprintf(id, sizeof id, "mask%d", panel);
             CHECK(html_data(draw(HTML, &m, NULL), id, back, sizeof back) == sizeof back);
-            for (int i = 0; i < R * C; i++)
-                CHECK((back[i / 8] >> (7 - i % 8) & 1) == (kept[panel * R * C + i] != 0));
+            for (int i = 0; i < R * C; i++) CHECK((back[i / 8] >> (7 - i % 8) & 1) == (kept[panel * R * C + i] != 0));
         }
         m.mask.data = ones; /* nothing is masked: as without a mask */
         n = m;

@@ -847,11 +847,12 @@ typedef enum attn_terminal {
 } attn_terminal;
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
-   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII). If all values are equal, the range
-   includes 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows and columns over all
-   panels and 32767 pixels a side; a width or height too small for the labels is an error that gives the minimum. If
-   only one of the two is given, cells are square. A terminal line is as long as a row of panels: view panels as
-   [n,1,rows,cols] to have them below each other. Only the outer panels have tick labels. */
+   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII); masked cells are hatched (// in a
+   terminal) and do not count for the range. If all values are equal, the range includes 0. Labels are cut at 32
+   columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows and columns over all panels and 32767 pixels a side; a
+   width or height too small for the labels is an error that gives the minimum. If only one of the two is given, cells
+   are square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
+   other. Only the outer panels have tick labels. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
     attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of
@@ -876,12 +877,14 @@ typedef struct attn_heatmap {
     int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
     int32_t cell_titles ATTN__0;        /* 1: hovering over a cell shows its labels and its value (SVG, at
                                            most 4096 cells in all) */
+    attn_view mask ATTN__0;             /* u8, rank and sizes of values, any strides: a cell where it is 0 is hatched,
+                                           whatever it holds, unlike one whose weight is 0. As attn_mask writes it */
 } attn_heatmap;
 
 /* Write a heatmap for a terminal; as an SVG file; as a PPM file (P6: cells and colour bar, no text); as a web page in
    one file: one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of one
-   that the arrow keys move to; zoom; light and dark. The page never cuts labels, and ignores width, height and numbers.
-   Its size: 4/3 of the bytes of the values, and 12 KB. */
+   that the arrow keys move to; zoom; light and dark; phones. The page never cuts labels, and ignores width, height and
+   numbers. Its size: 4/3 of the bytes of the values, and 13 KB; a mask adds a sixth of a byte for each cell. */
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
@@ -10774,7 +10777,7 @@ static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
     }
     return sum;
 }
-enum { ATTN__COUNTED_ROWS = 1 << 20 };
+enum { ATTN__COUNTED_ROWS = 1 << 20 };  /* at most; an entry takes as long as some rows, even one without a query */
 /* "; 50.3906 % of the pairs allowed by lengths, causal and window" */
 ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 {
@@ -10784,7 +10787,7 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
     attn__call entry;
     int64_t b;
     if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
-        attn__mul64(c->batch, c->queries) > ATTN__COUNTED_ROWS) return;
+        attn__mul64(c->batch, attn__add64(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
     for (b = 0; b < c->batch; b++) {
         if (c->ragged) attn__open_entry(c, b, 0, &entry);
         all += (double)attn__count_pairs(c->ragged ? &entry : c, b, 0);
@@ -11852,7 +11855,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
                  ATTN__F(y_label) ATTN__F(x_ticks) ATTN__F(y_ticks) ATTN__F(panel_titles) ATTN__F(colormap)
                  ATTN__F(range_set) ATTN__F(range_min) ATTN__F(range_max) ATTN__F(width) ATTN__F(height)
                  ATTN__F(ticks_on_top) ATTN__F(no_colorbar) ATTN__F(numbers) ATTN__F(terminal)
-                 ATTN__F(cell_titles));
+                 ATTN__F(cell_titles) ATTN__F(mask));
 #endif
     return attn__end_text(&t);
 }
@@ -12441,6 +12444,9 @@ ATTN__FOR_SPEED
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
     ATTN__PIC_NAN    = 0xFF00FF,
+    ATTN__PIC_MASKED = 0x1000000,   /* no colour: hatched */
+    ATTN__PIC_HATCH  = 6,           /* pixels from one stroke of it to the next */
+    ATTN__PIC_STROKE = 0x999999,
     ATTN__PIC_LABEL  = 32,          /* columns of a label; a longer one is cut */
     ATTN__PIC_STAIRS = 48,          /* most column labels on lines of their own in a terminal */
     ATTN__PIC_CELLS  = 65536,       /* most rows, and columns, of all panels together */
@@ -12467,16 +12473,17 @@ typedef struct attn__pic {
     const attn_heatmap *map;
     attn__array values;             /* [panel rows, panel columns, rows, columns]; or instead */
     attn__call mask;                /* of mask_of */
+    attn__array kept;               /* map.mask: 0 where a cell is hatched; no data: nowhere */
     attn__fp_state caller;
     attn_writer to;
     attn__pic_axis axis[2];         /* vertical, horizontal */
     int      svg, html, plain;      /* an SVG file; a web page; a terminal without colours */
-    int      failed, has_nan, turned;               /* the writer reported a failure; column labels are slanted */
+    int      failed, has_nan, has_masked, turned;   /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
     int64_t  title_len, number_len; /* columns of the longest panel title, of the longest number in a cell, 0 = none */
     int64_t  column;                /* terminal: of the next character in its line */
-    int64_t  names, nan_h;          /* pixels: words along the columns, colour of NaN below the bar */
+    int64_t  names, below;          /* pixels: words along the columns, what NaN and masked cells look like */
     double   low, high;             /* range of the colours, low < high */
     uint32_t waiting;               /* web page: the lowest bits are those that base64 has not written yet, */
     int      waiting_bits;          /* so many */
@@ -12598,17 +12605,25 @@ static attn__result (attn__pic_value)(const attn__pic *p, int64_t row, int64_t c
                                    attn__read(&p->values, b, h, i, j)));
 }
 
+static int attn__pic_is_masked(const attn__pic *p, int64_t row, int64_t column)
+{
+    const attn__pic_axis *y = p->axis, *x = y + 1;
+    return p->kept.data && !attn__byte_at(&p->kept, row / y->cells, column / x->cells, row % y->cells,
+                                          column % x->cells);
+}
+
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
 static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0xFFF5F0, 0xFDD6C4, 0xFB9F80, 0xFD6A49, 0xE52B25, 0xB41017, 0x67000D },
     { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
     { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
-/* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN. */
+/* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN, -2 where it is masked. */
 static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
 {
     const float value = attn__pic_value(p, row, column);
     const double x = (double)value;
+    if (attn__pic_is_masked(p, row, column)) return -2;
     if (attn__is_nan(value)) return -1;
     return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
 }
@@ -12620,7 +12635,7 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
     const uint32_t *points = attn__pic_maps[p->map->colormap] + i;
     uint32_t rgb = 0;
     int shift;
-    if (place < 0) return ATTN__PIC_NAN;
+    if (place < 0) return place < -1 ? ATTN__PIC_MASKED : ATTN__PIC_NAN;
     for (shift = 16; shift >= 0; shift -= 8) {
         const int a = points[0] >> shift & 255, b = points[1] >> shift & 255;
         rgb |= (uint32_t)(a + (x - i) * (b - a) + 0.5) << shift;
@@ -12652,17 +12667,18 @@ static const char *attn__pic_number(attn__pic *p, attn__given value)
 }
 
 /* ---- checks, range, labels */
-#define ATTN__VALUES(takes) ATTN__ROW(attn_heatmap, values, "bhQS", \
+#define ATTN__CELLS(member, takes) ATTN__ROW(attn_heatmap, member, "bhQS", \
     "[rows,cols], [panel cols,rows,cols] or [panel rows,panel cols,rows,cols]", takes, ATTN__OPERAND, 0)
-static const attn__field attn__pic_floats = ATTN__VALUES(FLOATS), attn__pic_bytes = ATTN__VALUES(BYTES);
-#undef ATTN__VALUES
+static const attn__field attn__pic_floats = ATTN__CELLS(values, FLOATS);
+static const attn__field attn__pic_bytes[2] = {ATTN__CELLS(values, BYTES), ATTN__CELLS(mask, BYTES)};
+#undef ATTN__CELLS
 
 /* The values as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
 static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
 {
     attn_view v = p->map->values;
     const int mask = p->map->mask_of != NULL, u8 = mask || v.type == ATTN_U8;
-    const attn__field *field = u8 ? &attn__pic_bytes : &attn__pic_floats;
+    const attn__field *field = u8 ? attn__pic_bytes : &attn__pic_floats;
     attn__span span;
     int64_t together;
     int i, axis[4];
@@ -12686,15 +12702,36 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     return ATTN_OK;
 }
 
+static attn_status attn__pic_check_mask(attn__pic *p, attn_error *err)
+{
+    attn_view v = p->map->mask;
+    attn__span span;
+    int i, axis[4];
+    if (!v.rank && !v.data) return ATTN_OK;
+    ATTN__RULE(!p->map->mask_of, ATTN_ERR_OPTION, "mask", "must be absent with mask_of");
+    ATTN__RULE(v.rank == p->map->values.rank, ATTN_ERR_RANK, "mask.rank", "must equal values.rank");
+    ATTN__TRY(attn__check_view(&v, &attn__pic_bytes[1], ATTN__WITH_DATA, axis, &span, err));
+    for (i = 0; i < 4; i++) {
+        const attn__pic_axis *a = p->axis + i % 2;
+        const int64_t size = i < 2 ? a->panels : a->cells;
+        if (v.size[i] != size)
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(&attn__pic_bytes[1], ATTN__T_SIZE + axis[i]),
+                               "must equal that of values", v.size[i], size);
+    }
+    attn__set_array(&v, attn__pic_bytes[1].shape, span.first == span.end, &p->kept);
+    return ATTN_OK;
+}
+
 static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
     const attn_heatmap *m = p->map;
     int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, &attn__pic_bytes, 1, m->mask_of, &attn__fields[ATTN__F_bias],
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, attn__pic_bytes, 2, m->mask_of, &attn__fields[ATTN__F_bias],
                                                ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
+    ATTN__TRY(attn__pic_check_mask(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
                "must be one of attn_colormap");
     ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
@@ -12707,11 +12744,11 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
-    return attn__mask_check(m, &attn__pic_bytes, m->mask_of, flags, &p->mask, err);
+    return attn__mask_check(m, attn__pic_bytes, m->mask_of, flags, &p->mask, err);
 }
 
-/* The range over the finite values. One value alone is seen against 0, so that all ones look full and all zeros empty;
-   a mask runs from 0 to 1. */
+/* The range over the finite values that are not masked. One value alone is seen against 0, so that all ones look full
+   and all zeros empty; a mask runs from 0 to 1. */
 static void attn__pic_range(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
@@ -12720,6 +12757,7 @@ static void attn__pic_range(attn__pic *p)
     for (i = 0; i < p->axis->all && !m->mask_of; i++)
         for (j = 0; j < p->axis[1].all; j++) {
             const float x = attn__pic_value(p, i, j);
+            if (attn__pic_is_masked(p, i, j)) { p->has_masked = 1; continue; }
             p->has_nan |= attn__is_nan(x);
             if (!attn__is_finite(x)) continue;
             if ((double)x < low) low = (double)x;
@@ -12789,7 +12827,7 @@ static void attn__svg_margins(attn__pic *p, int64_t side)
     attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t line = 20, width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? line : 0;
     const int64_t panel = x->wish && x->panels ? x->wish * 3 / 4 / x->panels : side * x->cells;
-    int64_t slant, numbers = 0, k;
+    int64_t slant, numbers = p->has_masked ? 6 * ATTN__PIC_CHAR + 6 : 0, k;         /* the word "masked" */
     p->turned = x->ticks && (width + 6) * x->cells > panel;
     slant = p->turned ? width * 5 / 7 : 0;
     p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
@@ -12804,8 +12842,8 @@ static void attn__svg_margins(attn__pic *p, int64_t side)
     if (m->ticks_on_top) x->after = attn__max(x->after, slant);
     else x->before = attn__max(x->before, slant);
     y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
-    p->nan_h = p->has_nan ? 24 : 0;
-    if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->nan_h + ATTN__PIC_PAD);
+    p->below = 24 * (p->has_nan + p->has_masked);
+    if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->below + ATTN__PIC_PAD);
     x->least = 2 * ATTN__PIC_PAD +
                attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
 }
@@ -12853,6 +12891,12 @@ static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
 }
 
 static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
+static void attn__svg_area(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h, uint32_t rgb)
+{
+    if (rgb != ATTN__PIC_MASKED) ATTN__FORMAT(&p->out, attn__svg_rect, x, y, w, h, rgb);
+    else ATTN__FORMAT(&p->out, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-masked)\"/>\n",
+                      x, y, w, h);
+}
 #define ATTN__SVG_FRAME "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n"
 /* At most `most` columns of s; `anchor`: which of its points stands at x, y; `angle`: it is turned by so much. */
 static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
@@ -12877,7 +12921,7 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
 }
 
 /* What the pointer is told over a cell of a panel: its labels and its value, more exact than a number in the cell. */
-static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given value)
+static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given value, int masked)
 {
     int a;
     for (a = 0; a < 2; a++) {
@@ -12885,7 +12929,7 @@ static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given
         attn__pic_text(p, attn__pic_label(p, p->axis + a, a ? j : i), ATTN__HUGE);
     }
     attn__pic_puts(p, ": ");
-    attn__pic_puts(p, attn__pic_rounded(p, value, p->number_e10 - 3));
+    attn__pic_puts(p, masked ? "masked" : attn__pic_rounded(p, value, p->number_e10 - 3));
     attn__pic_puts(p, "</title>\n");
 }
 
@@ -12910,9 +12954,10 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
-            if (titles) attn__svg_cell_title(p, i, j, attn__pic_value(p, row + i, column + j));
-            ATTN__FORMAT(&p->out, attn__svg_rect, left, top, w - gap, h - gap, rgb);
-            if (len) {
+            if (titles) attn__svg_cell_title(p, i, j, attn__pic_value(p, row + i, column + j),
+                                             rgb == ATTN__PIC_MASKED);
+            attn__svg_area(p, left, top, w - gap, h - gap, rgb);
+            if (len && rgb != ATTN__PIC_MASKED) {
                 ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
                                       "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
                 attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
@@ -12945,7 +12990,7 @@ static void attn__svg_bar(attn__pic *p)
 {
     const attn__pic_axis *a = p->axis, *b = a + 1;
     const int64_t x = b->before + b->grid + b->gap, end = x + ATTN__PIC_BAR, y = a->before, map = p->map->colormap;
-    const int64_t room = attn__min(attn__max(a->grid - p->nan_h, 80), a->total - y - p->nan_h - ATTN__PIC_PAD);
+    const int64_t room = attn__min(attn__max(a->grid - p->below, 80), a->total - y - p->below - ATTN__PIC_PAD);
     const int64_t h = attn__max(room, 1);           /* also where the panels are low; the colour of NaN stands below */
     const int64_t step = attn__pic_step(14, h, p->tick_last - p->tick_first + 1);
     const double unit = (double)p->tick_unit * attn__pic_pow10(p->tick_e10);
@@ -12962,9 +13007,10 @@ static void attn__svg_bar(attn__pic *p)
         ATTN__FORMAT(&p->out, "<path d=\"M% %.5h4\" stroke=\"#999\"/>\n", end, at - 1);
         attn__svg_text(p, end + 6, at + 4, 0, "start", attn__pic_tick(p, k), ATTN__PIC_LABEL);
     }
-    if (!p->has_nan) return;
-    ATTN__FORMAT(&p->out, attn__svg_rect, x, y + h + 10, ATTN__PIC_BAR, ATTN__PIC_BAR, ATTN__PIC_NAN);
-    attn__svg_text(p, end + 6, y + h + 21, 0, "start", "NaN", ATTN__PIC_LABEL);
+    for (k = !p->has_nan, at = y + h + 10; k <= p->has_masked; k++, at += 24) {
+        attn__svg_area(p, x, at, ATTN__PIC_BAR, ATTN__PIC_BAR, k ? ATTN__PIC_MASKED : ATTN__PIC_NAN);
+        attn__svg_text(p, end + 6, at + 11, 0, "start", k ? "masked" : "NaN", ATTN__PIC_LABEL);
+    }
 }
 
 static void attn__pic_svg(attn__pic *p)
@@ -12977,6 +13023,10 @@ static void attn__pic_svg(attn__pic *p)
                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
                  "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n",
                  x->total, y->total, x->total, y->total, x->total, y->total);
+    if (p->has_masked)
+        ATTN__FORMAT(&p->out, "<pattern id=\"attn-masked\" width=\"%\" height=\"%\" patternUnits=\"userSpaceOnUse\">"
+                     "<path d=\"M-1 1L1-1M-1 7L7-1M5 7L7 5\" stroke=\"@\"/></pattern>\n",
+                     ATTN__PIC_HATCH, ATTN__PIC_HATCH, ATTN__PIC_STROKE);
     if (m->title) {
         attn__pic_puts(p, "<g font-size=\"16\">\n");
         attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
@@ -13009,7 +13059,7 @@ static void attn__pic_ppm(attn__pic *p)
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t left = p->map->no_colorbar ? x->total : x->before + x->grid + x->gap, last = y->grid - 1;
     int64_t h, w, i, j, before;
-    uint32_t rgb = 0;
+    uint32_t rgb = 0, seen;
     int shift;
     ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
     for (h = 0; h < y->total && !p->failed; h++) {
@@ -13019,7 +13069,8 @@ static void attn__pic_ppm(attn__pic *p)
             if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
-            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, rgb >> shift);
+            seen = rgb != ATTN__PIC_MASKED ? rgb : (h + w) % ATTN__PIC_HATCH ? 0xFFFFFF : ATTN__PIC_STROKE;
+            for (shift = 16; shift >= 0; shift -= 8) attn__put_byte(&p->out, seen >> shift);
         }
     }
 }
@@ -13050,8 +13101,8 @@ static const char attn__html_style[] =
     "#names1.turned i { transform: translateX(-100%) rotate(-45deg); transform-origin: right top }"
     ".top #names1 i { top: auto; bottom: 6px }"
     ".top #names1.turned i { transform: rotate(-45deg); transform-origin: left bottom }"
-    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em }"
-    "#bar i { left: 20px; transform: translateY(50%) }"
+    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em; background: linear-gradient(to top, var(--shades)) }"
+    "#bar i { left: 20px; bottom: var(--at); transform: translateY(50%) }"
     "canvas { display: block; cursor: crosshair }"
     "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
         "pointer-events: none }"
@@ -13059,7 +13110,19 @@ static const char attn__html_style[] =
         "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
-    "#help { opacity: .75; margin-top: 1.5em }";
+    "#help { opacity: .75; margin-top: 1.5em }"
+    "#touch { display: none }"
+    "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
+    "@media (max-width: 600px) {"
+        "body { padding: 1em .8em }"
+        "#plot { grid-template-columns: repeat(3, max-content); column-gap: .3em }"
+        "#names0 i { max-width: 100% }"
+        "#names1.turned i, .top #names1.turned i { writing-mode: vertical-rl; max-height: 11em;"
+            "transform: translateX(-50%) rotate(180deg); transform-origin: center }"
+        "#plot > #bar { grid-area: 6 / 1 / auto / 4; width: auto; min-height: 14px; margin: 1em 1.5em 1.5em;"
+            "background: linear-gradient(to right, var(--shades)) }"
+        "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
+    "}";
 /* Values and colours, as attn__html_values and attn__pic_maps have them. */
 static const char attn__html_data[] =
     "const $ = id => document.getElementById(id);"
@@ -13094,7 +13157,9 @@ static const char attn__html_draw[] =
     "pen.font = '13px system-ui, sans-serif';"
     "const longest = names.map((w, a) =>"
         "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
-    "let values, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
+    "const narrow = matchMedia('(max-width: 600px)');"
+    "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
+    "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
     "function spans(a, pixels) {"
         "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
         "return Array.from({ length: pixels }, (_, k) => {"
@@ -13105,16 +13170,16 @@ static const char attn__html_draw[] =
     "function paint() {"
         "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
         "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
-        "const pixels = new Uint32Array(image.data.buffer);"
+        "const pixels = new Uint32Array(image.data.buffer), hatch = Math.round(6 * devicePixelRatio);"
         "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
             "if (!c) return;"
-            "let most = -1 / 0;"
+            "let most;"
             "for (let i = r[0]; i < r[1]; i++)"
                 "for (let j = c[0]; j < c[1]; j++) {"
-                    "const v = number(values[i * count[1] + j]);"
-                    "if (!(v <= most) && most == most) most = v;"
+                    "const k = i * count[1] + j, v = number(values[k]);"
+                    "if (!masked(k) && !(v <= most) && most == most) most = v;"
                 "}"
-            "pixels[y * width + x] = colour(most);"
+            "pixels[y * width + x] = most !== undefined ? colour(most) : (x + y) % hatch ? 0 : 0xff999999;"
         "}));"
         "map.width = width;"
         "map.height = height;"
@@ -13132,14 +13197,21 @@ static const char attn__html_draw[] =
         "}"
     "}"
     "function draw() {"
-        "const room = [innerHeight * .72, plot.clientWidth - longest[0] - 150];"
+        "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
+        "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
+        "left.width = wide + 'px';"
         "const side = Math.min(44, ...room.map((r, a) => r / count[a])), whole = side > 4 ? Math.floor(side) : side;"
         "size = count.map(n => Math.max(n * whole, Math.min(n * 24, 96)));"
+        "if (thin) {" /* the whole width; cells are square if the screen is high enough */
+            "size[1] = Math.floor(plot.clientWidth - map.offsetParent.offsetLeft + plot.offsetLeft);"
+            "size[0] = Math.floor(Math.min(room[0], size[1] * count[0] / count[1]));"
+            "size[0] = Math.max(size[0], Math.min(count[0] * 24, 96));"
+        "}"
         "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
-        "const slant = turned ? longest[1] * .71 : 0;"
+        "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
         "map.style.height = size[0] + 'px';"
         "map.style.width = size[1] + 'px';"
-        "$('names0').style.width = Math.max(longest[0], slant - pitch / 2) + 'px';"
+        "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
         "$('names1').style.height = slant + 28 + 'px';"
         "$('names1').className = turned ? 'turned' : '';"
         "paint();"
@@ -13161,10 +13233,10 @@ static const char attn__html_use[] =
             "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
         "});"
         "cell.hidden = false;"
-        "const title = a => $('title' + a).textContent || ['row', 'column'][a];"
+        "const title = a => $('title' + a).textContent || ['row', 'column'][a], index = at[0] * count[1] + at[1];"
         "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
             "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
-            "'value: ' + +number(values[at[0] * count[1] + at[1]]).toPrecision(6);"
+            "(masked(index) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
     "}"
     "function hide() {"
         "cell.hidden = true;"
@@ -13173,6 +13245,7 @@ static const char attn__html_use[] =
     "function show(n) {"
         "panel = (n + panels) % panels;"
         "values = new stored(bytes('panel' + panel));"
+        "kept = $('mask' + panel) && new Uint8Array(bytes('mask' + panel));"
         "$('panel').value = panel;"
         "draw();"
     "}"
@@ -13189,6 +13262,7 @@ static const char attn__html_use[] =
         "shown = count.map(n => Math.max(1, Math.round(n / zoom)));"
         "first = first.map((f, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
             "at[a] - (at[a] - f) * shown[a] / old[a]))));"
+        "map.style.touchAction = zoom > 1 ? 'none' : '';" /* what is enlarged a finger moves, else the page */
         "draw();"
     "}"
     "function theme(dark) {"
@@ -13207,8 +13281,24 @@ static const char attn__html_use[] =
         "else return;"
         "e.preventDefault();"
     "};"
-    "map.onpointermove = map.onpointerdown = e => go([e.offsetY, e.offsetX].map((p, a) =>"
+    "const see = e => go([e.offsetY, e.offsetX].map((p, a) =>"
         "first[a] + Math.floor(Math.max(0, Math.min(size[a] - 1, p)) * shown[a] / size[a])));"
+    "let held;"
+    "map.onpointerdown = e => {"
+        "held = zoom > 1 && e.pointerType == 'touch' && { from: [e.offsetY, e.offsetX], first };"
+        "see(e);"
+    "};"
+    "map.onpointermove = e => {"
+        "if (!held) return see(e);"
+        "first = [e.offsetY, e.offsetX].map((p, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
+            "held.first[a] + (held.from[a] - p) * shown[a] / size[a]))));"
+        "at = at.map((k, a) => Math.max(first[a], Math.min(first[a] + shown[a] - 1, k)));"
+        "draw();"
+    "};"
+    "map.onpointerup = map.onpointercancel = () => held = 0;"
+    "$('nearer').onclick = () => scale(2);"
+    "$('farther').onclick = () => scale(.5);"
+    "$('nearer').disabled = $('farther').disabled = Math.max(...count) <= 8;"
     "map.onpointerleave = () => document.activeElement == map || hide();"
     "map.onfocus = mark;"
     "map.onblur = hide;"
@@ -13224,11 +13314,11 @@ static const char attn__html_use[] =
     "system.onchange = () => theme(system.matches);"
     "theme(system.matches);"
     "if ($('bar')) {"
-        "$('bar').style.background = 'linear-gradient(to top,' + shades + ')';"
+        "$('bar').style.setProperty('--shades', String(shades));"
         "for (const t of words('ticks')) {"
             "const text = $('bar').appendChild(document.createElement('i'));"
             "text.textContent = t;"
-            "text.style.bottom = 100 * (t - low) / (high - low) + '%';"
+            "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
         "}"
     "}"
     "if (panels * count[0] * count[1]) {"
@@ -13236,8 +13326,10 @@ static const char attn__html_use[] =
         "onresize = draw;"
     "} else plot.textContent = 'There are no cells.';";
 static const char attn__html_help[] =
-    "</div>\n<p id=help>Point at a cell, or move to it with the arrow keys, to see what it holds. + and - zoom, and so "
-    "does the wheel after a click.<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
+    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
+    "+ and - zoom; what is enlarged follows the finger.</span>"
+    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
 
 /* The lowest bits of x, at most 8 of them, go on in base64. */
 static void attn__html_bits(attn__pic *p, uint32_t x, int count)
@@ -13273,6 +13365,12 @@ static void attn__html_values(attn__pic *p, int64_t panel)
             else if (type == ATTN_F32) attn__html_number(p, attn__bits(value), 4);
             else attn__html_number(p, attn__narrowed(type, attn__bits(value)), 2);
         }
+    attn__html_end_data(p);
+    if (!p->has_masked) return;
+    ATTN__FORMAT(&p->out, "<script type=text/plain id=mask%>", panel);      /* a bit for each cell, up to whole bytes */
+    for (i = 0; i < y->cells && !p->failed; i++)
+        for (j = 0; j < x->cells; j++) attn__html_bits(p, !attn__pic_is_masked(p, row + i, column + j), 1);
+    attn__html_bits(p, 0, (int)(-(uint64_t)(y->cells * x->cells) % 8));
     attn__html_end_data(p);
 }
 
@@ -13331,6 +13429,7 @@ static void attn__html_plot(attn__pic *p)
     attn__pic_puts(p, attn__html_help);
     if (y->panels * x->panels > 1) attn__pic_puts(p, " Page Up and Page Down change the panel.");
     if (p->has_nan) attn__pic_puts(p, " Cells in magenta are NaN.");
+    if (p->has_masked) attn__pic_puts(p, " Hatched cells are masked.");
     attn__pic_puts(p, "</p>\n");
 }
 
@@ -13349,7 +13448,8 @@ static void attn__pic_html(attn__pic *p)
     attn__pic_text(p, title, ATTN__HUGE);
     attn__pic_puts(p, "</h1>\n");
     attn__html_picker(p);
-    attn__pic_puts(p, "<button id=theme></button></header>\n");
+    attn__pic_puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
+                   "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
     attn__html_plot(p);
     attn__html_words(p, 0);
     attn__html_words(p, 1);
@@ -13391,9 +13491,11 @@ static int attn__ansi_256(uint32_t rgb)
 static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
-    const char shade = place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
-    while (p->plain && p->column < end) attn__pic_code(p, (unsigned char)shade);
-    if (p->plain) return;
+    const int masked = rgb == ATTN__PIC_MASKED;
+    const char shade = masked ? '/' : place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
+    if (masked && !p->plain) attn__pic_puts(p, "\033[0m");
+    while ((masked || p->plain) && p->column < end) attn__pic_code(p, (unsigned char)shade);
+    if (masked || p->plain) return;
     if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
     else ATTN__FORMAT(&p->out, "\033[48;2;%;%;%m", rgb >> 16, rgb >> 8 & 255, rgb & 255);
     if (*text) ATTN__FORMAT(&p->out, "\033[38;5;%m", attn__pic_is_dark(rgb) ? 231 : 16);
@@ -13465,6 +13567,7 @@ static void attn__ansi_legend(attn__pic *p)
         attn__ansi_field(p, -1, "", p->column + 2);
         attn__pic_puts(p, p->plain ? " NaN" : "\033[0m NaN");
     }
+    if (p->has_masked) attn__pic_puts(p, "   // masked");
     attn__pic_code(p, '\n');
 }
 
@@ -13522,8 +13625,10 @@ static attn_status attn__pic_open(attn__pic *p, attn__pic_draw *draw, attn_error
     attn__pic_choose_ticks(p);
     p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
     for (i = 0; i < y->all && m->numbers && !p->plain; i++)
-        for (j = 0; j < x->all; j++)
-            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, attn__pic_value(p, i, j))));
+        for (j = 0; j < x->all; j++) {
+            const char *number = attn__pic_is_masked(p, i, j) ? "" : attn__pic_number(p, attn__pic_value(p, i, j));
+            p->number_len = attn__max(p->number_len, attn__pic_length(number));
+        }
     for (a = y; a <= x; a++)            /* of numbers the last is the longest */
         for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
             a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));

@@ -1,13 +1,35 @@
 # summary.awk - a table from what `make bench-peers ARGS=--markdown` printed, for README.md: in how many of its rows is
-# attn.h faster than the best of its peers? awk -f bench/summary.awk bench/zen4.md. A row's ratio is the least of those
-# against a peer: the peer's time over ours, so above 1 attn.h is the faster one. The table has the rows on one thread;
-# those on more, and the ratios against ggml alone, have a sentence each.
+# attn.h faster than its peers, and how many times as fast is it? awk -f bench/summary.awk bench/zen4.md. A ratio is a
+# peer's time over ours; of two in a row the lesser counts, for each kind of work and each group of peers: ggml, and all
+# others. Those on one thread and those on more are counted apart, and so are arrays of f32 and smaller ones.
 function kind_of(name) {
-    if (name ~ /^(forward\+)?backward/) return "backward pass"
-    if (name ~ /stored as/) return "16-bit arrays, 8-bit keys and values"
-    if (name ~ /^(one query|8 queries)/) return "decode: one or a few queries"
-    if (name ~ /softmax|products/) return "masked softmax, matrix products"
-    return "forward pass"
+    if (name ~ /stored as (i8|q8_0)/) return "8-bit keys and values"
+    if (name ~ /stored as/) return "16-bit arrays"
+    if (name ~ /^(forward\+)?backward/) return "f32: backward pass"
+    if (name ~ /^(one query|8 queries)/) return "f32: one or a few queries"
+    if (name ~ /softmax|products/) return "f32: masked softmax, matrix products"
+    return "f32: forward pass"
+}
+function in_words(name,    head, tail, size) { # 8x64x64 d64: 8 heads, 64 queries, 64 keys of 64 numbers
+    if (name ~ /^matrix products [0-9]+ x [0-9]+\^3$/) {
+        split(name, size, / x |\^| /)
+        return size[3] " products of " size[4] " x " size[4] " matrices"
+    }
+    sub(/^backward, /, "", name)
+    sub(/^stored as /, "", name)
+    sub(/, and its products:/, ", products too:", name)
+    if (match(name, /[0-9]+x[0-9]+(x[0-9]+)? d[0-9]+/)) {
+        head = substr(name, 1, RSTART - 1); tail = substr(name, RSTART + RLENGTH)
+        split(substr(name, RSTART, RLENGTH), size, /x| d/)
+        if (substr(name, RSTART, RLENGTH) ~ /x.*x/)
+            name = size[2] " queries, " size[3] " keys of " size[4] " numbers"
+        else name = size[2] " queries and keys of " size[3] " numbers"
+        name = head size[1] (size[1] == 1 ? " head, " : " heads, ") name tail
+    } else if (match(name, / d[0-9]+/)) {
+        head = substr(name, 1, RSTART - 1) " of "; tail = " numbers" substr(name, RSTART + RLENGTH)
+        name = head substr(name, RSTART + 2, RLENGTH - 2) tail
+    }
+    return name
 }
 function add(group, row, ratio,    i) { # keeps the rows in the order of their ratios; of two of a row the lesser counts
     if (!((group, row) in ratio_of)) rows[group, ++count[group]] = row
@@ -18,37 +40,39 @@ function add(group, row, ratio,    i) { # keeps the rows in the order of their r
     for (; i > 1 && ratio_of[group, rows[group, i - 1]] > ratio; i--) rows[group, i] = rows[group, i - 1]
     rows[group, i] = row
 }
-function sum_up(group, form,    i, n, ahead, middle) {
+function sum_up(group, with_name,    i, n, ahead, middle, least) {
     n = count[group]
+    if (!n) return " - | - | - |"
     for (i = 1; i <= n; i++) ahead += ratio_of[group, rows[group, i]] >= 1
     middle = ratio_of[group, rows[group, int((n + 1) / 2)]] + ratio_of[group, rows[group, int((n + 2) / 2)]]
-    printf form, ahead, n, middle / 2, ratio_of[group, rows[group, 1]], rows[group, 1]
+    least = with_name ? " (" in_words(rows[group, 1]) ")" : ""
+    return sprintf(" %d of %d | %.2f | %.2f%s |", ahead, n, middle / 2, ratio_of[group, rows[group, 1]], least)
 }
 BEGIN { FS = " *[|] *" }
 /cores?; attn\.h/ && !machine { machine = $0 }
 NF < 9 || $2 == "---" { next }
 $4 == "attn.h" { for (i = 1; i <= NF; i++) column[$i] = i; next }
 { ratio = $column["ratio"]; peer = $column["against"] }
-$2 != "" { name = $2 ($3 > 1 ? ", " $3 " threads" : ""); kind = $3 > 1 ? "more" : kind_of($2) }
+$2 != "" { name = $2; threads = $3 > 1 ? "more" : "one"; more = more || $3 > 1 }
 peer !~ /^(peers|PyTorch|onnxruntime|OpenBLAS|ggml)/ { next }
-ratio == "-" { unknown = unknown (unknown ? "; " : "") name " beside " peer; next }
+ratio == "-" { unknown = unknown (unknown ? "; " : "") in_words(name) " beside " peer; next }
 {
-    if (!(kind in count) && kind != "more") kinds[++kinds_found] = kind
-    add(kind, name, ratio)
-    if (kind != "more") add("all rows", name, ratio)
-    if (peer == "ggml") add("ggml", name, ratio)
+    kind = kind_of(name)
+    if (!(kind in seen)) { seen[kind] = 1; kinds[++kinds_found] = kind }
+    add(kind (peer == "ggml" ? " ggml " : " others ") threads, name, ratio)
 }
 END {
-    print "| against the fastest of PyTorch, onnxruntime" ("ggml" in count ? ", OpenBLAS and ggml" : " and OpenBLAS") \
-        " | attn.h is faster in | median | least |"
-    print "|---|---|---|---|"
-    kinds[++kinds_found] = "all rows"
-    for (k = 1; k <= kinds_found; k++) sum_up(kinds[k], "| " kinds[k] " | %d of %d | %.2f | %.2f (%s) |\n")
+    print "| one thread | beside the fastest of | faster in | times as fast (median) | least |" \
+        (more ? " more threads: faster in | median | least |" : "")
+    print "|---|---|---|---|---|" (more ? "---|---|---|" : "")
+    for (k = 1; k <= kinds_found; k++)
+        for (g = 0; g < 2; g++) {
+            group = kinds[k] (g ? " ggml " : " others ")
+            if (!count[group "one"] && !count[group "more"]) continue
+            peers = g ? "ggml" : kinds[k] ~ /^f32/ ? "PyTorch, onnxruntime, OpenBLAS" : "PyTorch (16 bits)"
+            print "| " kinds[k] " | " peers " |" sum_up(group "one", 1) (more ? sum_up(group "more", 0) : "")
+        }
     print ""
-    sentence = "faster in %d of %d rows, median %.2f, least %.2f (%s).\n"
-    if ("more" in count) sum_up("more", "On more threads: " sentence)
-    if ("ggml" in count)
-        sum_up("ggml", "Beside ggml alone, the CPU backend of llama.cpp with its own threads: " sentence)
     if (unknown) print "Not compared: " unknown "."
     print machine "."
 }

@@ -6,9 +6,10 @@
    The words of the first sentence ask (queries), those of the second answer (keys and values). The heatmap is
    softmax(q k^T / sqrt(dim)), and the largest weight of a row names the word's partner. VECTORS are files in
    fastText's text format ("count dim", then lines of a word and its numbers) of two languages in one space,
-   such as fastText's aligned vectors; make_vectors.c made those in data/. Each vector is brought to the
-   length sqrt(dim): then its numbers have the variance 1 that the division by sqrt(dim) is meant for. A word
-   is looked up as it is written, else in lower case; the vector of an unknown word is zero.
+   such as fastText's aligned vectors, of 300 numbers each; make_vectors.c made those in data/, whose 100
+   numbers are enough for their 1600 sentences. Each vector is brought to the length sqrt(dim): then its
+   numbers have the variance 1 that the division by sqrt(dim) is meant for. A word is looked up as it is
+   written, else in lower case; the vector of an unknown word is zero.
 
        --softmax rows|columns   the axis along which weights add up to 1: each word of the first sentence
                                 looks for its partner in the second (rows), or each of the second in the first

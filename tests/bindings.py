@@ -600,6 +600,27 @@ def test_inline():
     assert len(attn.heatmap(attn.softmax(draw(8, 512, 512)))._repr_svg_()) < 8e6, "8 heads of 512 x 512"
 
 
+def test_masked_cells():
+    """They are hatched, in a notebook's images too, and what they hold changes nothing."""
+    w = draw(2, 70, 80)
+    kept = np.tri(70, 80, dtype=bool)
+    other = np.where(kept, w, np.nan)
+    for picture, same in ((attn.heatmap(w, mask=kept), attn.heatmap(other, mask=kept.astype("uint8"))),
+                          (attn.heatmap(w[0, :9, :9], mask=kept[:9, :9]),
+                           attn.heatmap(other[0, :9, :9], mask=kept[:9, :9]))):
+        for draw_it in ("svg", "_repr_svg_", "png", "ansi"):
+            assert getattr(picture, draw_it)() == getattr(same, draw_it)(), f"{draw_it}: what is masked is seen"
+        assert "url(#attn-masked)" in picture.svg() and "// masked" in picture.ansi("ascii")
+        assert "NaN" not in same._repr_svg_() and "masked" in same._repr_svg_()
+    images = elements(attn.heatmap(w, mask=kept)._repr_svg_(), "image")
+    assert len(images) == 2
+    for image in images:
+        cells = pixels_of_png(base64.b64decode(image["href"].partition(",")[2])).astype(int) @ [65536, 256, 1]
+        assert set(cells[~kept]) == {0xffffff, 0x999999} and 0x999999 not in cells[kept], "hatched"
+    raises(TypeError, lambda: attn.heatmap(w, mask=w), "mask: of type float32")
+    raises(ValueError, lambda: attn.heatmap(w, mask=kept[:3]), "mask: shape (3, 80) does not fit (2, 70, 80)")
+
+
 CALL = "import attn; print(attn.attention([[1.0]], [[1.0]], [[3.0]])[0, 0])"   # one key: its value, 3.0
 
 

@@ -2270,6 +2270,10 @@ static attn_heatmap draw_map(const attn_desc *of) {
         else {
             map.values = make_view(type, (layout)test_int(0, LAYOUT_COUNT - 1), rank, n[0], n[1], n[2], n[3]);
             fill(&map.values, type == ATTN_U8 ? draw_int : draw_value, 0, 255);
+            if (one_in(3)) {
+                map.mask = make_view(ATTN_U8, (layout)test_int(0, LAYOUT_COUNT - 1), rank, n[0], n[1], n[2], n[3]);
+                fill(&map.mask, draw_int, 0, 1);
+            }
         }
     }
     map.mask_of = of;
@@ -2342,6 +2346,7 @@ static void run_heatmap(job *j) {
     if (map.mask_of && one_in(4)) far |= without_data(&d);
     if (map.mask_of && one_in(16)) map.values.data = test_guarded(0), far = 1; /* which cannot count */
     add_slot(&map.values, "values", 0);
+    if (map.mask.rank) add_slot(&map.mask, "mask", 0);
     if (one_in(16)) {
         int has_axes = map.values.rank >= 1 && map.values.rank <= 4;
         far |= (one_in(2) || !has_axes ? break_rank : break_size)(slots, &map.values) == REFUSED;

@@ -1209,6 +1209,71 @@ static void html_values(void) {
     }
 }
 
+static void check_hatch(const attn_heatmap *m, const uint8_t *kept, int cells, int masked) {
+    attn_heatmap n = *m;
+    image with, without;
+    n.numbers = 0;
+    n.terminal = ATTN_TERMINAL_ASCII;
+    CHECK(count(draw(ANSI, &n, NULL), "//") == masked + (masked > 0)); /* and in the legend */
+    n.terminal = ATTN_TERMINAL_256;
+    CHECK(count(draw(ANSI, &n, NULL), "//") == masked + (masked > 0));
+    const char *s = draw(SVG, m, NULL);
+    CHECK(!xml_fault(s) && count(s, "<pattern ") == (masked > 0) && count(s, ">masked<") == (masked > 0));
+    CHECK(count(s, "url(#attn-masked)") == masked + (masked > 0) && count(s, ": masked</title>") == masked);
+    CHECK(count(draw(HTML, m, NULL), "Hatched cells") == (masked > 0));
+    n.no_colorbar = 1;
+    n.width = 24 * cells; /* of one row */
+    n.height = 24;
+    with = draw_ppm(&n);
+    memset(&n.mask, 0, sizeof n.mask);
+    without = draw_ppm(&n);
+    for (int y = 0; y < with.h; y++)
+        for (int x = 0; x < with.w; x++) {
+            const unsigned hatch = (x + y) % 6 ? 0xFFFFFF : 0x999999;
+            const unsigned want = kept[x / 24] ? pixel(&without, x, y) : hatch;
+            CHECKF(pixel(&with, x, y) == want, "pixel %d %d is %06x, not %06x", x, y, pixel(&with, x, y), want);
+        }
+}
+
+/* Masked cells are hatched in each kind of picture, whatever they hold and whatever the range would be with it. */
+static void hatched(void) {
+    enum { PANELS = 2, R = 3, C = 5, N = PANELS * R * C };
+    float x[N], y[N];
+    uint8_t kept[N], ones[N], back[(R * C + 7) / 8];
+    for (int round = 0; round < 20; round++) {
+        attn_heatmap m = make_map(x, 1, N), n;
+        int masked = 0;
+        for (int i = 0; i < N; i++) {
+            kept[i] = (uint8_t)(round ? test_int(0, 2) : 0);
+            masked += !kept[i];
+            ones[i] = 1;
+            y[i] = x[i] = (float)test_normal();
+            if (!kept[i]) y[i] = i % 2 ? NAN : 1e30f;
+        }
+        m.mask = attn_view_u8(kept, 2, 1, N, 0, 0);
+        m.range_set = 1;
+        m.range_max = 1;
+        m.cell_titles = m.numbers = round % 2;
+        if (m.cell_titles) check_hatch(&m, kept, N, masked);
+        m.range_set = 0;
+        m.values = attn_view_f32(x, 3, PANELS, R, C, 0);
+        m.mask = attn_view_u8(kept, 3, PANELS, R, C, 0);
+        n = m;
+        n.values.data = y;
+        for (int kind = 0; kind < HTML; kind++) CHECKF(same(kind, &m, &n), "round %d, kind %d", round, kind);
+        for (int panel = 0; panel < PANELS && masked; panel++) {
+            char id[16];
+            snprintf(id, sizeof id, "mask%d", panel);
+            CHECK(html_data(draw(HTML, &m, NULL), id, back, sizeof back) == sizeof back);
+            for (int i = 0; i < R * C; i++) CHECK((back[i / 8] >> (7 - i % 8) & 1) == (kept[panel * R * C + i] != 0));
+        }
+        m.mask.data = ones; /* nothing is masked: as without a mask */
+        n = m;
+        memset(&n.mask, 0, sizeof n.mask);
+        for (int kind = 0; kind < KINDS; kind++) CHECKF(same(kind, &m, &n), "round %d, kind %d", round, kind);
+    }
+}
+
 /* The page is about 4/3 as long as large data. */
 static void html_size(void) {
     enum { N = 1000 };
@@ -1373,6 +1438,7 @@ static void refused(const attn_heatmap *m, int kinds, attn_status want, const ch
 static void errors(void) {
     enum { ALL = (1 << KINDS) - 1, PIXELS = 1 << SVG | 1 << PPM };
     float x[16] = {0};
+    uint8_t bytes[16] = {0};
     attn_desc d;
     attn_heatmap good, m;
     attn_error err;
@@ -1389,6 +1455,17 @@ static void errors(void) {
     refused(NULL, ALL, ATTN_ERR_NULL, "map");
     REFUSED(memset(&m.values, 0, sizeof m.values), ALL, ATTN_ERR_NULL, "values");
     REFUSED(m.values.data = NULL, ALL, ATTN_ERR_NULL, "values.data");
+    REFUSED(m.mask = attn_view_u8(bytes, 1, 16, 0, 0, 0), ALL, ATTN_ERR_RANK, "mask.rank");
+    REFUSED(m.mask = attn_view_u8(bytes, 2, 4, 3, 0, 0), ALL, ATTN_ERR_SIZE, "mask.size[1]");
+    REFUSED(m.mask = attn_view_u8(bytes, 2, 1, 4, 0, 0), ALL, ATTN_ERR_SIZE, "mask.size[0]");
+    REFUSED(m.mask = attn_view_u8(NULL, 2, 4, 4, 0, 0), ALL, ATTN_ERR_NULL, "mask.data");
+    REFUSED(m.mask = attn_view_f32(x, 2, 4, 4, 0, 0), ALL, ATTN_ERR_TYPE, "mask.type");
+    REFUSED(m.mask.data = bytes, ALL, ATTN_ERR_RANK, "mask.rank");
+    m = good;
+    m.mask_of = &d;
+    m.values = attn_view_u8(NULL, 4, 1, 1, 4, 4);
+    m.mask = attn_view_u8(bytes, 4, 1, 1, 4, 4);
+    refused(&m, ALL, ATTN_ERR_OPTION, "mask");
     REFUSED(m.values.rank = 1, ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values.rank = 5, ALL, ATTN_ERR_RANK, "values.rank");
     REFUSED(m.values.rank = -1, ALL, ATTN_ERR_RANK, "values.rank");
@@ -1599,6 +1676,7 @@ const test_case suite_heatmap[] = {{"heatmap.sixteen_bits", sixteen_bits},
                                    {"heatmap.cell_titles", cell_titles},
                                    {"heatmap.many_titles", many_titles},
                                    {"heatmap.html_values", html_values},
+                                   {"heatmap.hatched", hatched},
                                    {"heatmap.html_size", html_size},
                                    {"heatmap.html_range", html_range},
                                    {"heatmap.html_labels", html_labels},

@@ -161,7 +161,8 @@ class attn_heatmap(Structure):
         ("x_label", c_char_p), ("y_label", c_char_p), ("x_ticks", c_void_p), ("y_ticks", c_void_p),
         ("panel_titles", c_void_p), ("colormap", c_int32), ("range_set", c_int32), ("range_min", c_float),
         ("range_max", c_float), ("width", c_int32), ("height", c_int32), ("ticks_on_top", c_int32),
-        ("no_colorbar", c_int32), ("numbers", c_int32), ("terminal", c_int32), ("cell_titles", c_int32)]
+        ("no_colorbar", c_int32), ("numbers", c_int32), ("terminal", c_int32), ("cell_titles", c_int32),
+        ("mask", attn_view)]
 
 
 class OptionsButScale(TypedDict, total=False):
@@ -1146,7 +1147,8 @@ class Heatmap:
     save(path)."""
 
     def __init__(self, values: Numbers, **fields: Any) -> None:
-        self.values = values = _array(values)
+        self.values, self.mask = _array(values), None
+        values = self.values
         if not 2 <= len(values.shape) <= 4:
             raise TypeError(f"a heatmap has 2 to 4 axes, not {len(values.shape)}")
         self.c, self.kept = attn_heatmap(struct_bytes=sizeof(attn_heatmap), values=_view("values", values)), []
@@ -1159,12 +1161,24 @@ class Heatmap:
                 self.c.range_set, (self.c.range_min, self.c.range_max) = 1, value
             elif name in counts:
                 setattr(self.c, name, self._strings(name, value, counts[name]))
+            elif name == "mask":
+                self.mask = self._mask(value, shape)
+                self.c.mask = _view("mask", self.mask)
             elif types.get(name) is c_char_p:
                 setattr(self.c, name, value.encode())
             elif types.get(name) is c_int32:
                 setattr(self.c, name, self._number(name, value))
             else:
                 raise _unknown("field of a heatmap", name, [*types, "range"])
+
+    def _mask(self, mask, shape):
+        mask = np.asarray(_array(mask))
+        if mask.dtype not in (np.bool_, np.uint8):
+            raise TypeError(f"mask: of type {mask.dtype}; bool or uint8 is needed, false where a cell is masked")
+        try:
+            return np.broadcast_to(mask, shape)
+        except ValueError:
+            raise ValueError(f"mask: shape {mask.shape} does not fit {shape}, that of the values") from None
 
     def _number(self, name, value):
         names = ENUMS.get("attn_" + name, {})
@@ -1219,7 +1233,8 @@ class Heatmap:
     def _repr_svg_(self) -> str:
         flags = _dtype(self.values) in ("bool", "uint8")
         values = np.asarray(self.values if flags else convert(self.values, "float32"))
-        finite = values[np.isfinite(values)]
+        seen = values if self.mask is None else values[self.mask != 0]
+        finite = seen[np.isfinite(seen)]
         if values.size <= _INLINE or self.c.numbers or finite.size == 0 or finite.min() == finite.max():
             return self.svg()
         return self._svg_of_images(values, finite)
@@ -1230,18 +1245,21 @@ class Heatmap:
         c = attn_heatmap.from_buffer_copy(self.c)
         if not c.range_set:
             c.range_set, c.range_min, c.range_max = 1, finite.min(), finite.max()
-        nan = np.isnan(values).any()        # then the colour of NaN is explained, too
+        nan = np.isnan(values if self.mask is None else values[self.mask != 0]).any()   # then it is explained, too
         flat = np.broadcast_to(np.float32(np.nan if nan else c.range_min), values.shape)
         c.values = _view("values", flat)
         text = self._written("attn_heatmap_svg", c).decode()
         panels = iter(values.reshape(-1, *values.shape[-2:]))
+        masks = iter([] if self.mask is None else self.mask.reshape(-1, *values.shape[-2:]))
 
         def image(found):
-            panel = next(panels)
+            panel, mask = next(panels), next(masks, None)
             # the frame's line runs through the middle of the pixels around the cells
             x, y, width, height = (int(n) for n in re.findall(r'\b(?:x|y|width|height)="(-?\d+)', found.group(1)))
             cells = attn_heatmap.from_buffer_copy(c)
             cells.values, cells.no_colorbar = _view("values", panel), 1
+            if mask is not None:
+                cells.mask = _view("mask", mask)
             cells.height, cells.width = (min(n, 32767) for n in panel.shape)
             data = base64.b64encode(_png(self._written("attn_heatmap_ppm", cells))).decode()
             return (f'<image x="{x + 1}" y="{y + 1}" width="{width - 1}" height="{height - 1}" style="image-rendering: '
@@ -1258,5 +1276,6 @@ def heatmap(values: Numbers, **fields: Any) -> Heatmap:
     """A picture of [rows,cols], of a row of panels [cols,rows,cols] or of a grid of them, so of weights [B,H,Sq,Sk] as
     they are. Fields of attn_heatmap: title, x_label, y_label, x_ticks and y_ticks (a text per column and row),
     panel_titles, colormap ("reds", "viridis", "grey"), range=(low, high), width, height, ticks_on_top, no_colorbar,
-    numbers."""
+    numbers, mask (bool or uint8, broadcast to the values, as attn.mask makes it; where it is false, cells are
+    hatched)."""
     return Heatmap(values, **fields)

@@ -440,6 +440,7 @@ pub struct attn_heatmap {
     pub numbers: i32,
     pub terminal: i32,
     pub cell_titles: i32,
+    pub mask: attn_view,
 }
 
 impl Default for attn_heatmap {

@@ -16,7 +16,9 @@
 
 int golden_main(int argc, char **argv);
 const char *PAGE(begin)(void);
+void PAGE(fit)(double width);
 void PAGE(pooling)(double kernel, double width);
+void PAGE(steps)(double first, double second);
 void PAGE(softmax)(double first, double second, double temperature);
 void PAGE(scores)(double size, double temperature);
 void PAGE(masks)(double causal, double left, double right, double length);
@@ -49,7 +51,28 @@ static int good(attn_status status) {
 }
 
 static void begin_text(void) { buffer.length = 0; }
-static void draw(const attn_heatmap *map) { (void)good(attn_heatmap_svg(map, attn_buffer_writer(&buffer), &err)); }
+
+/* On a screen of so few pixels, 0: of more, pictures are as wide as it, and panels stand below each other. */
+static int narrow;
+void fit(double width) { narrow = (int)width; }
+
+static attn_view below_each_other(attn_view v) { /* [panels, rows, columns] as [panels, 1, rows, columns] */
+    if (v.rank != 3) return v;
+    for (int axis = 3; axis > 1; axis--) v.size[axis] = v.size[axis - 1], v.stride[axis] = v.stride[axis - 1];
+    v.size[1] = 1;
+    v.rank = 4;
+    return v;
+}
+static void draw(const attn_heatmap *wide) {
+    attn_heatmap map = *wide;
+    if (narrow) {
+        map.values = below_each_other(map.values);
+        map.mask = below_each_other(map.mask);
+        map.width = narrow;
+        map.height = 0;
+    }
+    (void)good(attn_heatmap_svg(&map, attn_buffer_writer(&buffer), &err));
+}
 
 static attn_heatmap heatmap(attn_view values) {
     attn_heatmap map = {0};
@@ -161,9 +184,44 @@ void pooling(double kernel, double width) {
     say("<p>Mean squared distance from the curve: <b>%.3f</b></p>", error);
 }
 
-/* ---- 2. masked softmax */
+/* ---- 2. one query, step by step: a table whose cells tell how they were computed */
+void steps(double first, double second) {
+    enum { N = 4 };
+    static const float keys[2 * N] = {1, 0, 0, 1, 1, 1, -1, 0.5f}, values[N] = {10, 20, 30, 40};
+    const float q[2] = {(float)first, (float)second};
+    float dot[N], scores[N], weights[N], out[1];
+    double total = 0;
+    attn_desc d = {0}, plain = {0};
+    begin_text();
+    d.q = attn_view_bhsd(q, 1, 1, 1, 2);
+    d.k = attn_view_bhsd(keys, 1, 1, N, 2);
+    d.v = attn_view_bhsd(values, 1, 1, N, 1);
+    d.scores = attn_out_bhsd(scores, 1, 1, 1, N);
+    d.weights = attn_out_bhsd(weights, 1, 1, 1, N);
+    d.out = attn_out_bhsd(out, 1, 1, 1, 1);
+    plain.score = ATTN_SCORE_DOT;
+    if (!good(attn_scores(d.q, d.k, attn_out_bhsd(dot, 1, 1, 1, N), &plain, &err))) return;
+    if (!good(attn_forward(&d, &err))) return;
+    for (int j = 0; j < N; j++) total += exp((double)scores[j]);
+    say("<table><tr><th>key<th>q&middot;k<th>score<th>weight<th>value<th>weight &times; value");
+    for (int j = 0; j < N; j++) {
+        const double x = (double)keys[2 * j], y = (double)keys[2 * j + 1], s = (double)scores[j];
+        const double w = (double)weights[j], v = (double)values[j];
+        say("<tr><th>(%g, %g)<td title='q&middot;k = %.1f &times; %g + %.1f &times; %g = %.2f'>%.2f", x, y, first, x,
+            second, y, (double)dot[j], (double)dot[j]);
+        say("<td title='scaled by the size 2: %.2f / &radic;2 = %.3f'>%.3f", (double)dot[j], s, s);
+        say("<td title='softmax: e^%.3f / (sum of all four) = %.3f / %.3f = %.3f'>%.3f", s, exp(s), total, w, w);
+        say("<td title='what this key stands for'>%g<td title='%.3f &times; %g = %.3f'>%.3f", v, w, v, w * v, w * v);
+    }
+    say("<tr><th colspan=3>result<td title='the weights add up to 1'>1<td><td title='the sum of this column: ");
+    for (int j = 0; j < N; j++) say(j ? " + %.3f" : "%.3f", (double)(weights[j] * values[j]));
+    say("'><b>%.3f</b></table>", (double)out[0]);
+}
+
+/* ---- 3. masked softmax */
 void softmax(double first, double second, double temperature) {
     static float weights[EXAMPLES * ROWS * KEYS];
+    static uint8_t mask[EXAMPLES * ROWS * KEYS];
     const int32_t lengths[EXAMPLES] = {(int32_t)first, (int32_t)second};
     char titles[EXAMPLES][40];
     const char *panels[EXAMPLES] = {titles[0], titles[1]};
@@ -175,7 +233,9 @@ void softmax(double first, double second, double temperature) {
     d.key_lengths = attn_view_i32(lengths, 1, EXAMPLES, 0, 0, 0);
     d.weights = attn_out_bhsd(weights, EXAMPLES, 1, ROWS, KEYS);
     if (!good(attn_forward(&d, &err))) return;
+    if (!good(attn_mask(attn_out_u8(mask, 4, EXAMPLES, 1, ROWS, KEYS), &d, &err))) return;
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, EXAMPLES, ROWS, KEYS, 0));
+    map.mask = attn_view_u8(mask, 3, EXAMPLES, ROWS, KEYS, 0);
     for (int i = 0; i < EXAMPLES; i++)
         snprintf(titles[i], sizeof titles[i], "%s: %d of %d keys", i ? "Second" : "First", (int)lengths[i], KEYS);
     map.panel_titles = panels;
@@ -183,7 +243,7 @@ void softmax(double first, double second, double temperature) {
     say("<p>The first row is worth <b>%.1f</b> keys of equal weight.</p>", first > 0 ? keys_worth(weights, KEYS) : 0.0);
 }
 
-/* ---- 3. scoring functions */
+/* ---- 4. scoring functions */
 void scores(double size, double temperature) {
     static const int kinds[] = {ATTN_SCORE_DOT, ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE};
     static const char *const titles[] = {"Dot product", "Scaled dot product", "Additive"};
@@ -216,9 +276,10 @@ void scores(double size, double temperature) {
         keys_worth(weights[0], KEYS), keys_worth(weights[1], KEYS), keys_worth(weights[2], KEYS));
 }
 
-/* ---- 4. masks: a sequence that attends to itself */
+/* ---- 5. masks: a sequence that attends to itself */
 void masks(double causal, double left, double right, double length) {
     static float weights[TOKENS * TOKENS];
+    static uint8_t mask[TOKENS * TOKENS];
     const int32_t lengths[1] = {(int32_t)length};
     attn_desc d = {0};
     int pairs = 0;
@@ -232,22 +293,23 @@ void masks(double causal, double left, double right, double length) {
     if (d.window) d.window_right = right < TOKENS ? (int64_t)right : ATTN_UNBOUNDED;
     d.key_lengths = attn_view_i32(lengths, 1, 1, 0, 0, 0);
     if (!good(attn_forward(&d, &err))) return;
-    attn_heatmap map = heatmap(attn_view_u8(NULL, 4, 1, 1, TOKENS, TOKENS));
-    map.mask_of = &d;
+    if (!good(attn_mask(attn_out_u8(mask, 4, 1, 1, TOKENS, TOKENS), &d, &err))) return;
+    attn_heatmap map = heatmap(attn_view_u8(mask, 2, TOKENS, TOKENS, 0, 0));
     map.no_colorbar = 1;
     map.title = "May attend";
     map.width = 370;
     draw(&map);
     map = heatmap(attn_view_f32(weights, 2, TOKENS, TOKENS, 0, 0));
-    map.title = "Weights";
-    map.width = 427; /* with the colour bar cells of the same size */
+    map.title = "Weights; hatched: masked";
+    map.mask = attn_view_u8(mask, 2, TOKENS, TOKENS, 0, 0);
+    map.width = 448; /* with the colour bar cells of the same size */
     map.range_max = 0.5f;
     draw(&map);
     for (int i = 0; i < TOKENS * TOKENS; i++) pairs += weights[i] > 0;
     say("<p><b>%d</b> of %d pairs have a weight.</p>", pairs, TOKENS * TOKENS);
 }
 
-/* ---- 5. sequences in one array */
+/* ---- 6. sequences in one array */
 void sequences(double first, double second, double left, double padding) {
     static const char *const titles[3] = {"Three documents", "Padding first", "A shared prefix"};
     static uint8_t pictures[3][TOKENS * TOKENS];
@@ -280,7 +342,7 @@ void sequences(double first, double second, double left, double padding) {
     say("<p>In the first picture <b>%d</b> of %d pairs attend.</p>", pairs, TOKENS * TOKENS);
 }
 
-/* ---- 6. speed: one forward call; the page takes the time. 0: the browser lacks the instruction set */
+/* ---- 7. speed: one forward call; the page takes the time. 0: the browser lacks the instruction set */
 int forward(int simd) {
     attn_desc d = {0};
     begin_text();
@@ -292,7 +354,7 @@ int forward(int simd) {
     return good(attn_forward(&d, &err));
 }
 
-/* ---- 7. the golden hash, which tests/golden.c prints */
+/* ---- 8. the golden hash, which tests/golden.c prints */
 int golden(int simd) {
     char name[] = "golden", option[] = "--isa", mixed[] = "--mixed", scalar[] = "scalar", portable[] = "portable";
     char *argv[] = {name, option, simd ? portable : scalar, mixed, NULL};

@@ -49,7 +49,8 @@ exports.open = async chromium => {
     }
 }
 
-async function open_page(send, listeners, file, { width = 1000, height = 800, dark = false }) {
+async function open_page(send, listeners, file, { width = 1000, height = 800, dark = false,
+    touch = false }) {
     const { targetId } = await send('Target.createTarget', { url: 'about:blank' })
     const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true })
     const call = (method, params) => send(method, params, sessionId)
@@ -65,7 +66,8 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
         if (method === 'Log.entryAdded') faults.push(params.entry.text)
     })
     for (const domain of ['Page', 'Runtime', 'Network', 'Log']) await call(domain + '.enable')
-    await call('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: false })
+    await call('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: touch })
+    if (touch) await call('Emulation.setTouchEmulationEnabled', { enabled: true })
     await call('Emulation.setEmulatedMedia', {
         features: [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]
     })
@@ -80,10 +82,23 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
             if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text)
             return result.value
         },
+        told: async controls => { // the role and the name that a screen reader is told of each
+            const { root } = await call('DOM.getDocument')
+            const { nodeIds } = await call('DOM.querySelectorAll', { nodeId: root.nodeId, selector: controls })
+            return Promise.all(nodeIds.map(async nodeId => {
+                const { nodes } = await call('Accessibility.getPartialAXTree', { nodeId, fetchRelatives: false })
+                return { role: nodes[0].role.value, name: nodes[0].name.value }
+            }))
+        },
         point: (x, y) => call('Input.dispatchMouseEvent', { type: 'mouseMoved', x, y }),
         click: async (x, y) => {
             for (const type of ['mousePressed', 'mouseReleased'])
                 await call('Input.dispatchMouseEvent', { type, x, y, button: 'left', clickCount: 1 })
+        },
+        drag: async (...places) => { // a finger goes down at the first place, [x, y], and up at the last
+            const event = (type, touchPoints) => call('Input.dispatchTouchEvent', { type, touchPoints })
+            for (const [k, [x, y]] of places.entries()) await event(k ? 'touchMove' : 'touchStart', [{ x, y }])
+            await event('touchEnd', [])
         },
         wheel: (x, y, deltaY) => call('Input.dispatchMouseEvent', { type: 'mouseWheel', x, y, deltaX: 0, deltaY }),
         press: async key => {

@@ -17,7 +17,7 @@ const set = (page, section, n, value) => page.run(`(control => {
     control.dispatchEvent(new Event('input', { bubbles: true })) })(
     document.querySelectorAll('[data-draw=${section}] :is(input, select)')[${n}])`)
 const figure = (page, section) => page.run(`document.querySelector('[data-draw=${section}] figure').innerHTML`)
-// What the cells of a picture tell, as [panel][row][column].
+// What the cells of a picture tell, as [panel][row][column]; null: it is masked.
 async function cells(page, section, picture, rows, columns) {
     const told = await page.run(`[...document.querySelectorAll('[data-draw=${section}] figure svg')[${picture}]
         .querySelectorAll('title')].map(title => title.textContent)`)
@@ -26,7 +26,7 @@ async function cells(page, section, picture, rows, columns) {
         const [, i, j, value] = text.match(/^(\d+), (\d+): (\S+)$/)
         if (+i !== (k / columns | 0) % rows || +j !== k % columns) throw new Error('cell ' + k + ' is ' + text)
         const panel = panels[k / columns / rows | 0] ??= []
-        ;(panel[i] ??= [])[j] = +value
+        ;(panel[i] ??= [])[j] = value === 'masked' ? null : +value
     })
     return panels
 }
@@ -35,7 +35,7 @@ const largest = rows => rows.map(row => Math.max(...row))
 
 async function sliders(page) {
     await set(page, 'masks', 0, false) // a causal mask has nothing to the right that a window could leave out
-    for (const section of ['pooling', 'softmax', 'scores', 'masks', 'sequences']) {
+    for (const section of ['pooling', 'steps', 'softmax', 'scores', 'masks', 'sequences']) {
         const controls = await page.run(`[...document.querySelectorAll('[data-draw=${section}] :is(input, select)')]
             .map(c => ({ type: c.type, value: c.value, least: c.min, checked: c.checked }))`)
         const same = []
@@ -51,13 +51,73 @@ async function sliders(page) {
     }
 }
 
+async function names(page) { // by the accessibility tree
+    const labels = await page.run(`[...document.querySelectorAll('form label')].map(label =>
+        label.firstChild.textContent.trim())`)
+    const controls = await page.told('form :is(input, select)')
+    check(`each of ${labels.length} controls is called what stands beside it`,
+        labels.length > 10 && String(controls.map(({ name }) => name)) === String(labels),
+        controls.map(({ role, name }) => `${role} "${name}"`).join(', '))
+    const values = await page.run(`[...document.querySelectorAll('form output')].map(output =>
+        [output.parentNode.querySelector('input').ariaValueText, output.value])`)
+    check('a slider tells the value that is seen', values.length > 10 && values.every(([told, seen]) => told === seen),
+        values.join('; '))
+}
+
+async function steps(page) { // against the same in float64; what a number under the pointer tells
+    const keys = [[1, 0], [0, 1], [1, 1], [-1, .5]], values = [10, 20, 30, 40]
+    for (const q of [[1.2, .4], [-3, 3], [0, 0]]) {
+        for (const n of [0, 1]) await set(page, 'steps', n, q[n])
+        const seen = await page.run(`[...document.querySelectorAll('[data-draw=steps] td')].map(td => td.textContent)`)
+        const dots = keys.map(k => k[0] * q[0] + k[1] * q[1]), powers = dots.map(s => Math.exp(s / Math.SQRT2))
+        const weights = powers.map(p => p / powers.reduce((a, b) => a + b))
+        const result = weights.reduce((sum, w, j) => sum + w * values[j], 0)
+        const want = keys.flatMap((_, j) => [dots[j], dots[j] / Math.SQRT2, weights[j], values[j],
+            weights[j] * values[j]]).concat(1, 0, result)
+        check(`a query of ${q}: each step`, seen.length === want.length &&
+            want.every((x, k) => Math.abs(x - seen[k]) < .0051), `${seen} instead of ${want}`)
+    }
+    await set(page, 'steps', 0, 1.2)
+    await set(page, 'steps', 1, .4)
+    const [x, y] = await page.run(`(td => (td.scrollIntoView(), (({ x, y }) => [x + 9, y + 9])(
+        td.getBoundingClientRect())))(document.querySelector('[data-draw=steps] tr:nth-child(4) td'))`)
+    await page.point(x, y)
+    const told = await page.run("document.querySelector('[data-draw=steps] .told').textContent")
+    check('a number under the pointer tells how it was computed',
+        told === 'q\u00b7k = 1.2 \u00d7 1 + 0.4 \u00d7 1 = 1.60', told)
+}
+
+async function phone(browser) { // 390 pixels wide: words stay as large, panels stand below each other
+    const page = await browser.page(file, { width: 390, height: 844, touch: true })
+    await until(page, "'ready' in document.documentElement.dataset")
+    const wide = await page.run('document.documentElement.scrollWidth')
+    check('on a phone nothing is wider than it', wide === 390, wide)
+    const sizes = await page.run(`[...document.querySelectorAll('figure svg')].filter(svg => svg.querySelector('text'))
+        .map(svg => 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)`)
+    check('words of the pictures have 12 pixels', sizes.length === 6 && sizes.every(size => size > 11.9), sizes)
+    const frames = await page.run(`[...document.querySelectorAll('[data-draw=scores] rect[fill=none][stroke]')]
+        .map(frame => frame.getBoundingClientRect().left)`)
+    check('panels stand below each other', frames.length >= 3 && frames.slice(0, 3).every(x => x === frames[0]), frames)
+    const at = await page.run(`(cell => (cell.scrollIntoView(), (({ x, y }) => [x + 5, y + 5])(
+        cell.getBoundingClientRect())))(document.querySelector('[data-draw=softmax] g > title + rect'))`)
+    await page.drag(at)
+    const told = await page.run("document.querySelector('[data-draw=softmax] .told').textContent")
+    check('a cell under a finger is told', /^0, 0: 0\.\d+$/.test(told), told)
+    check('nothing goes wrong there', page.faults.length === 0, page.faults[0])
+    await page.picture(path.join(directory, 'phone.png'))
+    await page.close()
+}
+
 async function softmax(page) {
     await set(page, 'softmax', 0, 7)
     await set(page, 'softmax', 1, 0)
     let [first, second] = await cells(page, 'softmax', 0, 4, 10)
     check('valid lengths: no weight beyond, all of it before', add_up(first) &&
-        first.every(row => row.every((w, j) => j < 7 ? w > 0 : w === 0)), first.join('\n'))
-    check('a length of 0: no weight at all', second.flat().every(w => w === 0), second.join('\n'))
+        first.every(row => row.every((w, j) => j < 7 ? w > 0 : w === null)), first.join('\n'))
+    const hatched = await page.run(`document.querySelectorAll(
+        '[data-draw=softmax] figure g > rect[fill="url(#attn-masked)"]').length`)
+    check('masked cells are hatched', hatched === 4 * 3 + 4 * 10, hatched)
+    check('a length of 0: no weight at all', second.flat().every(w => w === null), second.join('\n'))
     await set(page, 'softmax', 2, -4)
     ;[first] = await cells(page, 'softmax', 0, 4, 10)
     check('cold: nearly all weight on one key', largest(first).every(w => w > 0.7), largest(first))
@@ -92,7 +152,7 @@ async function masks(page) {
         check(name + ': the mask', mask.length === 24 && mask.every((row, i) => row.every((m, j) => m === may(i, j))))
         check(name + ': the weights', weights.every((row, i) => {
             const any = row.some((_, j) => may(i, j))
-            return row.every((w, j) => may(i, j) || w === 0) && (any ? add_up([row]) : !row.some(Boolean))
+            return row.every((w, j) => may(i, j) ? w !== null : w === null) && (!any || add_up([row]))
         }))
     }
 }
@@ -129,7 +189,9 @@ async function all() {
     const page = await browser.page(file, { width: 960 })
     await until(page, "'ready' in document.documentElement.dataset")
     check('it loads nothing but itself', page.asked.length === 1, page.asked.join(' '))
+    await names(page)
     await sliders(page)
+    await steps(page)
     await softmax(page)
     await scores(page)
     await masks(page)
@@ -141,6 +203,7 @@ async function all() {
     await page.picture(path.join(directory, 'page.png'), "[data-draw=scores]", "[data-draw=masks]")
     await page.run("document.getElementById('theme').click()")
     await page.picture(path.join(directory, 'dark.png'))
+    await phone(browser)
     await browser.close()
     sum()
 }

@@ -145,6 +145,68 @@ async function large(browser) { // lines of one cell are seen, and every cell ca
     await page.close()
 }
 
+async function masked(browser) { // hatched in light and dark; told as masked
+    for (const dark of [false, true]) {
+        const page = await browser.page(path.join(directory, 'masked.html'), { dark })
+        const wrong = []
+        for (let i = 0; i < ROWS; i++)
+            for (let j = 0; j < COLUMNS; j++) {
+                await point(page, i, j, [ROWS, COLUMNS])
+                const want = `row: ${i}\ncolumn: ${j}\n` + (j > i ? 'masked' : 'value: ' + +(i === j))
+                if (await say(page) !== want) wrong.push(await say(page))
+            }
+        check(`${dark ? 'dark' : 'light'}: masked cells are told as such`, !wrong.length, wrong[0])
+        const inks = await page.run(`(() => { // colours of each cell, without the lines between cells
+            const map = document.getElementById('map'), pen = map.getContext('2d')
+            return Array.from({ length: ${ROWS * COLUMNS} }, (_, k) => {
+                const [h, w] = [map.height / ${ROWS}, map.width / ${COLUMNS}]
+                const { data } = pen.getImageData(k % ${COLUMNS} * w + 2, (k / ${COLUMNS} | 0) * h + 2, w - 4, h - 4)
+                return [...new Set(new Uint32Array(data.buffer))].map(ink => ink.toString(16)).sort().join(' ') })
+            })()`)
+        check('hatched, those of weight 0 are not', inks.every((ink, k) => k % COLUMNS > (k / COLUMNS | 0)
+            ? ink === '0 ff999999' : /^ff\w{6}$/.test(ink)), inks.join('; '))
+        check('the help says so', (await page.run("document.getElementById('help').textContent"))
+            .includes('Hatched cells are masked'))
+        await page.picture(path.join(directory, dark ? 'masked-dark.png' : 'masked.png'))
+        await page.close()
+    }
+}
+
+async function phone(browser) { // 390 pixels wide, under a finger
+    for (const name of ['f32.html', 'masked.html', 'large.html']) {
+        const page = await browser.page(path.join(directory, name), { width: 390, height: 844, touch: true })
+        const wide = await page.run('document.documentElement.scrollWidth'), map = await box(page)
+        check(`${name} on a phone: nothing is wider than it`, wide === 390, wide)
+        check('the matrix reaches the edge', map.x + map.width > 370 && map.width > 200, map.x + map.width)
+        const bar = await page.run("document.getElementById('bar').getBoundingClientRect().top")
+        check('the colour bar is below', bar > map.y + map.height, bar)
+        const help = await page.run("document.getElementById('help').innerText")
+        check('the help is for fingers', help.startsWith('Touch a cell'), help)
+        check('the matrix is not higher than the screen', map.height < 844, map.height)
+        await page.picture(path.join(directory, 'phone-' + name.replace('html', 'png')))
+        if (name === 'large.html') await finger(page)
+        await page.close()
+    }
+}
+async function finger(page) {
+    const { x, y, width, height } = await box(page)
+    const press = async (button, times) => {
+        const at = await page.run(`(({ x, y, width, height }) => [x + width / 2, y + height / 2])(document
+            .getElementById('${button}').getBoundingClientRect())`)
+        for (let k = 0; k < times; k++) await page.drag(at)
+    }
+    const label = axis => page.run(`+document.getElementById('names${axis}').firstChild.textContent`)
+    await page.drag([x + width / 2, y + height / 2])
+    check('a finger is told what is below it', (await say(page)).startsWith('row: 2'), await say(page))
+    await press('nearer', 6)
+    const before = [await label(0), await label(1)]
+    await page.drag(...[[.8, .8], [.5, .6], [.2, .4]].map(([i, j]) => [x + width * i, y + height * j]))
+    const after = [await label(0), await label(1)]
+    check('enlarged, the matrix follows the finger', after.every((k, a) => k > before[a]), `${before} to ${after}`)
+    await press('farther', 6)
+    check('and is seen as a whole again', await label(0) === 0 && await label(1) === 0)
+}
+
 async function titles(browser) { // cells of an SVG, numbers and all
     const page = await browser.page(path.join(directory, 'titles.svg'))
     const wrong = await page.run(`[...document.querySelectorAll('g > title')].map((title, k) => {
@@ -165,6 +227,8 @@ async function all() {
     await keyboard(browser)
     await theme(browser)
     await large(browser)
+    await masked(browser)
+    await phone(browser)
     await titles(browser)
     const page = await browser.page(path.join(directory, 'empty.html'))
     const text = await page.run('document.body.innerText')

@@ -72,6 +72,19 @@ static void small(void) {
     write_as(attn_heatmap_ppm, &map, "cells.ppm");
 }
 
+/* A causal mask: what lies behind it is hatched, unlike the zeros before it; what it holds is not told. */
+static void masked(void) {
+    static float x[ROWS * COLUMNS];
+    static uint8_t mask[ROWS * COLUMNS];
+    attn_heatmap map = {0};
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        x[i] = i % COLUMNS < i / COLUMNS ? 0 : i % COLUMNS > i / COLUMNS ? 99 : 1, mask[i] = x[i] < 2;
+    map.values = attn_view_f32(x, 2, ROWS, COLUMNS, 0, 0);
+    map.mask = attn_view_u8(mask, 2, ROWS, COLUMNS, 0, 0);
+    write_as(attn_heatmap_html, &map, "masked.html");
+    write_as(attn_heatmap_svg, &map, "masked.svg");
+}
+
 /* 4096 x 4096: zeros, but for a diagonal and one column, each one cell wide. */
 static void large(void) {
     float *x = (float *)calloc((size_t)LARGE * LARGE, sizeof *x);
@@ -92,6 +105,7 @@ static void empty(void) {
 int main(int argc, char **argv) {
     directory = argc > 1 ? argv[1] : ".";
     small();
+    masked();
     large();
     empty();
     return 0;

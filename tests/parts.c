@@ -162,7 +162,8 @@ static void draw_call(attn_desc *d, int n) {
     build_shaped(d, f, s);
     if (!f[F_POISON]) draw_types(d);
     if (d->mask.rank && d->mask.size[d->mask.rank - 1] > 1 && n % 2) { /* chunks that no row may attend to */
-        attn_view some = attn_view_slice(d->mask, d->mask.rank - 1, 0, ATTN_PART_KEYS * test_int(1, (int)s.sk / 256));
+        int64_t chunk = test_int(0, (int)s.sk / ATTN_PART_KEYS - 1);
+        attn_view some = attn_view_slice(d->mask, d->mask.rank - 1, chunk * ATTN_PART_KEYS, ATTN_PART_KEYS);
         fill(&some, draw_int, 0, 0);
     }
     if (n % 5 == 0) spoil(&d->v);

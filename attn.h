@@ -65,7 +65,7 @@
              chunk    256 keys: a tile takes them chunk by chunk (FlashAttention: a block), merged by maximum and sum
              chain    fused multiply-adds one after the other into one sum; its length is part of the numeric contract
              reach    the keys a row may attend to; hull: of several rows, all from the first such key to the last
-             part     of a tile's keys, or of the work of a backward step, for one task (split-K)
+             part     of a tile's keys, or of the work of a backward step, for one task (split-K); of all keys: PARTS
              slot     where a chunk, or a block of queries, leaves its sums; they are joined in ascending order
              block    backward: 128 queries by 64 keys of one head; pass: the state of the task that works on them
 
@@ -103,6 +103,28 @@
              behind the window and is not read. Numbers of pages behind the window must stay within 0..P-1.
              A cache grows by attn_append; attn_rope applies rotary positions to queries and, before they are appended,
              to keys.
+
+   PARTS     Keys that are too many for one memory come in several calls, in ascending order, from a file, from another
+             cache, from another machine; the results have the bits of one call with all of them. Each part is a call
+             whose k, v, mask and bias (and given scores) have the part's keys alone; each but the last has a multiple
+             of ATTN_PART_KEYS of them (with starts or pages an entry that has fewer ends there), and
+                 d.key_origin = first;                          // the part's first key, of all
+                 d.carry_in = attn_view_of(carry);              // not of the first part
+                 d.carry_out = carry;                           // not of the last part: absent then
+             Causal, window, ALiBi, dropout and chunks count from key 0 of all; key_lengths are those within the part.
+             A row that reaches no key of a part carries on unchanged. A call with carry_out needs no other result; out,
+             lse and stats of a call with carry_in are those of all keys so far. A sink counts in the call that has no
+             carry_out. Where causal, window or ALiBi count, align is ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a
+             part does not know where all keys end. Weights, scores and ATTN_EMPTY_UNIFORM are of one call alone.
+             Gradients come in parts, too, without a carry, from out and stats of the whole:
+                 for (first = 0; first < keys; first += n) {    // n keys, from multiples of ATTN_PART_KEYS on
+                     d.k = attn_view_slice(k, 2, first, n), d.v = attn_view_slice(v, 2, first, n);
+                     d.key_origin = first, g.accumulate = first ? ATTN_GRAD_Q : 0;
+                     g.dk = attn_out_slice(dk, 2, first, n), g.dv = attn_out_slice(dv, 2, first, n);
+                     attn_backward(&d, &g, &err);
+                 }
+             dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
+             parts, within their bound. d_weights and d_sink need all keys at once.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -142,7 +164,7 @@
              the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
-             Outside the promise: arrays on a GPU; ATTN_PRECISION_FAST; attn_merge of parts cut by hand; rows under
+             Outside the promise: arrays on a GPU; ATTN_PRECISION_FAST; attn_merge (but see PARTS); rows under
              ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87), or with the
              older NaN encoding (MIPS before release 6: only NaN bits differ); a caller's own rounding or flush flags
              where the library cannot set them (it can with gcc and clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC;
@@ -523,7 +545,16 @@ typedef struct attn_desc {
                                            page page_table[b,j / page]. Sk = pages * page; key_lengths (cache_seqlens)
                                            say what counts. Numbers behind a length are not read; others: 0..P-1. Any
                                            page size; 1 gathers single keys. Entries may share pages. No gradients */
+
+    /* keys that come in several calls (see PARTS). Not on a device */
+    attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; what the call before this one left in its carry_out */
+    attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; one more result: of each row its Dv outputs, not yet
+                                           divided by the sum, its maximum score and its sum of e^(score - maximum);
+                                           zeros, -inf and 0 of a row without mass. It may be carry_in itself (same
+                                           data, same strides) */
+    int64_t key_origin ATTN__0;         /* which of all keys this call's first one is; with starts, of each entry's */
 } attn_desc;
+#define ATTN_PART_KEYS 256              /* every part of the keys but the last has a multiple of so many */
 
 /* ---- gradients, described (ATTN_NO_BACKWARD leaves them out; attn_backward below says what they are) */
 #if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
@@ -1451,7 +1482,7 @@ enum {
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
     ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
-    ATTN__CHUNK = 256,          /* keys per chunk: part of the numeric contract, as are the next five */
+    ATTN__CHUNK = ATTN_PART_KEYS,       /* keys per chunk: part of the numeric contract, as are the next five */
     ATTN__CHAIN = 128,          /* keys of a chunk whose weighted values are summed in one chain */
     ATTN__SQUARES = 32,         /* numbers of a vector whose squared differences are summed in one chain */
     ATTN__RUN = 64,             /* terms of a score, or of a matrix product, that are summed in one chain */
@@ -4709,7 +4740,9 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(v_scale, "BKS?", "[B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(Dv/32)]", SCALES, 0) \
     X(query_starts, "B...", "[B]", INTS, ATTN__REACHES) \
     X(key_starts, "B...", "[B]", INTS, ATTN__REACHES) \
-    X(page_table, "B.?.", "[B,pages]", INTS, 0)
+    X(page_table, "B.?.", "[B,pages]", INTS, 0) \
+    X(carry_in, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, 0) \
+    X(carry_out, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, ATTN__RESULT)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -4722,6 +4755,7 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
     X(int32_t, isa, x >= 0 && x < ATTN_ISA_COUNT, ATTN_ERR_OPTION, "must be one of attn_isa") \
     X(int32_t, precision, x >= 0 && x < ATTN_PRECISION_COUNT, ATTN_ERR_OPTION, "must be one of attn_precision") \
     X(int32_t, weights_after_dropout, 1, ATTN_OK, "") \
+    X(int64_t, key_origin, 1, ATTN_OK, "") /* attn__check_parts */ \
     X(float, softcap, attn__is_number(x) && x >= 0.0f, ATTN_ERR_RANGE, "must be finite and > 0, or 0 for none") \
     X(float, dropout, attn__is_number(x) && x >= 0.0f && x <= 1.0f, ATTN_ERR_RANGE, "must be within 0..1") \
     X(uint64_t, seed, 1, ATTN_OK, "")
@@ -5357,12 +5391,14 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     return ATTN_OK;
 }
 
-/* The masked softmax alone may work in place: its weights where its scores were. */
+/* The masked softmax may work in place, its weights where its scores were; and so may what is carried. */
 ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
 {
     const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
-    int i, same = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
-        x->field == &attn__fields[ATTN__F_given_scores] && a.data == b.data && a.type == b.type;
+    const int softmax = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
+                        x->field == &attn__fields[ATTN__F_given_scores];
+    const int carry = o->field == &attn__fields[ATTN__F_carry_out] && x->field == &attn__fields[ATTN__F_carry_in];
+    int i, same = (softmax || carry) && a.data == b.data && a.type == b.type;
     for (i = 0; i < 4; i++) same = same && (b.size[i] <= 1 || b.stride[i] == a.stride[i]);
     return same;
 }
@@ -5586,20 +5622,65 @@ ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int fir
     }
     return ATTN_OK;
 }
+/* ---- keys in parts */
+static int attn__has_parts(const attn_desc *d)          /* data without a rank will be refused */
+{
+    return (d->carry_in.rank | d->carry_out.rank) != 0 || d->key_origin != 0 ||
+           ((uintptr_t)d->carry_in.data | (uintptr_t)d->carry_out.data) != 0;
+}
+/* What is carried: its last axis. */
+static attn_status attn__check_carry(const attn__walk *w, const attn_view *carry, const char *field, attn_error *err)
+{
+    const int64_t columns = attn__add64(ATTN__LETTER(w, 'V'), 2);
+    if (!carry->rank || carry->size[carry->rank - 1] == columns) return ATTN_OK;
+    return attn__fail2(err, ATTN_ERR_SIZE, field, "must equal v.size[3] + 2", carry->size[carry->rank - 1], columns);
+}
+ATTN__NOINLINE static attn_status attn__check_parts(const attn__walk *w, const attn_desc *d, attn_error *err)
+{
+    static const int whole[] = {ATTN__F_weights, ATTN__F_scores, ATTN__F_scores_softcap, ATTN__F_scores_masked};
+    const attn_view out = attn_view_of(d->carry_out);
+    const int carries = d->carry_in.rank || d->carry_out.rank;
+    const int64_t keys = ATTN__LETTER(w, 'S'), over = d->key_origin % ATTN__CHUNK;
+    int i;
+    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, d->carry_in.rank ? "carry_in" : carries ?
+                  "carry_out" : "key_origin", "must be absent on a device");
+    if (d->key_origin < 0) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at least",
+                                                    d->key_origin, 0);
+    if (d->key_origin > ATTN__FAR) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at most",
+                                                            d->key_origin, ATTN__FAR);
+    if (over) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be a multiple of ATTN_PART_KEYS; "
+                                       "the next smaller one", d->key_origin, d->key_origin - over);
+    ATTN__TRY(attn__check_carry(w, &d->carry_in, "carry_in.size[3]", err));
+    ATTN__TRY(attn__check_carry(w, &out, "carry_out.size[3]", err));
+    if (d->carry_out.rank && !w->sides && keys % ATTN__CHUNK)
+        return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(w->of['S' - 'A'], ATTN__T_SIZE + w->axis['S' - 'A']),
+                           "must be a multiple of ATTN_PART_KEYS where carry_out is given; the next smaller one", keys,
+                           keys - keys % ATTN__CHUNK);
+    for (i = 0; carries && i < 4; i++)
+        ATTN__RULE_OF(!attn__view_in(d, &attn__fields[whole[i]]).rank, ATTN_ERR_OPTION,
+                      attn__name_of(&attn__fields[whole[i]], ATTN__T_VIEW), "must be absent where keys come in parts");
+    ATTN__RULE(d->empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_OPTION, "empty",
+               "must not be ATTN_EMPTY_UNIFORM where keys come in parts");
+    ATTN__RULE(d->align == ATTN_ALIGN_TOP_LEFT || d->align == ATTN_ALIGN_POSITIONS || !attn__uses_positions(d),
+               ATTN_ERR_OPTION, "align", "must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS where keys come in "
+               "parts: a part does not know where all keys end");
+    return ATTN_OK;
+}
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
-    const int sequences = attn__has_sequences(d);
+    const int sequences = attn__has_sequences(d), parts = attn__has_parts(d);
     int64_t all;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
     if (sequences) ATTN__TRY(attn__begin_sequences(w, d, err));
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, sequences ? ATTN__F_COUNT : ATTN__F_query_starts, without, unread,
-                                 attn__operands(w->call, offsetof(attn__call, q)), err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, sequences || parts ? ATTN__F_COUNT : ATTN__F_query_starts, without,
+                                 unread, attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
+    if (parts) ATTN__TRY(attn__check_parts(w, d, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
                "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
@@ -5655,6 +5736,14 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__RULE(!d->carry_in.rank, ATTN_ERR_OPTION, "carry_in", "must be absent: gradients carry nothing");
+    ATTN__RULE(!d->carry_out.rank, ATTN_ERR_OPTION, "carry_out", "must be absent: gradients carry nothing");
+    ATTN__RULE(!d->key_origin || d->stats.rank, ATTN_ERR_NULL, "stats",
+               "must be given, of all keys, where key_origin is not 0");
+    ATTN__RULE(!d->key_origin || !g->d_weights.rank, ATTN_ERR_OPTION, "d_weights",
+               "must be absent where key_origin is not 0");
+    ATTN__RULE(!d->key_origin || !g->d_sink.rank, ATTN_ERR_OPTION, "d_sink",
+               "must be absent where key_origin is not 0");
     ATTN__RULE(!d->k_scale.rank, ATTN_ERR_TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!d->v_scale.rank, ATTN_ERR_TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
@@ -6380,6 +6469,11 @@ struct attn__pass {
 
 #endif
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
+/* Do weights meet values? For out, or to be carried on. */
+ATTN__INLINE int attn__has_outputs(const attn__call *c)
+{
+    return c->out.rank || (c->carry_out.rank && c->v.rank);
+}
 static attn__result (attn__sink_of)(const attn__call *c, int64_t h)
 {
     return ATTN__GIVE(ATTN__CHOOSE(c->sink.rank, attn__of_head(&c->sink, h), ATTN__NEG_INF));
@@ -6833,10 +6927,10 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         attn__set_a(&p, attn__some_keys_of(t, &c->k, c0 + j0, &n, c->size_k));
         attn__set_scores(&p, t, j0, j0 + n, x0, x1);
         p.kind = kind;
-        if (p.a_k == 1 && c->out.rank && !c->page && attn__is_contiguous(&c->v)) {
+        if (p.a_k == 1 && attn__has_outputs(c) && !c->page && attn__is_contiguous(&c->v)) {
             p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
             p.fetch_row = c->v.stride[2];
-        } else if (c->out.rank) attn__fetch_stored(t, &c->v, c0 + j0, n, c->size_v, n, &p);
+        } else if (attn__has_outputs(c)) attn__fetch_stored(t, &c->v, c0 + j0, n, c->size_v, n, &p);
         p.depth = c->size_k;
         p.chain = chain;
         t->f->product(&p);
@@ -7376,7 +7470,8 @@ static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags &
    What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
    mask; sink; dropout. */
 
-/* ---- lengths, causal, window: which keys a row may attend to, first <= j < last */
+/* ---- lengths, causal, window: which keys a row may attend to, first <= j < last; its position, counted as they are
+   from the call's first key */
 static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
     const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
@@ -7388,6 +7483,7 @@ static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
     if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
     if (c->align == ATTN_ALIGN_POSITIONS)
         row.position = attn__add_signed(attn__int_at(&c->positions, b, i), c->positions.rank == 2 ? 0 : i);
+    row.position = attn__add_signed(row.position, -c->key_origin);
     row.last = key_length;
     if (c->left != ATTN__HUGE) row.first = attn__max(attn__add_signed(row.position, -c->left), 0);
     if (c->right != ATTN__HUGE) {
@@ -7562,6 +7658,7 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->drop_below = attn__drop_below(d->dropout);
     c->seed = d->seed;
     for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
+    c->origin[3] += (uint32_t)d->key_origin;
 }
 /* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
 static int64_t attn__bias_floats(const attn__call *c)
@@ -7961,8 +8058,8 @@ static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t k
         if (skip < end - key)
             count += attn__list_stretch(t, a, key + skip, end, together, n - count, list + count);
         skip = attn__max(skip - (end - key), 0);
-        if (count == n || (end >= t->last && (a == &c->v || !c->out.rank))) break;
-        if (a == &c->k && c->out.rank) {
+        if (count == n || (end >= t->last && (a == &c->v || !attn__has_outputs(c)))) break;
+        if (a == &c->k && attn__has_outputs(c)) {
             a = &c->v;
             key = attn__max(c0, t->first);
         } else {
@@ -8285,7 +8382,10 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 }
 /* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
    whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
-static const float *attn__outputs_before(const attn__tile *t, int64_t c0) { return c0 <= t->first ? NULL : t->m.o; }
+static const float *attn__outputs_before(const attn__tile *t, int64_t c0)
+{
+    return c0 <= t->first && !t->c->carry_in.rank ? NULL : t->m.o;
+}
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
     const int64_t row = attn__few_row(t), width = t->f->width;
@@ -8361,7 +8461,7 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
 static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
 {
-    const int64_t outputs = t->c->out.rank ? t->c->size_v : 0;
+    const int64_t outputs = attn__has_outputs(t->c) ? t->c->size_v : 0;
     float *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
@@ -8375,7 +8475,7 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
 /* and is joined from there. */
 static void attn__join_saved(attn__tile *t, int64_t c0)
 {
-    const int64_t outputs = t->c->out.rank ? t->c->size_v : 0;
+    const int64_t outputs = attn__has_outputs(t->c) ? t->c->size_v : 0;
     const float *slot = attn__slot(t, c0);
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     int64_t l;
@@ -8433,7 +8533,8 @@ static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
         attn__fill(csum, 1, t->ld, 0.0f);
         attn__fill(t->m.acc, 1, attn__output_floats(t), 0.0f);
         attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
-    } else if (c0 <= t->first && c->out.rank) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
+    } else if (!attn__outputs_before(t, c0) && attn__has_outputs(c))
+        attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
 }
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
@@ -8456,13 +8557,13 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         if (t->by_row) attn__few_weights(t, n, cmax, csum);
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-        if (!c->out.rank || !c->size_v) break;
+        if (!attn__has_outputs(c) || !c->size_v) break;
         if (attn__chunk_outputs(t, c0, &r, kind, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
     t->tops = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
-    else if (c->out.rank) attn__keep_merged(t);
+    else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
 
 /* ---- softmax of given rows, masked at most: row by row, where they lie */
@@ -8514,6 +8615,41 @@ static void attn__plain_row(attn__tile *t, int64_t l)
             t->f->mass(edge, NULL, 1, scale, tops, sums);
         } else t->f->mass(x + c0, NULL, chunks, scale, tops, sums);
         attn__plain_join(t, l, chunks, tops, sums);
+    }
+}
+
+/* ---- keys in parts: what a tile keeps from chunk to chunk goes on from call to call. What its rows begin with: */
+static void attn__begin_outputs(attn__tile *t)
+{
+    const attn__call *c = t->c;
+    const attn__array *carry = &c->carry_in;
+    const int64_t size = c->size_v, row = attn__few_row(t);
+    int64_t l;
+    if (!carry->rank) {
+        if (attn__has_outputs(c) && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
+        return;
+    }
+    for (l = 0; l < t->ld; l++) {
+        t->top[l] = attn__read(carry, t->b, t->h[l], t->i[l], size);
+        t->sum[l] = attn__read(carry, t->b, t->h[l], t->i[l], size + 1);
+    }
+    if (!attn__has_outputs(c)) return;
+    if (!t->few) attn__load_lanes(t, carry, 0, size, t->ones, t->m.o);
+    else for (l = 0; l < t->lanes; l++) {
+        attn__copy_row(t->f, carry, t->b, t->h[l], t->i[l], 0, size, t->m.o + l * row);
+        attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
+    }
+}
+/* and behind the last. */
+static void attn__store_carry(const attn__tile *t)
+{
+    const attn__array *carry = &t->c->carry_out;
+    const int64_t size = t->c->size_v;
+    int64_t l;
+    if (attn__has_outputs(t->c)) attn__store_lanes(t, carry, 0, size, t->ones, t->m.o);
+    for (l = 0; l < t->lanes; l++) {
+        attn__write(carry, t->b, t->h[l], t->i[l], size, t->top[l]);
+        attn__write(carry, t->b, t->h[l], t->i[l], size + 1, attn__quiet(t->sum[l]));
     }
 }
 
@@ -8633,7 +8769,8 @@ static void attn__finish_tile(attn__tile *t)
                      c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
     float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
-    if (t->few && c->out.rank) attn__few_to_lanes(t);
+    if (t->few && attn__has_outputs(c)) attn__few_to_lanes(t);
+    if (c->carry_out.rank) attn__store_carry(t);
     for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
     for (l = 0; !bare && l < t->lanes; l++) {
         if (c->plain) attn__plain_row(t, l);
@@ -9588,7 +9725,7 @@ static int64_t attn__few_floats(const attn__call *c)
 {
     const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
     if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
-        (c->out.rank && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
+        (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
     return attn__add64((int)ATTN__FEW * (int)ATTN__FEW_ROW + (int)ATTN__FEW_LIST,
                        attn__add64(rows, attn__scale_floats(c)));
 }
@@ -9719,7 +9856,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
 }
 static int attn__has_row_results(const attn__call *c)
 {
-    return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank;
+    return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank || c->carry_out.rank;
 }
 /* What comes before the chunks. */
 static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
@@ -9729,7 +9866,7 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
     int64_t l;
     attn__load_queries(t);
     if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
-    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
+    attn__begin_outputs(t);
     for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
         attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
         attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
@@ -9789,7 +9926,7 @@ static void attn__run_join(attn__task *task)
     attn__tile *t = attn__open_tile(task, task->index, NULL);
     int64_t c0;
     if (!attn__has_row_results(c)) return;
-    if (c->out.rank && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
+    attn__begin_outputs(t);
     for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
         attn__join_saved(t, c0);
     attn__finish_tile(t);
@@ -10033,6 +10170,7 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
         c->scale = ATTN__CHOOSE(c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0,
                                 1.0f / attn__sqrt((float)c->size_q), 1.0f);
     if (c->sigma == 0.0f) c->sigma = 1.0f;
+    if (c->carry_out.rank) c->sink.rank = 0;    /* it counts once, in the call that ends */
     attn__set_dropout(c, d);
     c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
     c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
@@ -10043,7 +10181,7 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->same_rows = attn__has_same_rows(c);
     c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
-               !c->out.rank;
+               !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
     if (c->masked) {
         c->bare = 0;
         c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
@@ -10059,7 +10197,7 @@ static int32_t attn__fast_products(const attn__call *c)
         c->stream_rows <= ATTN__FEW) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
-    if (c->out.rank && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
+    if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
 }
 /* Tiles of a stream's rows. */
@@ -11009,6 +11147,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     d.window = options->window;
     d.window_left = options->window_left;
     d.window_right = options->window_right;
+    d.key_origin = options->key_origin;
     for (i = 0; i < ATTN__F_COUNT; i++)
         if (attn__fields[i].flags & ATTN__REACHES)
             ATTN__COPY((char *)&d + attn__fields[i].offset, (const char *)options + attn__fields[i].offset,

@@ -210,6 +210,9 @@ static int is_field(const char *field) {
                                         "query_starts",
                                         "key_starts",
                                         "page_table",
+                                        "carry_in",
+                                        "carry_out",
+                                        "key_origin",
                                         "k_scale",
                                         "v_scale",
                                         "from",
@@ -2011,7 +2014,10 @@ static void test_layout(void) {
                                  AT(attn_desc, query_starts, 2280),
                                  AT(attn_desc, key_starts, 2360),
                                  AT(attn_desc, page_table, 2440),
-                                 {"sizeof attn_desc", sizeof(attn_desc), 2520},
+                                 AT(attn_desc, carry_in, 2520),
+                                 AT(attn_desc, carry_out, 2600),
+                                 AT(attn_desc, key_origin, 2680),
+                                 {"sizeof attn_desc", sizeof(attn_desc), 2688},
                                  {0, 0, 0}};
     static const place others[] = {AT(attn_view, data, 0),
                                    AT(attn_view, size, 8),
@@ -2725,6 +2731,93 @@ static void test_pages(void) {
     REFUSED_AT(paged, "key_starts", "plus key_lengths", 5, 4, 1, 0, 0, seq.key_starts[0] = 1;
                d.key_starts = seq_ints(seq.key_starts));
 }
+/* The last of some parts of the keys; and one in the middle, of no key. */
+static attn_desc last_part(void) {
+    attn_desc d = valid();
+    no_results(&d);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    d.lse = attn_out_f32(m.lse, 3, B, H, SQ, 0);
+    d.stats = attn_out_bhsd(m.stats, B, H, SQ, 2);
+    d.carry_in = floats(4, B, H, SQ, DV + 2);
+    d.key_origin = 2 * ATTN_PART_KEYS;
+    return d;
+}
+static attn_desc middle_part(void) {
+    attn_desc d = last_part();
+    no_results(&d);
+    d.k.size[2] = d.v.size[2] = 0;
+    d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2);
+    return d;
+}
+/* The two numbers, too. */
+static void refused_part(const attn_desc *d, attn_status want, const char *field, int64_t got, int64_t wanted,
+                         int line) {
+    attn_error err;
+    refused(d, want, field, line);
+    attn_forward(d, &err);
+    CHECKF(err.has_numbers && err.got == got && err.want == wanted, "line %d: %lld, want %lld", line,
+           (long long)err.got, (long long)err.want);
+}
+#define REFUSED_PART(from, status, field, got, want, change) \
+    do { \
+        attn_desc d = from(); \
+        change; \
+        refused_part(&d, status, field, got, want, __LINE__); \
+    } while (0)
+static void test_parts(void) {
+    ACCEPTED(last_part, (void)0);
+    ACCEPTED(middle_part, (void)0);
+    ACCEPTED(middle_part, d.out = attn_out_bhsd(m.out, B, H, SQ, DV)); /* those of the keys so far */
+    ACCEPTED(middle_part, d.carry_in = attn_view_of(d.carry_out));
+    ACCEPTED(middle_part, d.key_origin = 0);
+    ACCEPTED(last_part, d.causal = 1; d.align = ATTN_ALIGN_TOP_LEFT);
+    ACCEPTED(valid, d.key_origin = ATTN_PART_KEYS); /* nothing is carried: a part on its own */
+    ACCEPTED(last_part, memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out);
+             d.carry_in = floats(4, B, H, SQ, 2)); /* no values */
+    ACCEPTED(padded, memset(&d.stats, 0, sizeof d.stats); memset(&d.weights, 0, sizeof d.weights);
+             d.scores = d.scores_softcap = d.scores_masked = d.weights; d.align = ATTN_ALIGN_TOP_LEFT;
+             d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2)); /* an entry may end in any part */
+    REFUSED(last_part, ATTN_ERR_NULL, "carry_in.data", d.carry_in.data = 0);
+    REFUSED(last_part, ATTN_ERR_RANK, "carry_in.rank", d.carry_in.rank = 0);
+    REFUSED(last_part, ATTN_ERR_RANK, "carry_in.rank", d.carry_in.rank = 3);
+    REFUSED(last_part, ATTN_ERR_TYPE, "carry_in.type", d.carry_in.type = ATTN_F16);
+    REFUSED_PART(last_part, ATTN_ERR_SIZE, "carry_in.size[0]", 1, B, d.carry_in.size[0] = 1);
+    REFUSED_PART(last_part, ATTN_ERR_SIZE, "carry_in.size[1]", HKV, H, d.carry_in.size[1] = HKV);
+    REFUSED_PART(last_part, ATTN_ERR_SIZE, "carry_in.size[2]", SQ - 1, SQ, d.carry_in.size[2] = SQ - 1);
+    REFUSED_PART(last_part, ATTN_ERR_SIZE, "carry_in.size[3]", DV, DV + 2, d.carry_in.size[3] = DV);
+    REFUSED(middle_part, ATTN_ERR_NULL, "carry_out.data", d.carry_out.data = 0);
+    REFUSED(middle_part, ATTN_ERR_RANK, "carry_out.rank", d.carry_out.rank = 0);
+    REFUSED(middle_part, ATTN_ERR_TYPE, "carry_out.type", d.carry_out.type = ATTN_BF16);
+    REFUSED(middle_part, ATTN_ERR_STRIDE, "carry_out.stride", d.carry_out.stride[0] = 0);
+    REFUSED_PART(middle_part, ATTN_ERR_SIZE, "carry_out.size[3]", DV + 1, DV + 2, d.carry_out.size[3] = DV + 1);
+    REFUSED_PART(middle_part, ATTN_ERR_SIZE, "k.size[2]", SK, 0, d.k.size[2] = d.v.size[2] = SK);
+    REFUSED_PART(last_part, ATTN_ERR_RANGE, "key_origin", -ATTN_PART_KEYS, 0, d.key_origin = -ATTN_PART_KEYS);
+    REFUSED_PART(last_part, ATTN_ERR_RANGE, "key_origin", 257, 256, d.key_origin = 257);
+    REFUSED_PART(last_part, ATTN_ERR_RANGE, "key_origin", INT64_MAX, (int64_t)1 << 62, d.key_origin = INT64_MAX);
+    REFUSED(middle_part, ATTN_ERR_OVERLAP, "carry_out",
+            d.carry_in = attn_view_of(d.carry_out); /* not as it lies there */
+            d.carry_in.stride[0] = d.carry_out.stride[1]; d.carry_in.stride[1] = d.carry_out.stride[0]);
+    REFUSED(middle_part, ATTN_ERR_OVERLAP, "out", d.carry_out.data = m.out; d.out = attn_out_bhsd(m.out, B, H, SQ, DV));
+    REFUSED(last_part, ATTN_ERR_OPTION, "weights", d.weights = attn_out_bhsd(m.weights, B, H, SQ, SK));
+    REFUSED(last_part, ATTN_ERR_OPTION, "scores", d.scores = attn_out_bhsd(m.raw, B, H, SQ, SK));
+    REFUSED(last_part, ATTN_ERR_OPTION, "scores_softcap", d.scores_softcap = attn_out_bhsd(m.softcap, B, H, SQ, SK));
+    REFUSED(last_part, ATTN_ERR_OPTION, "scores_masked", d.scores_masked = attn_out_bhsd(m.masked, B, H, SQ, SK));
+    REFUSED(last_part, ATTN_ERR_OPTION, "empty", d.empty = ATTN_EMPTY_UNIFORM);
+    REFUSED(last_part, ATTN_ERR_OPTION, "align", d.causal = 1; d.align = ATTN_ALIGN_BOTTOM_RIGHT);
+    REFUSED(middle_part, ATTN_ERR_OPTION, "align", d.window = 1; d.key_origin = 0);
+    REFUSED(valid, ATTN_ERR_OPTION, "align", d.alibi = floats(1, H, 0, 0, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+            d.key_origin = ATTN_PART_KEYS);
+    BACKWARD_OK(everything, d.key_origin = ATTN_PART_KEYS; d.align = ATTN_ALIGN_TOP_LEFT;
+                memset(&g.d_weights, 0, sizeof g.d_weights); memset(&g.d_sink, 0, sizeof g.d_sink));
+    BACKWARD(last_part, ATTN_ERR_OPTION, "carry_in", memset(&g.d_weights, 0, sizeof g.d_weights));
+    BACKWARD(last_part, ATTN_ERR_OPTION, "carry_out", memset(&g.d_weights, 0, sizeof g.d_weights);
+             memset(&d.carry_in, 0, sizeof d.carry_in); d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2);
+             d.k.size[2] = d.v.size[2] = g.dk.size[2] = g.dv.size[2] = 0);
+    BACKWARD(valid, ATTN_ERR_NULL, "stats", d.key_origin = ATTN_PART_KEYS; memset(&d.stats, 0, sizeof d.stats));
+    BACKWARD(valid, ATTN_ERR_OPTION, "d_weights", d.key_origin = ATTN_PART_KEYS);
+    BACKWARD(everything, ATTN_ERR_OPTION, "d_sink", d.key_origin = ATTN_PART_KEYS; d.align = ATTN_ALIGN_TOP_LEFT;
+             memset(&g.d_weights, 0, sizeof g.d_weights));
+}
 static void test_backward_sequences(void) {
     BACKWARD_OK(padded, (void)0);
     BACKWARD(padded, ATTN_ERR_SIZE, "dk.size[2]", g.dk = attn_out_bhsd(m.gradients[1], B, HKV, SK - 1, D));
@@ -2811,5 +2904,6 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.packed", test_packed},
                                   {"errors.packed_many", test_packed_many},
                                   {"errors.pages", test_pages},
+                                  {"errors.parts", test_parts},
                                   {"errors.backward_sequences", test_backward_sequences},
                                   {0, 0}};

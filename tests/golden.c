@@ -2,7 +2,7 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks]
+   golden [--type f32|f16|bf16|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
@@ -11,7 +11,8 @@
                     computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn. sequences: another
                     set, of batches of unequal length in arrays of all types, each call in all ways to store them
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
-   --cut            one call; one call per query; one call per block of batches, heads and queries
+   --cut            one call; one call per query; one call per block of batches, heads and queries; out and lse
+                    from calls over 256, 512 or 1024 keys each, of which one carries on what the one before it left
    --layout         where inputs and outputs lie
    --apart          one call per result instead of all results from one
    --float-control  what the caller has set: 1 flush to zero, 2 round up, 3 both and traps, 4 round down and
@@ -39,7 +40,7 @@
 #define HAVE_ROUNDING 1
 #endif
 
-enum { CUT_WHOLE, CUT_ALONE, CUT_BLOCKS, CUT_COUNT };
+enum { CUT_WHOLE, CUT_ALONE, CUT_BLOCKS, CUT_KEYS, CUT_COUNT };
 enum { LAYOUT_PACKED, LAYOUT_STRIDED, LAYOUT_REVERSED, LAYOUT_COUNT };
 enum { FLOAT_CONTROLS = 5 };
 
@@ -728,6 +729,64 @@ static void run_parts(const problem *p, const attn_desc *whole, const way *w) {
             }
 }
 
+/* The keys first .. first + n of a call, of which the whole has `position` and lengths; by views of them, or by starts. */
+static attn_view lengths_within(const problem *p, int64_t first, int64_t n, int rank) {
+    attn_view v = integers(1, rank, p->b, p->sq, 0, 0);
+    int64_t b, i;
+    for (b = 0; b < p->b; b++)
+        for (i = 0; i < (rank == 2 ? p->sq : 1); i++) {
+            int64_t x = key_length(p, b, i) - first;
+            x = x < 0 ? 0 : x > n ? n : x;
+            memcpy(at(&v, (size_t)(rank == 2 ? b * p->sq + i : b)), &x, 8);
+        }
+    return v;
+}
+static void cut_keys(attn_desc *d, const problem *p, int64_t first, int64_t n, int by_starts) {
+    attn_view *views[] = {&d->k, &d->v, &d->k_scale, &d->v_scale, &d->given_scores, &d->bias, &d->mask};
+    int i;
+    for (i = 0; i < 7 && !by_starts; i++) {
+        int axis = i < 4 ? 2 : views[i]->rank - 1;
+        if (views[i]->rank && (i < 5 || views[i]->size[axis] != 1))
+            *views[i] = attn_view_slice(*views[i], axis, first, n);
+    }
+    if (by_starts) d->key_starts = integers(1, 1, p->b, 0, first, first);
+    if (by_starts || d->key_lengths.rank)
+        d->key_lengths = lengths_within(p, first, n, d->key_lengths.rank == 2 ? 2 : 1);
+    d->key_origin = first;
+}
+static void run_keys(const problem *p, const attn_desc *whole, const way *w) {
+    part all = {0, 0, 0, 0, 0, 0};
+    int64_t size[4], first, n;
+    size_t i;
+    attn_desc d;
+    attn_view carry;
+    int r, by_starts = one_in(2);
+    all.nb = p->b, all.nh = p->h, all.ni = p->sq;
+    run_results(whole, w);
+    if (p->sk <= ATTN_PART_KEYS || whole->empty == ATTN_EMPTY_UNIFORM || (!whole->out.rank && !whole->lse.rank)) return;
+    d = cut_out(p, whole, &all);
+    d.weights_after_dropout = 0;
+    for (r = 0; r < RESULTS; r++) {
+        attn_view v = attn_view_of(*result(&d, r));
+        if (r > 1) memset(result(&d, r), 0, sizeof(attn_out));
+        for (i = 0; r <= 1 && v.rank && i < count(&v); i++) memset(at(&v, i), 0xA5, width(&v));
+    }
+    size[0] = p->b, size[1] = p->h, size[2] = p->sq, size[3] = p->dv + 2;
+    carry = dense(ATTN_F32, 4, size);
+    carry = lay_out(&carry, w->layout, 1);
+    for (first = 0; first < p->sk; first += n) {
+        attn_desc one = d;
+        n = (int64_t)ATTN_PART_KEYS << below(3);
+        if (first) one.carry_in = carry;
+        if (n < p->sk - first) {
+            memset(&one.out, 0, sizeof one.out), memset(&one.lse, 0, sizeof one.lse);
+            one.carry_out = writable(carry);
+        } else n = p->sk - first;
+        cut_keys(&one, p, first, n, by_starts);
+        run(&one, w);
+    }
+}
+
 static int dumped = -1, current; /* numbers of calls */
 
 static uint64_t hash_view(uint64_t hash, const attn_view *v) {
@@ -772,6 +831,7 @@ static uint64_t attention(int n, const way *w) {
     d.isa = w->isa;
     d.parallel.workers = w->workers;
     if (w->cut == CUT_WHOLE) run_results(&d, w);
+    else if (w->cut == CUT_KEYS) run_keys(&p, &d, w);
     else run_parts(&p, &d, w);
     for (i = 0; i < RESULTS; i++) {
         attn_view v = attn_view_of(*result(&d, i));
@@ -946,7 +1006,7 @@ static uint64_t attention_gradients(int n, const way *w) {
     d.weights_after_dropout = after;
     d.parallel.workers = w->workers;
     if (n % 2) memset(&d.stats, 0, sizeof d.stats); /* computed again */
-    if (w->cut == CUT_WHOLE) run_gradients(&d, &g, w);
+    if (w->cut == CUT_WHOLE || w->cut == CUT_KEYS) run_gradients(&d, &g, w);
     else run_gradient_parts(&p, &d, &g, w);
     for (i = 0; i < GRADIENTS; i++) {
         attn_view v = attn_view_of(*gradient(&g, i));
@@ -1196,7 +1256,7 @@ static uint64_t run_piece(piece f, int n, const way *w) {
 }
 
 /* ---- the program */
-static const char *const cut_names[] = {"whole", "alone", "blocks"};
+static const char *const cut_names[] = {"whole", "alone", "blocks", "keys"};
 static const char *const layout_names[] = {"packed", "strided", "reversed"};
 
 static const struct {
@@ -1671,7 +1731,7 @@ static void every(way w, int show) {
         for (w.cut = 0; w.cut < CUT_COUNT; w.cut++)
             for (w.layout = 0; w.layout < LAYOUT_COUNT; w.layout++) {
                 w.workers = workers[i];
-                report(&w, 0, show);
+                if (w.cut != CUT_KEYS || w.layout == i % LAYOUT_COUNT) report(&w, 0, show);
             }
     w.workers = 1, w.cut = CUT_WHOLE, w.layout = LAYOUT_PACKED, w.apart = 1;
     report(&w, 0, show);

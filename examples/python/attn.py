@@ -111,7 +111,8 @@ class attn_desc(Structure):
         ("isa", c_int32), ("reserved", c_int32), ("workspace", c_void_p), ("workspace_bytes", c_size_t),
         ("allocator", attn_allocator), ("parallel", attn_parallel), ("stats", attn_out), ("stream", c_void_p),
         ("k_scale", attn_view), ("v_scale", attn_view), ("precision", c_int32), ("reserved2", c_int32),
-        ("query_starts", attn_view), ("key_starts", attn_view), ("page_table", attn_view)]
+        ("query_starts", attn_view), ("key_starts", attn_view), ("page_table", attn_view), ("carry_in", attn_view),
+        ("carry_out", attn_out), ("key_origin", c_int64)]
 
 
 class attn_grad(Structure):
@@ -201,6 +202,8 @@ class OptionsButScale(TypedDict, total=False):
     query_starts: Numbers | None
     key_starts: Numbers | None
     page_table: Numbers | None
+    carry_in: Numbers | None
+    key_origin: int | None
     threads: int | None
 
 
@@ -215,6 +218,7 @@ class OptionsAndResults(Options, total=False):
     scores_softcap: bool | Array | None
     scores_masked: bool | Array | None
     stats: bool | Array | None
+    carry_out: bool | Array | None
 
 
 ENUMS = {

@@ -258,6 +258,9 @@ pub struct attn_desc {
     pub query_starts: attn_view,
     pub key_starts: attn_view,
     pub page_table: attn_view,
+    pub carry_in: attn_view,
+    pub carry_out: attn_out,
+    pub key_origin: i64,
 }
 
 impl Default for attn_desc {

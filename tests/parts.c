@@ -1,0 +1,327 @@
+/* parts.c - keys that come in several calls: random calls are cut, by views of their keys or by starts, and the last of
+   the calls must give the bits of the one; so must, of the gradients, what belongs to a part's keys. */
+#include "grads.h"
+#include "descriptors.h"
+
+enum { MOST_PARTS = 8 };
+typedef struct cuts {
+    int64_t at[MOST_PARTS + 1]; /* the keys that each part begins with, and where the last one ends */
+    int count;
+} cuts;
+static cuts draw_cuts(int64_t keys) {
+    cuts c = {{0}, 0};
+    do {
+        c.at[c.count + 1] = c.at[c.count] + ATTN_PART_KEYS * test_int(test_int(0, 5) > 0, 2); /* a part may be empty */
+        c.count++;
+    } while (c.at[c.count] < keys && c.count < MOST_PARTS);
+    c.at[c.count] = keys;
+    return c;
+}
+
+/* ---- one part of a call, its keys first .. end of each entry */
+static int64_t within(int64_t keys, int64_t first, int64_t end) {
+    int64_t n = (keys < end ? keys : end) - first;
+    return n > 0 ? n : 0;
+}
+static attn_view lengths_within(const attn_view *lengths, int64_t first, int64_t end) {
+    attn_view v = copy_view(lengths, LAYOUT_MIXED);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!view_extent(&v, &low, &high)) return v;
+    do put(&v, offset_of(&v, index), (double)within(ref_int(&v, index[0], index[1]), first, end));
+    while (next_index(&v, index));
+    return v;
+}
+/* By views of the keys: everything that has them is cut. */
+static void cut_views(attn_desc *d, int64_t first, int64_t end) {
+    attn_view *keys[] = {&d->k, &d->v, &d->k_scale, &d->v_scale};
+    for (int n = 0; n < 4; n++)
+        if (keys[n]->rank) *keys[n] = attn_view_slice(*keys[n], 2, first, end - first);
+    if (d->given_scores.rank) d->given_scores = attn_view_slice(d->given_scores, 3, first, end - first);
+    d->bias = cut_broadcast(d->bias, 3, first, end - first);
+    d->mask = cut_broadcast(d->mask, 3, first, end - first);
+    if (d->key_lengths.rank) d->key_lengths = lengths_within(&d->key_lengths, first, end);
+}
+/* By where the keys of each entry begin and how many they are: no array is cut. */
+static void cut_starts(attn_desc *d, int64_t first, int64_t end) {
+    attn_view starts, lengths;
+    ref_result r;
+    ref_sizes(d, &r);
+    starts = make_view(draw_int_type(), LAYOUT_MIXED, 1, r.b, 0, 0, 0);
+    lengths = make_view(draw_int_type(), LAYOUT_MIXED, 1, r.b, 0, 0, 0);
+    for (int64_t b = 0; b < r.b; b++) {
+        int64_t start = r.has_entries ? r.entries[b].k0 : 0, keys = r.has_entries ? r.entries[b].k : r.sk;
+        if (d->key_lengths.rank == 1) keys = ref_int(&d->key_lengths, b, 0);
+        put_at(&starts, 0, 0, 0, b, (double)(start + (first < keys ? first : keys)));
+        put_at(&lengths, 0, 0, 0, b, (double)within(keys, first, end));
+    }
+    if (d->key_lengths.rank == 2) d->key_lengths = lengths_within(&d->key_lengths, first, end);
+    else d->key_lengths = lengths;
+    d->key_starts = starts;
+}
+static attn_desc cut(const attn_desc *d, int64_t first, int64_t end, int by_starts) {
+    attn_desc part = *d;
+    if (by_starts) cut_starts(&part, first, end);
+    else cut_views(&part, first, end);
+    part.key_origin = first;
+    return part;
+}
+
+/* ---- running them */
+static attn_out make_carry(const attn_desc *d) {
+    ref_result r;
+    ref_sizes(d, &r);
+    attn_out carry = make_out(test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, r.rows_b, r.h, r.sq, r.dv + 2);
+    poison(&carry);
+    return carry;
+}
+static int run_somehow(attn_desc *d, const char *what) {
+    attn_plan plan;
+    if (d->precision == ATTN_PRECISION_F32) d->isa = test_isa(test_int(0, test_isa_count() - 1));
+    if (test_int(0, 1) && attn_plan_forward(d, &plan, NULL) == ATTN_OK) return run_planned(d, test_int(1, 3));
+    return run_desc(d, what);
+}
+static void without_results(attn_desc *d) {
+    for (int n = 0; n < RESULT_COUNT; n++) memset(result_of(d, n), 0, sizeof(attn_out));
+}
+/* What a call gives of all keys so far: without its sink, which counts at the end. */
+static void check_so_far(const attn_desc *whole, const attn_desc *part, int64_t end, int by_starts) {
+    attn_desc so_far = cut(whole, 0, end, by_starts), got = copy_results(part);
+    so_far.sink.rank = 0, so_far.sink.data = NULL;
+    poison_results(&so_far);
+    if (!run_somehow(&so_far, "the keys so far") || check_same_results(&so_far, &got, "the keys so far")) return;
+    ref_print(whole);
+}
+/* The results of `d` by parts. */
+static void run_parts(const attn_desc *d, const cuts *c, int by_starts) {
+    attn_out carry[2] = {make_carry(d), make_carry(d)};
+    int at = 0, first_carries = test_int(0, 3) == 0;
+    attn_view none = attn_view_of(carry[0]);
+    if (first_carries) { /* the carry of rows without mass is one to begin with */
+        ref_result r;
+        ref_sizes(d, &r);
+        fill(&none, draw_normal, 0, 0);
+        none = attn_view_slice(none, 3, r.dv, 1);
+        fill(&none, draw_normal, -INFINITY, 0);
+    }
+    for (int n = 0; n < c->count; n++) {
+        attn_desc part = cut(d, c->at[n], c->at[n + 1], by_starts);
+        int so_far = test_int(0, 3) == 0, in_place = test_int(0, 2) == 0 && n > 0;
+        if (n > 0 || first_carries) part.carry_in = attn_view_of(carry[at]);
+        if (n + 1 < c->count) {
+            at = in_place ? at : 1 - at;
+            part.carry_out = carry[at];
+            if (!so_far) without_results(&part);
+        }
+        poison_results(&part);
+        if (!run_somehow(&part, "a part")) return;
+        CHECK(gaps_untouched(&carry[at]));
+        if (n + 1 < c->count && so_far) check_so_far(d, &part, c->at[n + 1], by_starts);
+    }
+}
+
+/* ---- random calls */
+static void draw_types(attn_desc *d) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F32, ATTN_F16, ATTN_BF16};
+    attn_view *views[] = {&d->q, &d->k, &d->v, &d->given_scores, &d->bias};
+    if (test_int(0, 1)) return;
+    for (int n = 0; n < 5; n++) {
+        int32_t type = types[test_int(0, 3)];
+        if (views[n]->rank && type != ATTN_F32) *views[n] = retyped(views[n], type, LAYOUT_MIXED);
+    }
+    if (test_int(0, 2) || ref_is_distance(d->score)) return;
+    attn_view *codes[] = {&d->k, &d->v}, *scales[] = {&d->k_scale, &d->v_scale};
+    for (int n = 0; n < 2; n++) {
+        attn_view v = *codes[n];
+        if (!v.rank || test_int(0, 3) == 0) continue;
+        int64_t groups = test_int(0, 1) ? 1 : (v.size[3] + 31) / 32;
+        *codes[n] = make_view(ATTN_I8, LAYOUT_MIXED, 4, v.size[0], v.size[1], v.size[2], v.size[3]);
+        fill(codes[n], draw_int, -127, 127);
+        *scales[n] = make_filled(LAYOUT_PACKED, 0.02, 4, v.size[0], v.size[1], v.size[2], groups);
+    }
+}
+/* What is not finite, in a key that rows may attend to. */
+static void spoil(const attn_view *v) {
+    static const float odd[] = {INFINITY, -INFINITY, NAN};
+    if (!v->rank || v->type == ATTN_I8) return;
+    for (int axis = 0; axis < 4; axis++)
+        if (v->size[axis] == 0) return;
+    put_at(v, test_int(0, (int)v->size[0] - 1), test_int(0, (int)v->size[1] - 1), test_int(0, (int)v->size[2] - 1),
+           test_int(0, (int)v->size[3] - 1), odd[test_int(0, 2)]);
+}
+static void draw_call(attn_desc *d, int n) {
+    static const int keys[][2] = {{257, 300}, {512, 520}, {600, 900}, {1000, 1300}};
+    int f[FACTOR_COUNT], set = n % 3 == 0 ? RESULT_OUT : test_int(1, 7);
+    draw_factors(f);
+    if (f[F_ALIGN] == 1) f[F_ALIGN] = 3; /* the last key is not known */
+    if (f[F_EMPTY] == ATTN_EMPTY_UNIFORM) f[F_EMPTY] = ATTN_EMPTY_ZERO;
+    if (f[F_NUMBERS] == 2 && n % 2) f[F_NUMBERS] = 0;
+    f[F_AFTER] = 0;
+    shape s = draw_shape(f);
+    const int *most = keys[test_int(0, 3)];
+    s.sk = test_int(most[0], most[1]);
+    build_shaped(d, f, s);
+    if (!f[F_POISON]) draw_types(d);
+    if (d->mask.rank && d->mask.size[d->mask.rank - 1] > 1 && n % 2) { /* chunks that no row may attend to */
+        int64_t chunk = test_int(0, (int)s.sk / ATTN_PART_KEYS - 1);
+        attn_view some = attn_view_slice(d->mask, d->mask.rank - 1, chunk * ATTN_PART_KEYS, ATTN_PART_KEYS);
+        fill(&some, draw_int, 0, 0);
+    }
+    if (n % 5 == 0) spoil(&d->v);
+    if (n % 10 == 0) spoil(&d->k);
+    ask_for(d, (set & 3) | (set & 4 ? RESULT_STATS : 0), LAYOUT_MIXED);
+    if (!d->out.rank && !d->page_table.rank && test_int(0, 1))
+        memset(&d->v, 0, sizeof d->v), memset(&d->v_scale, 0, sizeof d->v_scale);
+    if (!d->v.rank) memset(&d->out, 0, sizeof d->out);
+    if (!d->out.rank && !d->lse.rank && !d->stats.rank) ask_for(d, RESULT_LSE, LAYOUT_PACKED);
+    if (d->window && d->window_left > 0) d->window_left = test_int(0, 700);
+    if (d->positions.rank) fill(&d->positions, draw_int, -3, 1300);
+    if (n % 4 == 1) d->precision = ATTN_PRECISION_FAST;
+}
+static void forward(void) {
+    memset(covered, 0, sizeof covered);
+    for (int n = 0; n < 600; n++) {
+        attn_desc d, whole;
+        ref_result r;
+        draw_call(&d, n);
+        ref_sizes(&d, &r);
+        cuts c = draw_cuts(r.sk);
+        poison_results(&d);
+        if (!run_somehow(&d, "at once")) return;
+        whole = copy_results(&d);
+        d.isa = ATTN_ISA_AUTO;
+        run_parts(&d, &c, r.has_entries || test_int(0, 3) == 0);
+        if (!check_same_results(&whole, &d, "in parts and at once")) {
+            printf("        case %d, parts from", n);
+            for (int p = 0; p < c.count; p++) printf(" %ld", (long)c.at[p]);
+            printf(" of\n");
+            ref_print(&d);
+        }
+        if (n % 6 == 0 && d.precision == ATTN_PRECISION_F32 && !d.k_scale.rank && !d.v_scale.rank && n % 5) {
+            ref_forward(&d, &r);
+            ref_check(&d, &r, "in parts");
+            ref_free(&r);
+        }
+        test_release();
+    }
+}
+
+/* So many keys that those of a tile are cut among tasks, within each part. */
+static void many_keys(void) {
+    static const int64_t heads[][2] = {{1, 1}, {4, 1}, {4, 4}}, sizes[][2] = {{64, 64}, {20, 33}, {8, 3}};
+    for (int n = 0; n < 9; n++) {
+        cuts c = {{0, 4096, 4096 + 256 * test_int(0, 2), 9000 + n}, 3};
+        attn_desc d =
+            make_desc(1, heads[n % 3][0], heads[n % 3][1], 1 + (n == 6), c.at[3], sizes[n / 3][0], sizes[n / 3][1]);
+        attn_desc whole;
+        if (n % 2) d.mask = make_ints(ATTN_U8, 1, c.at[3], 0, 0, 0, 0, 1);
+        if (n == 3) spoil(&d.v);
+        ask_for(&d, RESULT_OUT | RESULT_LSE | RESULT_STATS, LAYOUT_PACKED);
+        if (!run_somehow(&d, "at once")) return;
+        whole = copy_results(&d);
+        run_parts(&d, &c, 0);
+        check_same_results(&whole, &d, "many keys in parts and at once");
+        test_release();
+    }
+}
+
+/* ---- gradients: with the stats and the out of the whole. What belongs to keys has its bits, the rest adds up. */
+static unsigned of_keys(const attn_desc *d) {
+    unsigned set = 1u << GRAD_K | 1u << GRAD_V | 1u << GRAD_GIVEN;
+    if (d->bias.rank && d->bias.size[d->bias.rank - 1] > 1) set |= 1u << GRAD_BIAS;
+    return set;
+}
+/* The gradients of the part with keys first .. end, in their places; `adds` to what those before it left. */
+static call cut_call(const call *c, int64_t first, int64_t end, unsigned adds) {
+    call part = *c;
+    part.d = cut(&c->d, first, end, 0);
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&part.g, n);
+        int axis = n == GRAD_K || n == GRAD_V ? 2 : o->rank - 1;
+        if (o->rank && of_keys(&c->d) >> n & 1) *o = attn_out_slice(*o, axis, first, end - first);
+    }
+    part.g.accumulate = adds;
+    return part;
+}
+static void backward(void) {
+    memset(covered, 0, sizeof covered);
+    forget_worst();
+    for (int n = 0; n < 150; n++) {
+        attn_desc d;
+        attn_error err;
+        ref_result r;
+        ref_grads g;
+        do test_release(), draw_call(&d, n);
+        while (d.query_starts.rank || d.key_starts.rank || d.page_table.rank || !d.v.rank || d.k_scale.rank ||
+               d.v_scale.rank || (d.bias.rank && d.bias.type != ATTN_F32) || d.sink.rank);
+        ref_sizes(&d, &r);
+        d.precision = ATTN_PRECISION_F32;
+        cuts c = draw_cuts(r.sk);
+        call whole = make_call(&d, RESULT_OUT | RESULT_LSE, (1u << GRAD_COUNT) - 1 - (1u << GRAD_SINK)), parts;
+        if (!run_call(&whole, "gradients at once")) return;
+        parts = copy_grads(&whole);
+        prepare_grads(&parts);
+        unsigned sums = ~of_keys(&d) & ATTN_GRAD_ALL;
+        for (int p = 0; p < c.count; p++) {
+            call part = cut_call(&parts, c.at[p], c.at[p + 1], p ? sums : 0);
+            part.d.isa = test_isa(test_int(0, test_isa_count() - 1));
+            part.d.parallel.workers = test_int(1, 3);
+            if (!accepted(attn_backward(&part.d, &part.g, &err), &err, &part.d, "gradients of a part")) return;
+        }
+        call a = whole, b = parts;
+        for (int k = 0; k < GRAD_COUNT; k++)
+            if (sums >> k & 1) memset(grad_of(&a.g, k), 0, sizeof(attn_out));
+        if (!same_grads(&a, &b, "in parts and at once")) ref_print(&d);
+        if (n % 5) {
+            const ref_upstream up = upstream_of(&parts.g);
+            ref_backward(&parts.d, &up, &g);
+            check_grads(&parts, &g, "gradients in parts");
+            ref_free_grads(&g);
+        }
+        test_release();
+    }
+    print_worst("gradients in parts", 150);
+}
+
+/* Multi-head attention passes them on: its keys come in parts, too. */
+static void heads(void) {
+    enum { KEYS = 700, E = 6, H = 2, D = 5 };
+    attn_mha_desc d;
+    attn_desc o;
+    float out[2][3 * E];
+    memset(&d, 0, sizeof d), memset(&o, 0, sizeof o);
+    attn_view key = make_filled(LAYOUT_PACKED, 1, 3, 1, KEYS, E, 0);
+    d.query = make_filled(LAYOUT_PACKED, 1, 3, 1, 3, E, 0), d.key = key;
+    d.w_query = make_filled(LAYOUT_PACKED, 1, 2, H * D, E, 0, 0), d.w_key = d.w_query, d.w_value = d.w_query;
+    d.w_result = make_filled(LAYOUT_PACKED, 1, 2, E, H * D, 0, 0);
+    d.heads = H, d.attention = &o;
+    d.out = attn_out_f32(out[0], 3, 1, 3, E, 0);
+    CHECK_STATUS(attn_mha(&d, 0), ATTN_OK);
+    d.out = attn_out_f32(out[1], 3, 1, 3, E, 0);
+    o.carry_out = make_out(LAYOUT_PACKED, 4, 1, H, 3, D + 2);
+    for (int64_t at = 0; at < KEYS; at += 256) {
+        d.key = attn_view_slice(key, 1, at, KEYS - at < 256 ? KEYS - at : 256);
+        if (at + 256 >= KEYS) memset(&o.carry_out, 0, sizeof o.carry_out);
+        o.key_origin = at;
+        CHECK_STATUS(attn_mha(&d, 0), ATTN_OK);
+        o.carry_in = attn_view_of(o.carry_out);
+    }
+    CHECK(!memcmp(out[0], out[1], sizeof out[0]));
+}
+
+/* The picture of a part's mask is a part of the picture. */
+static void mask(void) {
+    uint8_t whole[40][700], part[40][444];
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    d.causal = d.window = 1, d.window_left = 300, d.align = ATTN_ALIGN_POSITIONS;
+    d.positions = make_ints(ATTN_I64, 2, 1, 40, 0, 0, -3, 700);
+    CHECK_STATUS(attn_mask(attn_out_u8(whole[0], 4, 1, 1, 40, 700), &d, 0), ATTN_OK);
+    d.key_origin = ATTN_PART_KEYS;
+    CHECK_STATUS(attn_mask(attn_out_u8(part[0], 4, 1, 1, 40, 444), &d, 0), ATTN_OK);
+    for (int i = 0; i < 40; i++) CHECK(!memcmp(part[i], whole[i] + 256, 444));
+}
+
+const test_case suite_parts[] = {
+    {"parts.forward", forward}, {"parts.many_keys", many_keys}, {"parts.backward", backward},
+    {"parts.heads", heads},     {"parts.mask", mask},           {0, 0},
+};

@@ -17,7 +17,8 @@ MAKEFLAGS += -j$(or $(JOBS),2)
 .PHONY: help test demo demo-train demo-gpt demo-generate examples conformance check check-machines sanitize golden \
         fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
         clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
-        test-cuda-run bench-cuda test-bindings test-embed install web test-web ALWAYS
+        test-cuda-run bench-cuda test-bindings test-embed install install-shared install-files uninstall web test-web \
+        ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -49,16 +50,36 @@ test-embed: | build ## attn.h in CMake, pkg-config and Meson projects, from the 
 	@CC="$(CC)" sh tests/embed.sh
 
 VERSION   = $(shell sed -n '1s/.* v\([0-9.]*\) .*/\1/p' attn.h)
+SERIES    = $(basename $(VERSION))
 PREFIX    = /usr/local
-INSTALLED = $(DESTDIR)$(PREFIX)
+LIBDIR    = $(PREFIX)/lib
+DOCDIR    = $(PREFIX)/share/doc/attn
 LIBRARY   = build/libattn.a
-install: $(LIBRARY) ## Copy the headers, a library, attn.pc and the CMake package to PREFIX=/usr/local (DESTDIR counts).
-	install -d $(INSTALLED)/include $(INSTALLED)/lib/pkgconfig $(INSTALLED)/share/cmake/attn
-	install -m 644 attn.h attn_cuda.cuh $(INSTALLED)/include
-	install -m 644 $(LIBRARY) $(INSTALLED)/lib
-	install -m 644 $(wildcard examples/embed/package/*.cmake) $(INSTALLED)/share/cmake/attn
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' examples/embed/package/attn.pc.in \
-	    >$(INSTALLED)/lib/pkgconfig/attn.pc
+SHARED    = build/libattn.so
+PACKAGE   = $(wildcard examples/embed/package/*.cmake)
+INSTALLED = $(PREFIX)/include/attn.h $(PREFIX)/include/attn_cuda.cuh $(DOCDIR)/LICENSE $(LIBDIR)/pkgconfig/attn.pc \
+            $(PACKAGE:examples/embed/package/%=$(LIBDIR)/cmake/attn/%) \
+            $(addprefix $(LIBDIR)/,libattn.a libattn.so libattn.so.$(SERIES) libattn.so.$(VERSION))
+install: install-files $(LIBRARY) ## Copy headers, library, licence, attn.pc, CMake package to PREFIX=/usr/local (LIBDIR, DESTDIR).
+	install -m 644 $(LIBRARY) $(DESTDIR)$(LIBDIR)
+
+install-shared: install-files $(SHARED) ## The same with a shared library; both may be installed.
+	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)/libattn.so.$(VERSION)
+	ln -sf libattn.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libattn.so.$(SERIES)
+	ln -sf libattn.so.$(SERIES) $(DESTDIR)$(LIBDIR)/libattn.so
+
+install-files:
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/attn $(DESTDIR)$(DOCDIR)
+	install -m 644 attn.h attn_cuda.cuh $(DESTDIR)$(PREFIX)/include
+	install -m 644 LICENSE $(DESTDIR)$(DOCDIR)
+	for file in $(notdir $(PACKAGE)); do sed 's|@PREFIX@|$(PREFIX)|' examples/embed/package/$$file \
+	    >$(DESTDIR)$(LIBDIR)/cmake/attn/$$file || exit; done
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|; s|@VERSION@|$(VERSION)|' \
+	    examples/embed/package/attn.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/attn.pc
+
+uninstall: ## Remove what install and install-shared have put there (the same PREFIX, LIBDIR, DESTDIR).
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	-rmdir $(DESTDIR)$(DOCDIR) $(DESTDIR)$(LIBDIR)/cmake/attn 2>/dev/null
 
 conformance: build/conformance ## Run CASES=FILE, numbers stated by other projects, in the conformance file format.
 	@test -n "$(CASES)" || { echo "usage: make conformance CASES=FILE"; exit 2; }
@@ -156,9 +177,14 @@ build build/obj build/cuda build/cuda-full:
 	mkdir -p $@
 
 $(LIBRARY): attn.h | build
-	$(CC) $(CFLAGS) -fPIC -x c -DATTN_IMPLEMENTATION -c $< -o $(@:.a=.o)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -x c -DATTN_IMPLEMENTATION -c $< -o $(@:.a=.o)
 	rm -f $@
 	$(AR) rc $@ $(@:.a=.o)
+# Versions with one minor number can stand for each other while the major one is 0: that is in its SONAME.
+$(SHARED): attn.h | build
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden '-DATTN_DEF=extern __attribute__((visibility("default")))' \
+	    -x c -DATTN_IMPLEMENTATION -c $< -o $(@:.so=-shared.o)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libattn.so.$(SERIES) $(@:.so=-shared.o) -o $@
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
 build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])

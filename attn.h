@@ -18,6 +18,7 @@
        }
 
    In ONE C or C++ file of a program #define ATTN_IMPLEMENTATION before the #include; the others just #include it.
+   A C++ file that is compiled with -Wold-style-cast or -Wconversion implements it as a system header: -isystem DIR.
 
    DOES      every attention of the textbook (d2l.ai, "Dive into Deep Learning"): scaled dot product, dot, cosine,
              bilinear, additive (Bahdanau), Gaussian and the other kernels of attention pooling; masks, valid lengths,
@@ -166,10 +167,10 @@
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
              Checks are always on. A field that is set but could have no effect is an error: a parameter of another
              score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window,
-             weights_after_dropout without weights, data in a view of rank 0. Allowed though unused: seed,
-             dropout_origin and weights_after_dropout without dropout; align and positions without causal, window and
-             ALiBi. An output must not overlap an input or another output; interleaved views that share no element, as
-             in a packed array, are accepted.
+             weights_after_dropout without weights, workspace_bytes without workspace, data in a view of rank 0. Allowed
+             though unused: seed, dropout_origin and weights_after_dropout without dropout; align and positions without
+             causal, window and ALiBi. A flag (causal, window, ...) is 0 or 1. An output must not overlap an input or
+             another output; interleaved views that share no element, as in a packed array, are accepted.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad, attn_rope_desc and attn_heatmap may grow at
@@ -255,17 +256,18 @@ typedef enum attn_status {
     ATTN_STATUS_COUNT
 } attn_status;
 
-/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65). Strings are literals. */
+/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65), "k.size[1] must divide
+   the number of query heads: 2 does not divide 7", "mask.type must be ATTN_U8, is ATTN_F32". Strings are literals. */
 typedef struct attn_error {
     int32_t     status;         /* attn_status */
     const char *field;          /* "k.size[3]"; "" on success */
     const char *rule;           /* "must equal q.size[3]"; "" on success */
     int64_t     got, want;      /* the offending number and the required one, if has_numbers */
-    int32_t     has_numbers;    /* nonzero: got and want are valid */
+    int32_t     has_numbers;    /* nonzero: got and want are valid; 2: got does not divide want */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
     int64_t     place[2];       /* the indices of the offending element, as many as has_place says */
     int32_t     has_place;      /* 0, 1 or 2 */
-    int32_t     reserved;       /* 0; for later versions */
+    int32_t     has_type;       /* nonzero: got is the attn_type that was given */
     int64_t     reserved2;
 } attn_error;
 
@@ -408,7 +410,9 @@ typedef struct attn_parallel {
                                    call of attn.h; NULL: the calling thread runs the tasks */
     void   *user ATTN__0;
     int32_t workers ATTN__0;    /* most tasks that run at once; 0 means 1, even with `run`. A larger `worker` writes
-                                   outside the workspace, which has memory for each worker */
+                                   outside the workspace, which has memory for each worker. Without `run` it counts for
+                                   the plans of attn_plan_forward and attn_plan_backward, whose tasks you run: all else
+                                   runs on the calling thread then, with memory for so many */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -433,7 +437,7 @@ typedef struct attn_desc {
 
     /* score */
     int32_t score ATTN__0;              /* attn_score */
-    int32_t scale_set ATTN__0;          /* nonzero: use `scale` as it is, even 0. Zero: scale 0 means the default */
+    int32_t scale_set ATTN__0;          /* 1: use `scale` as it is, even 0. 0: scale 0 means the default */
     float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. Must not be set for distance
                                            kernels and CONSTANT */
     float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 means 1 */
@@ -460,18 +464,18 @@ typedef struct attn_desc {
     attn_view key_lengths ATTN__0;      /* i32/i64 [B] (cache_seqlens, seqused_k) or per query [B,Sq], packed
                                            [1,total]: keys j < length. 0..Sk */
     attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
-    int32_t causal ATTN__0;             /* nonzero: key j is allowed when j <= p */
+    int32_t causal ATTN__0;             /* 1: key j is allowed when j <= p */
     int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
     attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq], packed [1,total] (position_ids);
                                            with ATTN_ALIGN_POSITIONS only */
-    int32_t window ATTN__0;             /* nonzero: use window_left and window_right */
+    int32_t window ATTN__0;             /* 1: use window_left and window_right, which say how far it reaches */
     int32_t empty ATTN__0;              /* attn_empty: rows without a key */
     int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
     int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
     float dropout ATTN__0;              /* p, 0..1; 1 drops all: out 0 */
-    int32_t weights_after_dropout ATTN__0; /* nonzero: `weights` are returned after dropout */
+    int32_t weights_after_dropout ATTN__0; /* 1: `weights` are returned after dropout */
     uint64_t seed ATTN__0;              /* the mask is a function of seed and the absolute (b,h,i,j), of nothing else */
     int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
@@ -480,7 +484,7 @@ typedef struct attn_desc {
                                            and benchmarks */
     int32_t reserved ATTN__0;           /* 0 */
     void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
-    size_t workspace_bytes ATTN__0;     /* size of workspace */
+    size_t workspace_bytes ATTN__0;     /* its size; 0 without one (size queries and plans do not look at it) */
     attn_allocator allocator ATTN__0;
     attn_parallel parallel ATTN__0;
 
@@ -636,9 +640,11 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err);
 #endif /* ATTN_NO_BACKWARD */
 
-/* Describes in a sentence how the call would run: score, instruction set, tiles, tasks, workspace; or why it is
-   refused. On a GPU attn_workspace_size may ask for more, see attn_cuda.cuh. Writes at most `size` bytes with the final
-   0 (size 0: text may be NULL); returns the length of the whole text without the 0. */
+/* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of
+   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries),
+   instruction set, tiles, tasks, types, workspace; or why it is refused. On a GPU attn_workspace_size may ask for more,
+   see attn_cuda.cuh. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the
+   whole text without the 0. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
@@ -749,7 +755,7 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_rope_desc) */
     double base ATTN__0;                /* above 1, to 1e18; 0 = 10000 */
     int32_t scaling ATTN__0;            /* attn_rope_scaling */
-    int32_t no_truncation ATTN__0;      /* YARN: nonzero leaves low and high as they are ("truncate": false) */
+    int32_t no_truncation ATTN__0;      /* YARN: 1 leaves low and high as they are ("truncate": false) */
     double factor ATTN__0;              /* all but PLAIN; 1..1e18, required */
     int64_t original_positions ATTN__0; /* YARN, LLAMA3: the context of the training (original_max_position_embeddings);
                                            1..2^48, required */
@@ -861,16 +867,15 @@ typedef struct attn_heatmap {
     const char *const *y_ticks ATTN__0; /* [rows] labels of the rows */
     const char *const *panel_titles ATTN__0; /* [panel rows * panel cols]; NULL = none */
     int32_t colormap ATTN__0;           /* attn_colormap; low is light in REDS and GREY. NaN has a colour of its own */
-    int32_t range_set ATTN__0;          /* nonzero: colours run from range_min to range_max; else over the finite
-                                           data */
+    int32_t range_set ATTN__0;          /* 1: colours run from range_min to range_max; else over the finite data */
     float range_min ATTN__0, range_max ATTN__0;
     int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
-    int32_t ticks_on_top ATTN__0;       /* nonzero: column labels above, not below */
-    int32_t no_colorbar ATTN__0;        /* nonzero: leave the colour bar out */
-    int32_t numbers ATTN__0;            /* nonzero: print the values in the cells (SVG; terminal, but not in ASCII,
-                                           which always shades) */
+    int32_t ticks_on_top ATTN__0;       /* 1: column labels above, not below */
+    int32_t no_colorbar ATTN__0;        /* 1: leave the colour bar out */
+    int32_t numbers ATTN__0;            /* 1: print the values in the cells (SVG; terminal, but not in ASCII, which
+                                           always shades) */
     int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
-    int32_t cell_titles ATTN__0;        /* nonzero: hovering over a cell shows its labels and its value (SVG, at
+    int32_t cell_titles ATTN__0;        /* 1: hovering over a cell shows its labels and its value (SVG, at
                                            most 4096 cells in all) */
     attn_view mask ATTN__0;             /* u8, rank and sizes of values, any strides: a cell where it is 0 is hatched,
                                            whatever it holds, unlike one whose weight is 0. As attn_mask writes it */
@@ -1500,6 +1505,7 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
+enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are brought near before they are used; more is wide */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
@@ -3191,24 +3197,34 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
     if (n == 2) x = ATTN__LEFT(x, 8);
     return ATTN__MUL(ATTN__TO_FLOATS(ATTN__RIGHT(x, 24)), scale);
 }
-/* While a step of the group from row j on is taken, as much of those ahead comes near, in the order of memory, so that
-   the machine's own prefetching follows. */
+/* While a step of the group from row j on is taken, as much of what is ahead comes near: of groups ahead in the order
+   of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache, the
+   next lines of each, for one query: with more there is the time to fetch whole groups. */
 ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
 {
-    const int64_t row = p->b_row*ATTN__SIZE_OF(type);
-    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
-    const char *to1 = p->groups[j/ATTN__GROUP + p->ahead1], *to2 = p->groups[j/ATTN__GROUP + p->ahead2];
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, bytes = p->depth*size;
+    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64, wide = p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW;
+    const char *const *groups = p->groups + j/ATTN__GROUP;
+    const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
-    if (p->b_row == p->depth) {
+    if (p->b_row == p->depth && !wide) {
         to1 = ATTN__V(behind)(to1, ATTN__GROUP*at);
         to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
         ATTN__EACH(x, lines) {
             ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
             ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
         }
-    } else if (at % 64 == 0) for (x = 0; x < ATTN__GROUP; x++) {
+        return;
+    }
+    if (at % 64) return;
+    if (wide) {
+        at += ATTN__AHEAD_IN_ROW;
+        if (at < bytes) to1 = groups[0];
+        else at -= bytes;
+    }
+    for (x = 0; x < ATTN__GROUP; x++) {
         ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        if (!wide) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -4478,7 +4494,7 @@ ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status statu
         err->want = want;
         err->has_numbers = 1;
         err->cuda = 0;
-        err->has_place = 0;
+        err->has_place = err->has_type = 0;
     }
     return status;
 }
@@ -4505,7 +4521,23 @@ ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status
     if (err) err->has_numbers = 0;
     return status;
 }
-/* The same two where both texts are known: the rule behind the end of the field, one address for two. */
+/* Which must divide `want`, and does not. */
+ATTN__NOINLINE static attn_status attn__fail_divides(attn_error *err, attn_status status, const char *field,
+                                                     const char *rule, int64_t got, int64_t want)
+{
+    attn__fail2(err, status, field, rule, got, want);
+    if (err) err->has_numbers = 2;
+    return status;
+}
+/* Of another type than the rule says. */
+ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *field, const char *rule, int32_t type)
+{
+    attn__fail2(err, ATTN_ERR_TYPE, field, rule, type, 0);
+    if (err) err->has_numbers = 0;
+    if (err) err->has_type = 1;
+    return ATTN_ERR_TYPE;
+}
+/* The first and the third where both texts are known: the rule behind the end of the field, one address for two. */
 static const char *attn__rule_behind(const char *field)
 {
     while (*field++) {}
@@ -5084,8 +5116,8 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
 #undef ATTN__T
     const char *name = attn__name_of(f, ATTN__T_TYPE);
-    ATTN__RULE_OF(v->type >= 0 && v->type < ATTN_TYPE_COUNT && takes[f->takes].types & 1u << v->type, ATTN_ERR_TYPE,
-                  name, takes[f->takes].rule);
+    if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
+        return attn__fail_type(err, name, takes[f->takes].rule, v->type);
     ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
                                   "must not be ATTN_I8 on a device");)
     (void)flags;
@@ -5229,8 +5261,8 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
                                "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
         if (letter == 'K' && size != ATTN__LETTER(w, 'H') &&
             (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
-                               "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
+            return attn__fail_divides(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
+                                      "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
         if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
         n = 'D' - 'A';
     }
@@ -5390,6 +5422,7 @@ static int64_t attn__bytes_of(int64_t floats)
 }
 static int attn__is_number(attn__given x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
+static int attn__is_flag(int32_t x) { return (x & ~1) == 0; }
 static int attn__is_width(attn__given x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
@@ -5410,6 +5443,13 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
+static attn_status attn__refuse_flag(const attn_desc *d, attn_error *err)
+{
+    ATTN__RULE(attn__is_flag(d->window), ATTN_ERR_OPTION, "window",
+               "must be 0 or 1: window_left and window_right say how far it reaches");
+    return attn__fail(err, ATTN_ERR_OPTION, !attn__is_flag(d->causal) ? "causal" : !attn__is_flag(d->scale_set) ?
+                      "scale_set" : "weights_after_dropout", "must be 0 or 1");
+}
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
     ATTN__NUMBERS(ATTN__NUMBER_RULE)
@@ -5417,6 +5457,8 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
+    if (!attn__is_flag(d->scale_set | d->causal | d->window | d->weights_after_dropout))
+        return attn__refuse_flag(d, err);
     ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
                   d->window_left ? "window_left" : "window_right", "counts only with window");
     if (d->window && (d->window_left < ATTN_UNBOUNDED || d->window_right < ATTN_UNBOUNDED)) {
@@ -5623,8 +5665,9 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
     if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
         return attn__fail_known2(err, ATTN_ERR_SIZE, "d_sigma.size[0]" "\0" "must be 1, or that of sigma_per_head",
                            g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or another gradient from above");
-    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another result");
+    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or d_weights or d_lse: "
+               "the gradient of the loss with respect to a result");
+    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another gradient that is to be computed");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
     ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
     ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
@@ -10443,6 +10486,18 @@ static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
     attn__put(t, "e");
     attn__put_decimal(t, n - 1 + e10, 0);
 }
+/* A finite number, to six digits. */
+static void attn__put_number(attn__text *t, attn__given x)
+{
+    double size = x < 0.0f ? -(double)x : (double)x;
+    int64_t digits;
+    int e10 = 0;
+    for (; size >= 1e6; e10++) size /= 10;
+    for (; size != 0 && size < 1e5; e10--) size *= 10;
+    digits = (int64_t)(size + 0.5);
+    for (; digits != 0 && digits % 10 == 0; e10++) digits /= 10;
+    attn__put_decimal(t, x < 0.0f ? -digits : digits, e10);
+}
 static void attn__put_colour(attn__text *t, int64_t rgb)
 {
     int shift;
@@ -10467,12 +10522,29 @@ static size_t attn__end_text(const attn__text *t)
     if (t->size) t->at[t->length < t->size ? t->length : t->size - 1] = 0;
     return t->length;
 }
+/* f16, or as the header names it: ATTN_F16 */
+static void attn__put_type(attn__text *t, int64_t type, int as_name)
+{
+    static const char *const names[ATTN_TYPE_COUNT] = {"f32", "f16", "bf16", "f64", "u8", "i32", "i64", "i8"};
+    const char *s;
+    if (type < 0 || type >= ATTN_TYPE_COUNT) {
+        ATTN__FORMAT(t, "%", type);
+        return;
+    }
+    if (as_name) attn__put(t, "ATTN_");
+    for (s = names[type]; *s; s++) attn__put_byte(t, (unsigned char)*s - (as_name && *s >= 'a' ? 32u : 0u));
+}
 static void attn__put_error(attn__text *t, const attn_error *err)
 {
     attn__put(t, err->field);
     attn__put(t, " ");
     attn__put(t, err->rule);
-    if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
+    if (err->has_numbers == 2) ATTN__FORMAT(t, ": % does not divide %", err->got, err->want);
+    else if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
+    if (err->has_type) {
+        attn__put(t, ", is ");
+        attn__put_type(t, err->got, 1);
+    }
     if (err->has_place) ATTN__FORMAT(t, err->has_place == 1 ? " at [%]" : " at [%,%]", err->place[0], err->place[1]);
 }
 
@@ -10526,6 +10598,8 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
         *bytes = size;
         return attn__success(err);
     }
+    ATTN__RULE(d->workspace || !d->workspace_bytes, ATTN_ERR_NULL, "workspace",
+               "must be given where workspace_bytes is not 0");
     if (d->workspace && d->workspace_bytes < size)
         return attn__fail_known2(err, ATTN_ERR_WORKSPACE, "workspace_bytes" "\0" "must be at least",
                            (int64_t)d->workspace_bytes, needed);
@@ -10648,20 +10722,93 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
     if (n > 1) attn__put(t, ")");
 }
 #endif
+/* ", softcap 50" */
+static void attn__put_option(attn__text *t, const char *name, attn__given x)
+{
+    attn__put(t, name);
+    attn__put_number(t, x);
+}
+static void attn__put_limit(attn__text *t, const char *name, int64_t x)
+{
+    attn__put(t, name);
+    if (x < 0) attn__put(t, "unbounded");
+    else ATTN__FORMAT(t, "%", x);
+}
+/* "; with scale 0.125, causal, align bottom-right, dropout 0.1, bias, mask" */
+ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, const attn__call *c)
+{
+    static const char *const aligns[ATTN_ALIGN_COUNT] = {"top-left", "bottom-right", "positions", "top-left"};
+    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
+    int i;
+    attn__put(t, "; with ");
+    if (!attn__is_kernel(c->score)) attn__put_option(t, "scale ", c->scale);
+    else if (!c->sigma_per_head.rank) attn__put_option(t, "sigma ", c->sigma);
+    else attn__put(t, "a sigma per head");
+    if (c->softcap != 0.0f) attn__put_option(t, ", softcap ", c->softcap);
+    if (d->causal) attn__put(t, ", causal");
+    if (d->window) {
+        attn__put_limit(t, ", window_left ", d->window_left);
+        attn__put_limit(t, ", window_right ", d->window_right);
+    }
+    if (attn__uses_positions(d)) {
+        attn__put(t, ", align ");
+        attn__put(t, aligns[c->align]);
+    }
+    if (c->empty != ATTN_EMPTY_ZERO) attn__put(t, c->empty == ATTN_EMPTY_NAN ? ", empty NaN" : ", empty uniform");
+    if (c->dropout > 0.0f) attn__put_option(t, ", dropout ", c->dropout);
+    if (c->dropout > 0.0f && c->weights_after_dropout) attn__put(t, ", weights after dropout");
+    for (i = 0; i < ATTN__F_COUNT; i++) {       /* what the score cannot do without goes without saying */
+        const attn__field *f = &attn__fields[i];
+        if (!a[i].rank || f->flags & (ATTN__OPERAND | ATTN__RESULT | ATTN__NEEDED) || f->takes == ATTN__SCALES ||
+            i == ATTN__F_sigma_per_head) continue;
+        attn__put(t, ", ");
+        attn__put(t, attn__name_of(f, ATTN__T_VIEW));
+    }
+}
+/* Pairs of a query and a key of an entry: all, or those that lengths, causal and window allow. */
+static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
+{
+    int64_t i, sum = 0;
+    if (!allowed) return attn__mul64(c->queries, c->keys);
+    for (i = 0; i < c->queries; i++) {
+        const attn__row row = attn__row_of(c, b, i);
+        sum += row.last - row.first;
+    }
+    return sum;
+}
+enum { ATTN__COUNTED_ROWS = 1 << 20 };
+/* "; 50.3906 % of the pairs allowed by lengths, causal and window" */
+ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
+{
+    const int limited = c->ragged || c->key_lengths.rank || c->query_lengths.rank || c->left != ATTN__HUGE ||
+                        c->right != ATTN__HUGE;
+    double all = 0, allowed = 0;
+    attn__call entry;
+    int64_t b;
+    if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
+        attn__mul64(c->batch, c->queries) > ATTN__COUNTED_ROWS) return;
+    for (b = 0; b < c->batch; b++) {
+        if (c->ragged) attn__open_entry(c, b, 0, &entry);
+        all += (double)attn__count_pairs(c->ragged ? &entry : c, b, 0);
+        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b, 1);
+    }
+    if (all == 0) return;
+    attn__put_option(t, "; ", (float)(100 * allowed / all));
+    attn__put(t, " % of the pairs allowed by lengths, causal and window");
+}
 /* "; k f16, v i8, converted on the way, for 4 tiles at a time" */
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
-    static const char *const names[ATTN_TYPE_COUNT] = {NULL, "f16", "bf16", NULL, NULL, NULL, NULL, "i8"};
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
     int i, n = 0;
     for (i = 0; i < ATTN__F_COUNT; i++) {
-        if (!a[i].rank || !names[a[i].type] || attn__fields[i].takes == ATTN__SCALES) continue;
+        if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
         attn__put(t, n++ ? ", " : "; ");
         attn__put(t, attn__name_of(&attn__fields[i], ATTN__T_VIEW));
         attn__put(t, " ");
-        attn__put(t, names[a[i].type]);
+        attn__put_type(t, a[i].type, 0);
     }
-    if (n) attn__put(t, ", converted on the way");
+    attn__put(t, n ? ", converted on the way" : "; all numbers f32");
     if (n && c->side_by_side > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->side_by_side);
     if (c->precision == ATTN_PRECISION_FAST)
         attn__put(t, !c->fast ? "; no products of bf16" :
@@ -10694,6 +10841,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
+    attn__fp_state saved;
     const attn__call *c;
     if (attn__plan_call(desc, grad, backward, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
@@ -10706,6 +10854,10 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn__put(&t, " attention");
     if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
                                 c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
+    saved = attn__fp_enter();
+    attn__put_options(&t, desc, c);
+    attn__put_pairs(&t, c);
+    attn__fp_leave(saved);
     ATTN__CUDA_ONLY(if (c->on_device) {
         attn__put_stages(&t, c);
         ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
@@ -11298,7 +11450,8 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     int64_t size_d, size_v;
     int i;
     ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
-    ATTN__RULE(heads_kv > 0 && heads % heads_kv == 0, ATTN_ERR_RANGE, "heads_kv", "must divide heads");
+    if (heads_kv <= 0 || heads % heads_kv != 0)
+        return attn__fail_divides(err, ATTN_ERR_RANGE, "heads_kv", "must divide heads", heads_kv, heads);
     ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
                "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
@@ -11671,7 +11824,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     ATTN__LAYOUT(attn_view, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_out, ATTN__F(data) ATTN__F(size) ATTN__F(stride) ATTN__F(type) ATTN__F(rank));
     ATTN__LAYOUT(attn_error, ATTN__F(status) ATTN__F(field) ATTN__F(rule) ATTN__F(got) ATTN__F(want)
-                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(place) ATTN__F(has_place) ATTN__F(reserved)
+                 ATTN__F(has_numbers) ATTN__F(cuda) ATTN__F(place) ATTN__F(has_place) ATTN__F(has_type)
                  ATTN__F(reserved2));
     ATTN__LAYOUT(attn_allocator, ATTN__F(allocate) ATTN__F(release) ATTN__F(user));
     ATTN__LAYOUT(attn_parallel, ATTN__F(run) ATTN__F(user) ATTN__F(workers));
@@ -12244,6 +12397,7 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     ATTN__RULE(d->scaling != ATTN_ROPE_LLAMA3 || d->high_freq_factor > d->low_freq_factor, ATTN_ERR_RANGE,
                "high_freq_factor", "must be above low_freq_factor");
     ATTN__RULE(d->beta_fast >= d->beta_slow, ATTN_ERR_RANGE, "beta_slow", "must be at most beta_fast");
+    ATTN__RULE(attn__is_flag(d->no_truncation), ATTN_ERR_OPTION, "no_truncation", "must be 0 or 1");
     ATTN__RULE(!d->no_truncation || d->scaling == ATTN_ROPE_YARN, ATTN_ERR_OPTION, "no_truncation",
                "counts for ATTN_ROPE_YARN only");
     ATTN__RULE(in_context || !d->original_positions, ATTN_ERR_OPTION, "original_positions",
@@ -12529,8 +12683,8 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     int i, axis[4];
     ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
     ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
-    ATTN__RULE(u8 || v.type == ATTN_F32 || v.type == ATTN_F16 || v.type == ATTN_BF16, ATTN_ERR_TYPE, "values.type",
-               "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8");
+    if (!u8 && v.type != ATTN_F32 && v.type != ATTN_F16 && v.type != ATTN_BF16)
+        return attn__fail_type(err, "values.type", "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8", v.type);
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
     ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);
@@ -12581,6 +12735,10 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
                "must be one of attn_colormap");
     ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
                "must be one of attn_terminal");
+#define ATTN__FLAG_RULE(f) ATTN__RULE(attn__is_flag(m->f), ATTN_ERR_OPTION, #f, "must be 0 or 1");
+    ATTN__FLAG_RULE(range_set) ATTN__FLAG_RULE(ticks_on_top) ATTN__FLAG_RULE(no_colorbar) ATTN__FLAG_RULE(numbers)
+    ATTN__FLAG_RULE(cell_titles)
+#undef ATTN__FLAG_RULE
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), ATTN_ERR_RANGE, "range_min", "must be finite");
     ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");

@@ -61,7 +61,7 @@ static attn_status prepare_call(shim *s, const version_row *row) {
     attn_status status;
     if (!one.threads) pool_start(&one, 1);
     status = call_prepare(&s->call, &row->job, &one);
-    free(d->workspace), d->workspace = NULL, s->bytes = d->workspace_bytes;
+    free(d->workspace), d->workspace = NULL, s->bytes = d->workspace_bytes, d->workspace_bytes = 0;
     if (status == ATTN_OK && row->softcap > 0) {
         d->softcap = row->softcap;
         status = attn_workspace_size(d, &s->bytes, NULL);

@@ -209,6 +209,7 @@ int main(void) {
     }
     int in_loop = allocations;
     herd.workspace = NULL; /* to see that the counter counts */
+    herd.workspace_bytes = 0;
     must(attn_forward(&herd, &err));
     free(workspace);
 

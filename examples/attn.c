@@ -5,12 +5,17 @@
 
    `attn --help` lists the options. Arrays are [B,H,S,D], without heads [B,S,D], of one sequence [S,D], in f16, f32 or
    f64 (which is rounded to f32 first). Results have as many axes as q; they are f16 where q is, else f32; lse is f32.
-   An array that a call does without is written "-". */
+   An array that a call does without is written "-"; a result that goes to "-" goes to standard output. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "npy.h"
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
+#ifdef _WIN32
+#include <fcntl.h>
+#include <io.h>
+#endif
 
 #define FAIL(c, ...) (fprintf((c)->log, "attn: " __VA_ARGS__), fputc('\n', (c)->log), 0)
 #define USAGE "usage: attn q.npy k.npy v.npy [options]; attn --help lists them\n"
@@ -23,7 +28,8 @@ enum { SWITCH, NUMBER, SEED, CHOICE, WINDOW, TEXT, ARRAY, RESULT };
 typedef struct {
     attn_desc d; /* first */
     int axes;    /* of q */
-    int32_t explain, help;
+    int rounded; /* numbers of f64 were, which is said once */
+    int32_t explain, help, version;
     const char *svg, *sample;
     const char *given[MAX_OPTIONS]; /* what stands behind each option; NULL: the option is not there */
     void *held[2 * MAX_OPTIONS];    /* what is to be freed */
@@ -80,6 +86,7 @@ static const option options[] = {
     {"--svg", "FILE", AT(TEXT, svg), NULL, NULL, "write a heatmap of the weights"},
     {"--explain", NULL, AT(SWITCH, explain), NULL, NULL, "say how the call would run, and compute nothing"},
     {"--sample", "FOLDER", AT(TEXT, sample), NULL, NULL, "write q.npy, k.npy and v.npy there and try them"},
+    {"--version", NULL, AT(SWITCH, version), NULL, NULL, "the version of attn.h"},
     {"--help", NULL, AT(SWITCH, help), NULL, NULL, "this"},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
@@ -88,14 +95,48 @@ typedef char options_fit[OPTIONS <= MAX_OPTIONS ? 1 : -1]; /* does not compile w
 /* A name as it is written here: SCALED_DOT is scaled-dot. */
 static int written(char c) { return c == '_' ? '-' : tolower((unsigned char)c); }
 
+/* The short name of an option, or 0: -o, -h. */
+static char letter_of(const option *o) {
+    return o->offset == offsetof(call, d.out) ? 'o' : o->offset == offsetof(call, help) ? 'h' : 0;
+}
+
+/* How many letters have to be put in, left out or changed to make one name of the other. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 40 };
+    int row[LONGEST + 1], length = (int)strlen(b);
+    if (length > LONGEST) return LONGEST;
+    for (int j = 0; j <= length; j++) row[j] = j;
+    for (; *a; a++) {
+        int before = row[0]++; /* of the row above, one to the left */
+        for (int j = 1; j <= length; j++) {
+            int best = before + (written(*a) != written(b[j - 1]));
+            before = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[length];
+}
+/* Of two names the one that is more like a wrong one; neither (NULL) where both are unlike it. */
+static const char *nearer(const char *wrong, const char *a, const char *b) {
+    const int length = (int)strlen(wrong), most = length < 6 ? 2 : length / 3;
+    const int starts = length > 3 && strncmp(wrong, b, (size_t)length) == 0; /* an abbreviation */
+    if (a && distance(wrong, a) <= distance(wrong, b)) return a;
+    return starts || distance(wrong, b) <= most ? b : a;
+}
+
 static int help(FILE *out) {
     char left[40];
     fputs("usage: attn q.npy k.npy v.npy [options]\n"
           "Attention on NumPy's files: [B,H,S,D], [B,S,D] or [S,D]. Where no result is asked for, the weights are\n"
-          "drawn here. The comments of attn.h say more about each option.\n\n",
+          "drawn here. --option=value is --option value; a result for the file - goes to standard output. The\n"
+          "comments of attn.h say more about each option.\n\n",
           out);
     for (int i = 0; i < OPTIONS; i++) {
-        snprintf(left, sizeof left, "%s %s", options[i].name, options[i].value ? options[i].value : "");
+        const char letter[] = {'-', letter_of(&options[i]), ',', ' ', 0};
+        snprintf(left, sizeof left, "%s%s %s", letter[1] ? letter : "", options[i].name,
+                 options[i].value ? options[i].value : "");
         fprintf(out, "  %-20s %s", left, options[i].help);
         for (int n = 0; options[i].choices && options[i].choices[n]; n++) {
             fputs(n == 0 ? ":" : ",", out);
@@ -129,6 +170,8 @@ static int read_array(call *c, const char *path, attn_view *v) {
     if (wrong) return FAIL(c, "%s: %s", path, wrong);
     hold(c, (void *)v->data);
     if (v->type != ATTN_F64) return 1;
+    if (!c->rounded++)
+        fprintf(c->log, "attn: %s holds numbers of f64: they are rounded, all is computed in f32\n", path);
     numbers = (float *)hold(c, malloc((size_t)attn_npy_count(v) * sizeof(float) + 1));
     if (!numbers) return FAIL(c, "%s: no memory for it", path);
     rounded = attn_out_f32(numbers, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
@@ -170,10 +213,16 @@ static int make_result(call *c, attn_out *o, const char *axes) {
     return 1;
 }
 
+static int is_output(const char *path) { return strcmp(path, "-") == 0; }
+/* What a file could not take, and why. */
+static int lost(call *c, const char *path) {
+    return FAIL(c, "%s: it cannot be written%s%s", is_output(path) ? "standard output" : path, errno ? ": " : "",
+                errno ? strerror(errno) : "");
+}
+
 /* With as many axes as q has. */
-static int write_result(call *c, attn_out o, const char *path) {
+static int write_result(call *c, attn_out o, const char *path, FILE *out) {
     attn_view v = attn_view_of(o);
-    const char *wrong;
     for (int n = 4 - c->axes; n > 0; n--) { /* first heads, then the batch */
         const int at = n == 4 - c->axes;
         for (int axis = at; axis + 1 < v.rank; axis++) {
@@ -182,19 +231,26 @@ static int write_result(call *c, attn_out o, const char *path) {
         }
         v.rank--;
     }
-    wrong = attn_npy_write(path, v);
-    return wrong ? FAIL(c, "%s: %s", path, wrong) : 1;
+    errno = 0;
+    if (!is_output(path)) return attn_npy_write(path, v) ? lost(c, path) : 1;
+#ifdef _WIN32
+    _setmode(_fileno(out), _O_BINARY);
+#endif
+    return attn_npy_put(out, v) || fflush(out) ? lost(c, path) : 1;
 }
 
 /* ---- the command line */
 
 static int choose(call *c, const option *o, const char *name, int32_t *field) {
+    const char *near = NULL;
+    char like[40] = "";
     for (int n = 0; o->choices[n]; n++) {
-        size_t i = 0;
-        while (name[i] && written(name[i]) == written(o->choices[n][i])) i++;
-        if (!name[i] && !o->choices[n][i]) return *field = n, 1;
+        if (distance(name, o->choices[n]) == 0) return *field = n, 1;
+        near = nearer(name, near, o->choices[n]);
     }
-    return FAIL(c, "%s: there is no %s; attn --help lists the names", o->name, name);
+    for (size_t i = 0; near && near[i] && i + 1 < sizeof like; i++) like[i] = (char)written(near[i]);
+    return FAIL(c, "%s: there is no %s%s%s%s attn --help lists the names", o->name, name, near ? ": is " : ";", like,
+                near ? " meant?" : "");
 }
 
 /* What stands behind an option goes into its field. */
@@ -226,23 +282,50 @@ static int set_field(call *c, const option *o, const char *value) {
     return !end || (end != value && *end == 0) ? 1 : FAIL(c, "%s: %s is not a number", o->name, value);
 }
 
+/* The option of an argument whose first letters, so many, are its name. */
+static int find_option(call *c, const char *argument, size_t length) {
+    const char *near = NULL;
+    char name[80];
+    snprintf(name, sizeof name, "%.*s", (int)length, argument);
+    for (int n = 0; n < OPTIONS; n++) {
+        const option *o = &options[n];
+        if (strcmp(o->name, name) == 0 || (length == 2 && name[1] == letter_of(o))) return n;
+        near = nearer(name, near, o->name);
+    }
+    (void)FAIL(c, "there is no option %s%s%s%s", name, near ? ": is " : "", near ? near : "", near ? " meant?" : "");
+    return OPTIONS;
+}
+static int is_written(const option *o) { return o->kind == RESULT || o->offset == offsetof(call, svg); }
+static int same_file(const char *a, const char *b) {
+    while (strncmp(a, "./", 2) == 0) a += 2;
+    while (strncmp(b, "./", 2) == 0) b += 2;
+    return strcmp(a, b) == 0;
+}
+
 /* Sorts the command line into given options and three files. */
 static int sort(call *c, int argc, char **argv, const char *files[3]) {
     int count = 0;
     for (int i = 1; i < argc; i++) {
-        int n = 0;
-        if (strncmp(argv[i], "--", 2) != 0) {
+        const char *value = strncmp(argv[i], "--", 2) == 0 ? strchr(argv[i], '=') : NULL;
+        const option *o;
+        int n;
+        if (argv[i][0] != '-' || !argv[i][1]) {
             if (count == 3) return FAIL(c, "%s is one file too many: q, k and v are three", argv[i]);
             files[count++] = argv[i];
             continue;
         }
-        while (n < OPTIONS && strcmp(options[n].name, argv[i]) != 0) n++;
-        if (n == OPTIONS) return FAIL(c, "there is no option %s", argv[i]);
-        if (options[n].value && ++i == argc) return FAIL(c, "%s: %s is missing", options[n].name, options[n].value);
-        c->given[n] = argv[i];
-        if (options[n].offset >= sizeof(attn_desc)) set_field(c, &options[n], argv[i]); /* it says what to do at all */
+        n = find_option(c, argv[i], value ? (size_t)(value - argv[i]) : strlen(argv[i]));
+        if (n == OPTIONS) return 0;
+        o = &options[n];
+        if (value && !o->value) return FAIL(c, "%s takes no value", o->name);
+        if (o->value && !value && ++i == argc) return FAIL(c, "%s: %s is missing", o->name, o->value);
+        c->given[n] = value ? value + 1 : argv[i];
+        if (o->offset >= sizeof(attn_desc)) set_field(c, o, c->given[n]); /* it says what to do at all */
+        for (int other = 0; is_written(o) && other < OPTIONS; other++)
+            if (other != n && c->given[other] && is_written(&options[other]) && same_file(c->given[other], c->given[n]))
+                return FAIL(c, "%s and %s would both be written to %s", options[other].name, o->name, c->given[n]);
     }
-    return count == 3 || c->help || c->sample ? 1 : FAIL(c, "three files are needed, for q, k and v");
+    return count == 3 || c->help || c->version || c->sample ? 1 : FAIL(c, "three files are needed, for q, k and v");
 }
 
 /* The arrays and options of the command line, into the descriptor. */
@@ -272,10 +355,11 @@ static int fill(call *c, const char *const files[3]) {
 static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)file) != n; }
 
 static attn_status draw(const call *c, FILE *out, attn_error *err) {
+    const int to_file = c->svg && !is_output(c->svg);
     attn_heatmap map = {0};
     attn_writer writer;
     attn_status status;
-    FILE *file = c->svg ? fopen(c->svg, "wb") : out;
+    FILE *file = to_file ? fopen(c->svg, "wb") : out;
     if (!file) return ATTN_ERR_WRITE;
     writer.write = put;
     writer.user = file;
@@ -284,31 +368,66 @@ static attn_status draw(const call *c, FILE *out, attn_error *err) {
     map.y_label = "Queries";
     map.terminal = ATTN_TERMINAL_ASCII;
     status = c->svg ? attn_heatmap_svg(&map, writer, err) : attn_heatmap_ansi(&map, writer, err);
-    return c->svg && fclose(file) ? ATTN_ERR_WRITE : status;
+    return (to_file ? fclose(file) : fflush(file)) && status == ATTN_OK ? ATTN_ERR_WRITE : status;
+}
+
+/* The option that sets a field of attn_desc, or NULL. */
+static const option *option_of(const char *field, size_t length) {
+    if (strncmp(field, "window_", 7) == 0) length = strlen("window"); /* two fields, one option */
+    for (int n = 0; n < OPTIONS; n++) {
+        size_t i = 0;
+        while (i < length && written(field[i]) == options[n].name[2 + i]) i++;
+        if (i == length && !options[n].name[2 + i]) return &options[n];
+    }
+    return NULL;
+}
+/* What attn.h says, in the words of this command: --key-lengths for key_lengths, bottom-right or --align bottom-right
+   for ATTN_ALIGN_BOTTOM_RIGHT, i64 for ATTN_I64. */
+static int refuse(const call *c, const attn_error *err) {
+    char text[1024], *s = text;
+    const size_t field = strcspn(err->field, ".[");
+    const option *of = option_of(err->field, field);
+    attn_error_string(err, text, sizeof text);
+    fprintf(c->log, "attn: %s", of ? of->name : "");
+    if (of) s += field;
+    while (*s) {
+        if (strncmp(s, "ATTN_", 5) != 0) {
+            fputc(*s++, c->log);
+            continue;
+        }
+        s += 5;
+        for (int n = 0; n < OPTIONS; n++) {
+            const size_t length = options[n].kind == CHOICE ? strcspn(s, "_") : 0;
+            if (!length || option_of(s, length) != &options[n]) continue;
+            if (&options[n] != of) fprintf(c->log, "%s ", options[n].name);
+            s += length + 1;
+        }
+        while (isupper((unsigned char)*s) || isdigit((unsigned char)*s) || *s == '_') fputc(written(*s++), c->log);
+    }
+    fputs(c->axes < 4 && strstr(text, ".size[") ? " (axes are counted as in [B,H,S,D])\n" : "\n", c->log);
+    return 0;
 }
 
 static int attend(call *c, const char *const files[3], FILE *out) {
     char text[1024];
     attn_error err = {0};
+    attn_status status;
     int results = 0;
     if (!fill(c, files)) return 0;
     if (c->explain) {
         attn_explain(&c->d, text, sizeof text);
         return fprintf(out, "%s\n", text) > 0;
     }
-    if (attn_forward(&c->d, &err) != ATTN_OK) {
-        attn_error_string(&err, text, sizeof text);
-        return FAIL(c, "%s", text);
-    }
+    if (attn_forward(&c->d, &err) != ATTN_OK) return refuse(c, &err);
     for (int i = 0; i < OPTIONS; i++) {
         if (!c->given[i] || options[i].kind != RESULT) continue;
-        if (!write_result(c, *(attn_out *)((char *)c + options[i].offset), c->given[i])) return 0;
+        if (!write_result(c, *(attn_out *)((char *)c + options[i].offset), c->given[i], out)) return 0;
         results++;
     }
     if (results && !c->svg) return 1;
-    if (draw(c, out, &err) == ATTN_OK) return 1;
-    attn_error_string(&err, text, sizeof text);
-    return err.status ? FAIL(c, "%s", text) : FAIL(c, "%s cannot be written", c->svg);
+    errno = 0;
+    status = draw(c, out, &err);
+    return status == ATTN_OK ? 1 : status == ATTN_ERR_WRITE ? lost(c, c->svg ? c->svg : "-") : refuse(c, &err);
 }
 
 /* The exit status: 0, 1 = something failed, 2 = a command line that is not understood. */
@@ -355,8 +474,12 @@ static int command(int argc, char **argv, FILE *out, FILE *log) {
         fputs(USAGE, log);
         return 2;
     }
-    ok = c.help ? help(out) : c.sample ? sample(&c, out) : attend(&c, files, out);
-    if (ok && (fflush(out) || ferror(out))) ok = FAIL(&c, "the output cannot be written");
+    ok = c.help      ? help(out)
+         : c.version ? fprintf(out, "attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100,
+                               attn_version() % 100) > 0
+         : c.sample  ? sample(&c, out)
+                     : attend(&c, files, out);
+    if (ok && (fflush(out) || ferror(out))) ok = lost(&c, "-");
     while (c.holds > 0) free(c.held[--c.holds]);
     return !ok;
 }

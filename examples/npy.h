@@ -116,11 +116,10 @@ static inline const char *attn_npy_read(const char *path, attn_view *v) {
     return wrong;
 }
 
-/* The view's numbers into a file. NULL, or a text that says what is wrong. */
-static inline const char *attn_npy_write(const char *path, attn_view v) {
+/* The view's numbers into an open file. NULL, or a text that says what is wrong. */
+static inline const char *attn_npy_put(FILE *f, attn_view v) {
     char text[192], shape[96] = "";
     int n = 0, at = 0;
-    FILE *f;
     while (n < ATTN_NPY_TYPES && (int32_t)attn_npy_types[n].type != v.type) n++;
     if (n == ATTN_NPY_TYPES) return "NumPy has no such type";
     for (int axis = 0; axis < v.rank; axis++)
@@ -130,7 +129,6 @@ static inline const char *attn_npy_write(const char *path, attn_view v) {
              : attn_npy_little_endian()  ? '<'
                                          : '>',
              attn_npy_types[n].kind, attn_npy_types[n].size, v.rank > 1 ? at - 2 : at - 1, shape);
-    if (!(f = fopen(path, "wb"))) return "it cannot be written";
     fwrite("\x93NUMPY\x01\0\xb6\0", 1, 10, f); /* 0xb6 = 182 bytes of header: the numbers begin at byte 192 */
     fprintf(f, "%-181s\n", text);
     for (int64_t i = 0; i < attn_npy_count(&v); i++) {
@@ -141,8 +139,13 @@ static inline const char *attn_npy_write(const char *path, attn_view v) {
         }
         fwrite((const char *)v.data + element * attn_npy_types[n].size, (size_t)attn_npy_types[n].size, 1, f);
     }
-    n = ferror(f);
-    return fclose(f) || n ? "it cannot be written" : NULL;
+    return ferror(f) ? "it cannot be written" : NULL;
+}
+/* Into a file that is made, or made anew. */
+static inline const char *attn_npy_write(const char *path, attn_view v) {
+    FILE *f = fopen(path, "wb");
+    const char *wrong = f ? attn_npy_put(f, v) : "it cannot be written";
+    return f && fclose(f) && !wrong ? "it cannot be written" : wrong;
 }
 
 #endif

@@ -183,6 +183,19 @@ zeroed() { # zeroed COMPILER STANDARD
             $1 -std=$2 -Wall -Wextra -Wmissing-field-initializers -Werror -I. -x c++ -c - -o /dev/null || return 1
     done
 }
+# C++ with the flags that its own code is often compiled with: the declarations draw no warning, and the implementation
+# none as a system header.
+strict() { # strict COMPILER FLAGS...
+    printf '#include <attn.h>\nint main() { attn_desc d = {}; return attn_forward(&d, nullptr) == ATTN_OK; }\n' |
+        "$@" -std=c++17 -Wall -Wextra -Wconversion -Wsign-conversion -Wold-style-cast -Werror -fsyntax-only -x c++ -
+}
+item_strict() {
+    for compiler in g++ clang++; do
+        have $compiler || { skipped "-Wold-style-cast -Wconversion (no $compiler)"; continue; }
+        try "the declarations, $compiler -Wold-style-cast -Wconversion" strict $compiler -I.
+        try "the implementation as a system header, $compiler" strict $compiler -isystem . -DATTN_IMPLEMENTATION
+    done
+}
 item_zeroed() {
     for compiler in g++ clang++; do
         have $compiler || { skipped "zeroed descriptors with $compiler (no $compiler)"; continue; }
@@ -549,5 +562,5 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
 }
 items "$1" suites_emulated suites_portable sequences mingw:x86_64 aarch64 $(machines) object optimised:gcc \
     optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding \
-    reading old_caller zeroed no_libc traces text readme forked conformance other_targets fast_math:newest wasm \
+    reading old_caller zeroed strict no_libc traces text readme forked conformance other_targets fast_math:newest wasm \
     mingw:i686 m32 tcc

@@ -39,6 +39,7 @@ static void attention(void) {
 #ifndef ATTN_NO_LIBC
     out[0] = 0;
     d.workspace = NULL;
+    d.workspace_bytes = 0;
     expect(attn_forward(&d, NULL) == ATTN_OK && out[0] == 2.5f, "attention with malloc");
 #endif
     d.k.size[3] = 2;

@@ -32,21 +32,69 @@ item_cmake() {
 }
 
 # ---- after make install: the files, and who finds them
-installed() { # installed DESTDIR PREFIX
-    rm -rf "$1$2"
-    make install CFLAGS=-O0 LIBRARY="$dir/libattn.a" DESTDIR="$1" PREFIX="$2"
+install() { # install PREFIX TARGET ARGUMENTS...: `make install` and the like, with libraries that take less time
+    prefix=$1; shift
+    make CFLAGS=-O0 LIBRARY="$dir/libattn.a" SHARED="$dir/libattn.so" PREFIX="$prefix" "$@"
+}
+files_in() { (cd "$1" && find . -type f -o -type l | sort); }
+installed_files() { # installed_files LIBDIR LIBRARY...: what must be there
+    below=$1; shift
+    printf './%s\n' include/attn.h include/attn_cuda.cuh share/doc/attn/LICENSE "$below/pkgconfig/attn.pc" \
+        "$below/cmake/attn/attn-config-version.cmake" "$below/cmake/attn/attn-config.cmake" \
+        $(printf "$below/%s\n" "$@") | sort
 }
 item_install() {
-    try "make install with DESTDIR" installed "$dir/stage" /opt/attn || return
-    (cd "$dir/stage/opt/attn" && find . -type f | sort) >"$dir/files"
-    printf './%s\n' include/attn.h include/attn_cuda.cuh lib/libattn.a lib/pkgconfig/attn.pc \
-        share/cmake/attn/attn-config-version.cmake share/cmake/attn/attn-config.cmake >"$dir/wanted"
+    rm -rf "$dir/stage" "$dir/prefix"
+    try "make install with DESTDIR" install /opt/attn install DESTDIR="$dir/stage" || return
+    files_in "$dir/stage/opt/attn" >"$dir/files"
+    installed_files lib libattn.a >"$dir/wanted"
     try "what it installs" diff "$dir/wanted" "$dir/files"
-    try "DESTDIR is not in attn.pc" sh -c "! grep -n '$dir' '$dir/stage/opt/attn/lib/pkgconfig/attn.pc'"
-    try "make install into PREFIX" installed "" "$dir/prefix" || return
+    try "DESTDIR is not in a file" sh -c "! grep -rnIF '$dir' '$dir/stage'"
+    try "make install into PREFIX" install "$dir/prefix" install || return
     finds_pkg_config
     finds_cmake
 }
+# Both libraries, below a folder for the machine; then none.
+item_shared() {
+    root=$dir/shared/opt libdir=lib/machine-linux-gnu library=$dir/shared/opt/lib/machine-linux-gnu/libattn.so
+    rm -rf "$dir/shared"
+    try "make install-shared install with LIBDIR" install "$root" install-shared install LIBDIR="$root/$libdir" ||
+        return
+    installed_files $libdir libattn.a libattn.so libattn.so.${version%.*} libattn.so.$version >"$dir/shared/wanted"
+    files_in "$root" >"$dir/shared/files"
+    try "what both install" diff "$dir/shared/wanted" "$dir/shared/files"
+    try "attn.pc names LIBDIR" grep -qx 'libdir=${prefix}/'$libdir "$root/$libdir/pkgconfig/attn.pc"
+    if have readelf; then
+        try "the SONAME" sh -c "readelf -d '$library' | grep -F 'SONAME' | grep -F '[libattn.so.${version%.*}]'"
+    else skipped "the SONAME (no readelf)"; fi
+    try "it exports attn_* alone, and all of it" exports "$library"
+    if needs "find_package of either library" cmake ctest; then
+        for way in OFF ON; do
+            try "find_package, BUILD_SHARED_LIBS=$way" finds_library $way "$root/$libdir"
+        done
+        rm "$root/$libdir/libattn.a"
+        try "find_package, the shared library alone" finds_library ON "$root/$libdir" -DBUILD_SHARED_LIBS=OFF
+    fi
+    install "$root" uninstall LIBDIR="$root/$libdir" >"$dir/shared/log" 2>&1
+    files_in "$root" >"$dir/shared/files"
+    try "make uninstall leaves no file" test ! -s "$dir/shared/files"
+    try "nor a folder of its own" test ! -e "$root/share/doc/attn" -a ! -e "$root/$libdir/cmake/attn"
+}
+exports() { # exports LIBRARY: its functions are those of the static one
+    nm -D --defined-only "$1" | awk '$2 == "T" { print $3 }' | sort >"$dir/shared/exported"
+    nm -g --defined-only "$dir/libattn.a" | awk '$2 == "T" { print $3 }' | sort >"$dir/shared/public"
+    [ "$(nm -D --defined-only "$1" | wc -l)" = "$(wc -l <"$dir/shared/exported")" ] && [ -s "$dir/shared/public" ] &&
+        ! grep -v '^attn_[a-z]' "$dir/shared/exported" && diff "$dir/shared/public" "$dir/shared/exported"
+}
+finds_library() { # finds_library ON-if-shared LIBDIR ARGUMENTS...: it is linked, nothing is compiled again
+    shared=$1 package=$2/cmake/attn; shift 2
+    project shared/build -DATTN_INSTALLED=ON -Dattn_DIR="$package" -DBUILD_SHARED_LIBS=$shared "$@" &&
+        ! find "$dir/shared/build" -name '*implementation*' | grep . &&
+        nm "$dir/shared/build/compiled" | awk -v shared=$shared '
+            / U attn_forward$/ { seen = "ON" } / T attn_forward$/ { seen = "OFF" }
+            END { print "linked shared:", seen; exit seen != shared }'
+}
+
 with_pkg_config() {
     PKG_CONFIG_PATH=$dir/prefix/lib/pkgconfig; export PKG_CONFIG_PATH
     [ "$(pkg-config --modversion attn)" = "$version" ] || { pkg-config --modversion attn; return 1; }
@@ -60,6 +108,8 @@ finds_pkg_config() {
 finds_cmake() {
     needs "find_package" cmake ctest || return
     try "find_package" project installed -DATTN_INSTALLED=ON -DCMAKE_PREFIX_PATH="$dir/prefix"
+    try "find_package compiles nothing" sh -c "! find '$dir/installed' -name '*implementation*' | grep ."
+    try "a project that links it, exported, installed and found" exported prefix 'find_package(attn 0.3 REQUIRED)'
     for asked in 0.2 0.4 "$version.1" 1.0; do
         try "find_package refuses $version for $asked" refused "$asked"
     done
@@ -71,6 +121,35 @@ refused() { # refused VERSION
     rm -rf "$dir/refused/build"
     ! cmake -S "$dir/refused" -B "$dir/refused/build" -DCMAKE_PREFIX_PATH="$dir/prefix" >"$dir/refused/log" 2>&1 &&
         grep -q "version: $version" "$dir/refused/log" || { cat "$dir/refused/log"; return 1; }
+}
+
+# A library that links attn::attn is installed with its targets, and found by another project.
+exported() { # exported PREFIX HOW-IT-GETS-attn.h
+    box=$dir/exported.$1 prefix=$dir/$1
+    rm -rf "$box" && mkdir -p "$box/uses"
+    printf '%s\n' '#include <attn.h>' 'int32_t box(void);' 'int32_t box(void) { return attn_version(); }' >"$box/box.c"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.14)' 'project(box C)' "$2" 'add_library(box STATIC box.c)' \
+        'target_link_libraries(box PUBLIC attn::attn)' 'install(TARGETS box EXPORT box DESTINATION lib)' \
+        'install(EXPORT box NAMESPACE box:: FILE box-config.cmake DESTINATION lib/cmake/box)' >"$box/CMakeLists.txt"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.14)' 'project(uses C)' 'find_package(attn 0.3 REQUIRED)' \
+        'find_package(box REQUIRED)' "add_executable(uses $PWD/examples/embed/main.c)" \
+        'target_link_libraries(uses PRIVATE box::box)' >"$box/uses/CMakeLists.txt"
+    set -- -DCMAKE_BUILD_TYPE=Quick -DCMAKE_C_FLAGS=-O0 -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_INSTALL_PREFIX="$prefix" \
+        -DCMAKE_INSTALL_LIBDIR=lib
+    cmake -S "$box" -B "$box/build" "$@" && cmake --build "$box/build" && cmake --install "$box/build" &&
+        cmake -S "$box/uses" -B "$box/uses/build" "$@" && cmake --build "$box/uses/build" && "$box/uses/build/uses"
+}
+item_fetched() {
+    needs "FetchContent" cmake || return
+    rm -rf "$dir/fetched"
+    try "FetchContent, exported, installed and found" exported fetched \
+        "include(FetchContent)
+         FetchContent_Declare(attn SOURCE_DIR \"$PWD\")
+         FetchContent_MakeAvailable(attn)"
+    files_in "$dir/fetched" >"$dir/files"
+    for file in include/attn.h lib/libattn.a lib/cmake/attn/attn-config.cmake share/doc/attn/LICENSE; do
+        grep -qxF "./$file" "$dir/files" || { failed "what it installs: $file"; return; }
+    done
 }
 
 # ---- the recipes, with a local archive where they say @URL@
@@ -124,7 +203,7 @@ with_conan() {
         filled "$tree/conandata.yml" "$tree/attn-$version.tar.gz" || return 1
     CONAN_HOME=$tree/home; export CONAN_HOME
     conan profile detect && conan create "$tree" --version "$version" &&
-        conan install --requires "attn/$version" -g CMakeDeps -g CMakeToolchain -of "$tree/found" &&
+        (cd "$tree" && conan install --requires "attn/$version" -g CMakeDeps -g CMakeToolchain -of "$tree/found") &&
         project conan/build -DATTN_INSTALLED=ON -DCMAKE_TOOLCHAIN_FILE="$tree/found/conan_toolchain.cmake"
 }
 item_conan() {
@@ -141,4 +220,4 @@ versions() {
 }
 item_versions() { try "recipes are of version $version" versions; }
 
-items "$1" versions cmake install meson vcpkg conan
+items "$1" versions cmake install shared fetched meson vcpkg conan

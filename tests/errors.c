@@ -271,7 +271,7 @@ static void refused(const attn_desc *d, attn_status want, const char *field, int
     check_error(attn_forward(d, &err), &err, want, field, line);
     check_unwritten(line);
     CHECKF(attn_forward(d, 0) == want, "line %d: another status without err", line);
-    if (want != ATTN_ERR_WORKSPACE && want != ATTN_ERR_ALLOC) {
+    if (want != ATTN_ERR_WORKSPACE && want != ATTN_ERR_ALLOC && strcmp(field, "workspace") != 0) {
         poison_error(&err);
         check_error(attn_plan_forward(d, &plan, &err), &err, want, field, line);
     }
@@ -377,6 +377,7 @@ static void test_hooks(void) {
     int released = 0;
     size_t bytes = 0;
     char small[16];
+    attn_plan plan;
     attn_desc nothing = valid();
     no_results(&nothing);
     refused(&nothing, ATTN_ERR_NULL, "out", __LINE__); /* no result at all */
@@ -391,6 +392,11 @@ static void test_hooks(void) {
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = sizeof small);
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small; d.workspace_bytes = bytes - 1);
     REFUSED(valid, ATTN_ERR_WORKSPACE, "workspace_bytes", d.workspace = small);
+    REFUSED(valid, ATTN_ERR_NULL, "workspace", d.workspace_bytes = bytes); /* it would allocate, silently */
+    REFUSED(valid, ATTN_ERR_NULL, "workspace", d.workspace_bytes = 1);
+    nothing.workspace_bytes = 1; /* which counts in no size query and no plan */
+    CHECK_STATUS(attn_workspace_size(&nothing, &bytes, 0), ATTN_OK);
+    CHECK_STATUS(attn_plan_forward(&nothing, &plan, 0), ATTN_OK);
     REFUSED(valid, ATTN_ERR_RANGE, "parallel.workers", d.parallel.workers = -1);
     REFUSED(valid, ATTN_ERR_OVERFLOW, "workspace", d.parallel.workers = INT32_MAX;
             d.v.size[3] = d.out.size[3] = (int64_t)1 << 50; memset(&d.v.stride, 0, sizeof d.v.stride);
@@ -658,6 +664,15 @@ static void test_long_lengths(void) { /* beyond 32 bits, where half a number wou
         }
 }
 
+/* As many queries as keys. */
+static attn_desc square(void) {
+    attn_desc d = valid();
+    d.k.size[2] = d.v.size[2] = SQ;
+    no_results(&d);
+    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
+    return d;
+}
+
 static void test_option(void) {
     static const int32_t other[] = {-1, 1000, INT32_MAX, INT32_MIN};
     for (int i = -1; i < 4; i++) {
@@ -668,6 +683,14 @@ static void test_option(void) {
         REFUSED(valid, ATTN_ERR_OPTION, "precision", d.precision = UNKNOWN(ATTN_PRECISION_COUNT));
         REFUSED(valid, ATTN_ERR_OPTION, "isa", d.isa = UNKNOWN(ATTN_ISA_COUNT));
 #undef UNKNOWN
+    }
+    for (int i = 0; i < 6; i++) { /* a flag that looks like a number: window = 4 */
+        static const int32_t no_flags[] = {2, 4, 3, -1, INT32_MAX, INT32_MIN};
+        REFUSED(square, ATTN_ERR_OPTION, "causal", d.causal = no_flags[i]);
+        REFUSED(square, ATTN_ERR_OPTION, "window", d.window = no_flags[i]);
+        REFUSED(square, ATTN_ERR_OPTION, "window", d.window = no_flags[i]; d.window_left = 3);
+        REFUSED(valid, ATTN_ERR_OPTION, "scale_set", d.scale_set = no_flags[i]);
+        REFUSED(valid, ATTN_ERR_OPTION, "weights_after_dropout", d.weights_after_dropout = no_flags[i]);
     }
     REFUSED(valid, ATTN_ERR_OPTION, "reserved", d.reserved = 1);
     for (int32_t score = ATTN_SCORE_GAUSSIAN; score <= ATTN_SCORE_CONSTANT; score++) {
@@ -703,13 +726,6 @@ static void test_option(void) {
 }
 
 /* Which key a query sits at is not guessed where it matters and Sq != Sk; every choice is, where Sq == Sk. */
-static attn_desc square(void) {
-    attn_desc d = valid();
-    d.k.size[2] = d.v.size[2] = SQ;
-    no_results(&d);
-    d.out = attn_out_bhsd(m.out, B, H, SQ, DV);
-    return d;
-}
 static attn_view slopes(void) { return attn_view_f32(m.small, 1, H, 0, 0, 0); }
 static void test_align(void) {
     for (int32_t align = ATTN_ALIGN_UNSET; align < ATTN_ALIGN_COUNT; align++) {
@@ -1197,6 +1213,15 @@ static void test_mha(void) {
     options.score = 0;
     MHA(ATTN_ERR_SIZE, "mask.size[0]", options.mask = mask(1, SK + 1, 0, 0, 0));
     memset(&options, 0, sizeof options);
+    {
+        attn_mha_desc h = heads(&options);
+        char text[100];
+        h.heads = 4;
+        h.heads_kv = 3;
+        CHECK_STATUS(attn_mha(&h, &err), ATTN_ERR_RANGE);
+        attn_error_string(&err, text, sizeof text);
+        CHECKF(!strcmp(text, "heads_kv must divide heads: 3 does not divide 4"), "%s", text);
+    }
     MHA(ATTN_ERR_OVERLAP, "out", h.b_key = attn_view_f32(m.weights, 1, 4, 0, 0, 0));
     MHA(ATTN_ERR_OVERLAP, "out", options.mask = attn_view_u8((uint8_t *)m.weights, 1, SK, 0, 0, 0));
     memset(&options, 0, sizeof options);
@@ -2009,7 +2034,7 @@ static void test_layout(void) {
                                    AT(attn_error, cuda, 44),
                                    AT(attn_error, place, 48),
                                    AT(attn_error, has_place, 64),
-                                   AT(attn_error, reserved, 68),
+                                   AT(attn_error, has_type, 68),
                                    AT(attn_error, reserved2, 72),
                                    {"sizeof attn_error", sizeof(attn_error), 80},
                                    AT(attn_allocator, allocate, 0),
@@ -2250,6 +2275,65 @@ static void test_strings(void) {
     }
 }
 
+/* The whole text of a refusal. */
+static void says(attn_status got, const attn_error *err, const char *want) {
+    char text[400];
+    attn_error_string(err, text, sizeof text);
+    CHECKF(got == (attn_status)err->status && !strcmp(text, want), "\"%s\", want \"%s\"", text, want);
+}
+static void test_words(void) {
+    attn_error err;
+    attn_desc d = square();
+    attn_out picture = attn_out_u8(m.mask, 4, 1, 1, SQ, SQ);
+    d.mask = floats(2, SQ, SQ, 0, 0);
+    poison_error(&err);
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is ATTN_F32");
+    CHECK(err.has_type && err.got == ATTN_F32 && !err.has_numbers);
+    d.mask.type = 99;
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is 99");
+    d.mask.type = -1;
+    says(attn_forward(&d, &err), &err, "mask.type must be ATTN_U8, is -1");
+    for (int type = 0; type < ATTN_TYPE_COUNT; type++) {
+        static const char *const names[] = {"F32", "F16", "BF16", "F64", "U8", "I32", "I64", "I8"};
+        char want[60];
+        if (type == ATTN_I32 || type == ATTN_I64) continue;
+        snprintf(want, sizeof want, "positions.type must be ATTN_I32 or ATTN_I64, is ATTN_%s", names[type]);
+        d = square();
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = attn_view_typed((attn_type)type, m.ints, 1, B, 0, 0, 0);
+        says(attn_forward(&d, &err), &err, want);
+    }
+    d = valid();
+    d.k = attn_view_bhsd(m.k, B, 3, SK, D);
+    says(attn_forward(&d, &err), &err, "k.size[1] must divide the number of query heads: 3 does not divide 4");
+    CHECK(err.has_numbers == 2 && err.got == 3 && err.want == H && !err.has_type);
+    d.k = attn_view_bhsd(m.k, B, HKV, SK, D + 1); /* nothing stays of an error before */
+    says(attn_forward(&d, &err), &err, "k.size[3] must equal q.size[3]: 4, is 5");
+    CHECK(err.has_numbers == 1 && !err.has_type);
+    picture.type = ATTN_F16;
+    says(attn_mask(picture, 0, &err), &err, "mask.type must be ATTN_U8, is ATTN_F16");
+    d = valid();
+    CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
+    CHECK(!err.has_type && !err.has_numbers);
+    {
+        attn_heatmap map;
+        char text[100];
+        attn_buffer b = {text, sizeof text, 0};
+        memset(&map, 0, sizeof map);
+        map.values = attn_view_i32(m.ints, 2, 2, 2, 0, 0);
+        says(attn_heatmap_svg(&map, attn_buffer_writer(&b), &err), &err,
+             "values.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8, is ATTN_I32");
+    }
+    attn_grad g = grads_of(&d);
+    memset(&g.d_out, 0, sizeof g.d_out), memset(&g.d_weights, 0, sizeof g.d_weights);
+    memset(&g.d_lse, 0, sizeof g.d_lse);
+    says(attn_backward(&d, &g, &err), &err,
+         "d_out must be given, or d_weights or d_lse: the gradient of the loss with respect to a result");
+    memset(&g, 0, sizeof g);
+    g.d_out = attn_view_bhsd(m.out, B, H, SQ, DV);
+    says(attn_backward(&d, &g, &err), &err, "dq must be given, or another gradient that is to be computed");
+}
+
 static void check_explained(const attn_desc *d) {
     char whole[600], cut[600];
     size_t length = attn_explain(d, whole, sizeof whole);
@@ -2290,6 +2374,70 @@ static void test_explain(void) {
     attn_forward(&d, &err);
     attn_error_string(&err, why, sizeof why);
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
+}
+
+/* What attn_explain says of the options, behind the sizes and before what else it says. */
+static void explains(const attn_desc *d, const char *options) {
+    char whole[600], *begins, *ends;
+    check_explained(d);
+    attn_explain(d, whole, sizeof whole);
+    begins = strstr(whole, "; with ");
+    ends = strstr(whole, "; kernels ");
+    if (!CHECKF(begins && ends && begins < ends, "%s", whole)) return;
+    *ends = 0;
+    CHECKF(!strcmp(begins + 7, options), "options \"%s\", want \"%s\"", begins + 7, options);
+}
+static void test_explained_options(void) {
+#define PAIRS " % of the pairs allowed by lengths, causal and window"
+    static const int32_t lengths[] = {2, 0}, starts[] = {0, 2}, of_entries[] = {2, 1};
+    char text[600];
+    attn_desc d = square();
+    explains(&d, "scale 0.5");
+    d.causal = 1; /* 1 + 2 + 3 of 9 */
+    explains(&d, "scale 0.5, causal, align top-left; 66.6667" PAIRS);
+    d.key_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0);
+    d.align = ATTN_ALIGN_BOTTOM_RIGHT; /* 0 + 1 + 2, and nothing, of 18 */
+    explains(&d, "scale 0.5, causal, align bottom-right, key_lengths; 16.6667" PAIRS);
+    d.window = 1;
+    d.window_left = 0;
+    d.window_right = ATTN_UNBOUNDED;
+    d.scale = -1.25e9f;
+    d.key_lengths.data = NULL; /* not at hand */
+    explains(&d, "scale -1.25e9, causal, window_left 0, window_right unbounded, align bottom-right, key_lengths");
+    d = gaussian();
+    d.sigma = 0.3f;
+    d.softcap = 1e-20f;
+    d.dropout = 0.1f;
+    d.weights_after_dropout = 1;
+    d.empty = ATTN_EMPTY_UNIFORM;
+    d.mask = mask(1, SK, 0, 0, 0);
+    d.bias = floats(1, SK, 0, 0, 0);
+    d.sink = d.alibi = slopes();
+    d.align = ATTN_ALIGN_POSITIONS;
+    d.positions = ints(1, B, 0);
+    explains(&d, "sigma 0.3, softcap 1e-20, align positions, empty uniform, dropout 0.1, weights after dropout, bias, "
+                 "alibi, sink, mask, positions");
+    d = gaussian();
+    d.sigma_per_head = slopes();
+    d.empty = ATTN_EMPTY_NAN;
+    explains(&d, "a sigma per head, empty NaN");
+    d = given();
+    d.query_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0); /* 2 rows of 2 * 3 */
+    explains(&d, "scale 1, query_lengths; 33.3333" PAIRS);
+    d = square();
+    d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1;
+    d.query_starts = d.key_starts = attn_view_i32(starts, 1, B, 0, 0, 0);
+    d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
+    d.causal = 1; /* 3 of 2 * 2, and 1 of 1 * 1 */
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 80" PAIRS);
+    memset(&d, 0, sizeof d); /* as many rows as are counted, and more */
+    d.causal = 1;
+    for (int64_t n = 1 << 20; n <= (1 << 20) + 1; n++) {
+        d.q = d.k = attn_view_bhsd(NULL, 1, 1, n, 1);
+        attn_explain(&d, text, sizeof text);
+        CHECKF(!strstr(text, "; 50" PAIRS) == (n > 1 << 20), "%s", text);
+    }
+#undef PAIRS
 }
 
 /* A writer that fails at any of its calls. */
@@ -2652,7 +2800,9 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.struct_bytes", test_struct_bytes},
                                   {"errors.numbers", test_numbers},
                                   {"errors.strings", test_strings},
+                                  {"errors.words", test_words},
                                   {"errors.explain", test_explain},
+                                  {"errors.explained_options", test_explained_options},
                                   {"errors.write", test_write},
                                   {"errors.far_views", test_far_views},
                                   {"errors.far_positions", test_far_positions},

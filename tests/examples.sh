@@ -36,6 +36,62 @@ item_lost() {
     if [ -s "$wrong" ]; then failed "lost output" "$wrong"; else ok "lost output"; fi
 }
 
+# What the command attn understands, where its results go, and what it says about a mistake: in its own words.
+item_command() {
+    dir=$out/command log=$out/command.log
+    rm -rf "$dir"; mkdir -p "$dir"
+    attn() { "$OLDPWD/$out/attn" "$@"; }
+    npy() { # npy TYPE SHAPE: what stands in front of the numbers
+        printf "\\223NUMPY\\001\\000\\166\\000%-117s\\n" "{'descr': '$1', 'fortran_order': False, 'shape': ($2), }"
+    }
+    says() { # says STATUS TEXT ARGUMENTS
+        wanted=$1 text=$2; shift 2
+        said=$(attn "$@" 2>&1 >/dev/null); status=$?
+        case $said in *"$text"*) [ $status = "$wanted" ] && return ;; esac
+        printf '%s\n' "attn $*: exit status $status, not $wanted with \"$text\":" "    $said"
+    }
+    same() { cmp "$1" "$2" >/dev/null 2>&1 || echo "$1 is not $2"; }
+    cd "$dir" || return
+    {
+        attn --sample . >/dev/null
+        set -- q.npy k.npy v.npy
+        attn "$@" --score gaussian --out want.npy || echo "no output"
+        attn "$@" --score=gaussian -o short.npy; same short.npy want.npy
+        attn "$@" --score=GAUSSIAN --out=joined.npy; same joined.npy want.npy
+        attn "$@" --score gaussian --out - >piped.npy; same piped.npy want.npy
+        attn "$@" --svg=want.svg; attn "$@" --svg - >piped.svg; same piped.svg want.svg
+        [ "$(attn -h)" = "$(attn --help)" ] && attn -h | grep -q -e '-o, --out FILE' || echo "no help"
+        [ "$(attn --version)" = "attn $(sed -n '1s/.* v\([0-9.]*\) .*/\1/p' "$OLDPWD/attn.h")" ] || echo "no version"
+        says 2 '--out and --weights would both be written to ./x.npy' "$@" --out x.npy --weights ./x.npy
+        says 2 '--weights and --svg would both be written to -' "$@" --weights - --svg -
+        says 2 'there is no option --weight: is --weights meant?' "$@" --weight w.npy
+        says 2 'there is no option --is-causal: is --causal meant?' "$@" --is-causal
+        says 2 'there is no option --query: is --query-lengths meant?' "$@" --query q.npy
+        says 2 'there is no option -x' "$@" -x
+        says 2 '--causal takes no value' "$@" --causal=1
+        says 2 'three files are needed' ''
+        says 1 '--score: there is no scaled_dott: is scaled-dot meant?' "$@" --score scaled_dott
+        says 1 '--align must be set where Sq != Sk: bottom-right (' "$@" --causal
+        says 1 '--positions must be given for --align positions' "$@" --align positions
+        says 1 '--window must be at least: -1, is -3' "$@" --window -3,0
+        says 1 '--mask.type must be u8, is f32' "$@" --mask q.npy
+        says 1 'k.size[3] must equal q.size[3]: 4, is 7 (axes are counted as in [B,H,S,D])' q.npy w.npy v.npy
+        npy '<i4' '1, 1' >i.npy; printf '\1\0\0\0' >>i.npy
+        says 1 'q.type must be f32, f16 or bf16, is i32' i.npy i.npy i.npy
+        npy '<f8' '1, 1' >d.npy; printf '\0\0\0\0\0\0\360\077' >>d.npy         # 1.0
+        says 0 'd.npy holds numbers of f64: they are rounded, all is computed in f32' d.npy d.npy d.npy
+        [ "$(attn d.npy d.npy d.npy 2>&1 >/dev/null | wc -l)" = 1 ] || echo "f64 is not said once"
+        says 1 "no/x.npy: it cannot be written: " "$@" --out no/x.npy
+        [ -c /dev/full ] && for way in --out --svg; do
+            says 1 '/dev/full: it cannot be written: No space left' "$@" $way /dev/full
+            attn "$@" $way - 2>full.log >/dev/full; grep -q '^attn: standard output: it cannot be wr' full.log ||
+                echo "a full disk behind $way - is not named"
+        done
+    } >"$OLDPWD/$log" 2>&1
+    cd "$OLDPWD" || return
+    if [ -s "$log" ]; then failed "command" "$log"; else ok "command"; fi
+}
+
 # A checkpoint of tiny_gpt is taken as it was written and in no other way.
 item_checkpoint() {
     log=$out/checkpoint.log file=$out/tiny_gpt.checkpoint bad=$out/tiny_gpt.damaged
@@ -97,4 +153,4 @@ item_model() {
 
 mkdir -p "$out/pictures"
 
-items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model
+items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model command

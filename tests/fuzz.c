@@ -878,7 +878,7 @@ static attn_desc inner_call(job *j, attn_out *merged) {
     for (int n = 0; n < 3; n++) x[n] = project(what_is_projected(h, n), *head_input(h, 3 + n), *head_input(h, 7 + n));
     for (int n = 1; n < RESULT_COUNT; n++) poison(result_of(&d, n));
     *merged = make_out(LAYOUT_PACKED, 3, h->query.size[0], h->query.size[1], heads * size_v, 0);
-    d.workspace = 0;
+    d.workspace = 0, d.workspace_bytes = 0;
     d.q = attn_view_bshd((const float *)x[0].data, x[0].size[0], x[0].size[1], heads, x[0].size[2] / heads);
     d.k = attn_view_bshd((const float *)x[1].data, x[1].size[0], x[1].size[1], heads_kv, x[1].size[2] / heads_kv);
     d.v = attn_view_bshd((const float *)x[2].data, x[2].size[0], x[2].size[1], heads_kv, size_v);
@@ -1494,15 +1494,15 @@ static int break_mask_option(attn_desc *d) {
         else d->window_right = PICK(sides);
         return REFUSED;
     case 2:
-        d->window = INT32_MIN;
+        d->window = one_in(2) ? 1 : INT32_MIN;
         d->window_left = PICK(legal);
         d->window_right = PICK(legal);
-        return ACCEPTED;
+        return d->window == 1 || FUZZ_RULES < 3 ? ACCEPTED : REFUSED;
     case 3: /* with starts, the lengths of rows of no entry are not read */
         if (!put_int(&d->key_lengths, one_in(2) ? INT64_MAX : -1)) return ACCEPTED;
         return d->key_lengths.rank == 2 && has_sequences() ? EITHER : REFUSED;
     case 4: return put_int(&d->query_lengths, one_in(2) ? INT64_MIN : INT64_MAX) ? REFUSED : ACCEPTED;
-    case 5: d->causal = test_int(0, 1) ? -1 : INT32_MIN; return ACCEPTED;
+    case 5: d->causal = one_in(2) ? -1 : INT32_MIN; return FUZZ_RULES >= 3 ? REFUSED : ACCEPTED;
     case 6: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, PICK(starts)) ? REFUSED : ACCEPTED;
     case 7: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, test_int(0, 9)) ? EITHER : ACCEPTED;
     case 8: return put_int(&d->page_table, PICK(pages)) ? EITHER : ACCEPTED; /* some are not read */

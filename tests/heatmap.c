@@ -1074,7 +1074,7 @@ static void empty(void) {
         m.values = attn_view_f32(NULL, 4, axes & 1, axes & 2, axes & 4, axes & 8);
         if (axes == 15) m.values.size[1] = 0;
         m.title = axes & 1 ? "nothing" : NULL;
-        m.numbers = axes & 2;
+        m.numbers = axes >> 1 & 1;
         CHECK(!xml_fault(draw(SVG, &m, NULL)));
         CHECK(count(draw(HTML, &m, NULL), "id=panel") == 1 + (int)(m.values.size[0] * m.values.size[1]));
         m.terminal = ATTN_TERMINAL_ASCII;
@@ -1491,6 +1491,11 @@ static void errors(void) {
     REFUSED(m.colormap = ATTN_COLORMAP_COUNT, ALL, ATTN_ERR_OPTION, "colormap");
     REFUSED(m.terminal = -1, ALL, ATTN_ERR_OPTION, "terminal");
     REFUSED(m.terminal = ATTN_TERMINAL_COUNT, ALL, ATTN_ERR_OPTION, "terminal");
+    REFUSED(m.range_set = 2, ALL, ATTN_ERR_OPTION, "range_set");
+    REFUSED(m.ticks_on_top = -1, ALL, ATTN_ERR_OPTION, "ticks_on_top");
+    REFUSED(m.no_colorbar = 2, ALL, ATTN_ERR_OPTION, "no_colorbar");
+    REFUSED(m.numbers = 3, ALL, ATTN_ERR_OPTION, "numbers");
+    REFUSED(m.cell_titles = INT32_MIN, ALL, ATTN_ERR_OPTION, "cell_titles");
     REFUSED(m.width = -1, PIXELS, ATTN_ERR_RANGE, "width");
     REFUSED(m.height = INT32_MIN, PIXELS, ATTN_ERR_RANGE, "height");
     REFUSED(m.width = 32768, PIXELS, ATTN_ERR_RANGE, "width");

@@ -391,6 +391,7 @@ static void rope_table_errors(void) {
     TABLE(ATTN_ERR_OPTION, "attention_factor", d.attention_factor = 1);
     TABLE(ATTN_ERR_RANGE, "attention_factor", (d = rope_kind(3), d.attention_factor = -1));
     TABLE(ATTN_ERR_OPTION, "no_truncation", d.no_truncation = 1);
+    TABLE(ATTN_ERR_OPTION, "no_truncation", (d = rope_kind(3), d.no_truncation = 2));
     TABLE(ATTN_ERR_RANGE, "first_position", d.first_position = -1);
     TABLE(ATTN_ERR_RANGE, "first_position", d.first_position = (1 << 24) + 1);
     TABLE(ATTN_ERR_RANGE, "cosines.size[0]", d.first_position = 1 << 24);

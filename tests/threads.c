@@ -78,12 +78,12 @@ static void check_pool(attn_desc *d, const attn_desc *want, int32_t workers) {
     d->parallel = parallel_of(&p, workers);
     CHECK_STATUS(attn_workspace_size(d, &bytes, 0), ATTN_OK);
     d->workspace = test_int(0, 1) ? test_guarded(bytes) : 0; /* exactly what so many workers need, or malloc */
-    d->workspace_bytes = bytes;
+    d->workspace_bytes = d->workspace ? bytes : 0;
     poison_results(d);
     run_desc(d, "a pool of threads");
     check_same_results(d, want, "a pool of threads");
     CHECKF(p.calls >= 1 && p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
-    d->workspace = 0;
+    d->workspace = 0, d->workspace_bytes = 0;
     pthread_mutex_destroy(&p.lock);
 }
 
@@ -423,12 +423,12 @@ static void test_backward_pool(void) {
                 c.d.parallel = parallel_of(&p, workers[w]);
                 CHECK_STATUS(attn_backward_workspace_size(&c.d, &c.g, &bytes, 0), ATTN_OK);
                 c.d.workspace = test_int(0, 1) ? test_guarded(bytes) : 0;
-                c.d.workspace_bytes = bytes;
+                c.d.workspace_bytes = c.d.workspace ? bytes : 0;
                 run_call(&c, "gradients on a pool of threads");
                 same_grads(&want, &c, "gradients on a pool of threads");
                 CHECKF(p.calls <= ATTN_MAX_PHASES, "the callback was called %d times", (int)p.calls);
                 if (p.calls > most) most = (int)p.calls;
-                c.d.workspace = 0;
+                c.d.workspace = 0, c.d.workspace_bytes = 0;
                 pthread_mutex_destroy(&p.lock);
             }
         }

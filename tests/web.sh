@@ -28,4 +28,16 @@ item_chapter() {
     node tests/web/chapter.js "$(browser)" "$out/attn.html" "$dir/chapter"
 }
 
-items "$1" heatmap chapter
+# What `make web` says where no clang is found: the packages by name.
+item_lacking() {
+    tools=$out/web/tools
+    rm -rf "$tools"; mkdir -p "$tools"
+    for tool in sh cat find grep head mkdir mktemp rm sed; do
+        ln -s "$(command -v $tool)" "$tools" || return
+    done
+    try "make web names the packages that it lacks" sh -c '
+        said=$(PATH=$0 sh examples/web/build.sh page 2>&1); echo "$said"
+        case $said in "skipped build/attn.html"*"missing packages: clang-"*" lld-"*) ;; *) exit 1 ;; esac' "$tools"
+}
+
+items "$1" lacking heatmap chapter

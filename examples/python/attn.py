@@ -77,7 +77,7 @@ __version__ = "0.3.0"
 class attn_error(Structure):
     _fields_ = [("status", c_int32), ("field", c_char_p), ("rule", c_char_p), ("got", c_int64), ("want", c_int64),
         ("has_numbers", c_int32), ("cuda", c_int32), ("place", c_int64 * 2), ("has_place", c_int32),
-        ("reserved", c_int32), ("reserved2", c_int64)]
+        ("has_type", c_int32), ("reserved2", c_int64)]
 
 
 class attn_view(Structure):

@@ -131,7 +131,7 @@ pub struct attn_error {
     pub cuda: i32,
     pub place: [i64; 2],
     pub has_place: i32,
-    pub reserved: i32,
+    pub has_type: i32,
     pub reserved2: i64,
 }
 

@@ -11,6 +11,15 @@ compile() { # compile COMPILER: chapter.wasm
         "$@" -Wall -Wextra -Werror -c examples/web/chapter.c -o "$dir/chapter.o" &&
         "$@" -mexec-model=reactor -Wl,-s "$dir/golden.o" "$dir/chapter.o" -lm -o "$dir/chapter.wasm"
 }
+# What it takes, by Debian's names, as far as it is not here.
+lacking() {
+    version=$(newest_clang) version=${version#clang-}
+    have clang-$version || printf ' clang-%s' "$version"
+    have wasm-ld-$version || have wasm-ld || printf ' lld-%s' "$version"
+    [ -d /usr/include/wasm32-wasi ] || printf ' wasi-libc'
+    [ -n "$(find /usr/lib/llvm-$version/ -name 'libclang_rt.builtins-wasm32.a' 2>/dev/null)" ] ||
+        printf ' libclang-rt-%s-dev-wasm32' "$version"
+}
 put_together() { # the page's lines, with what stands for the program and the hash replaced
     hash=$(sed -n 1p tests/golden.txt)
     while IFS= read -r line; do
@@ -24,7 +33,8 @@ put_together() { # the page's lines, with what stands for the program and the ha
 }
 item_page() {
     compiler=$(wasm_clang)
-    [ -n "$compiler" ] || { skipped "build/attn.html (no clang that builds for WASI)"; return; }
+    [ -n "$compiler" ] || { skipped "build/attn.html (no clang that builds for WASI; missing packages:$(lacking))"
+                         return; }
     try "examples/web/chapter.c for WebAssembly" compile "$compiler" || return
     try "build/attn.html" put_together
 }

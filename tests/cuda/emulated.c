@@ -660,7 +660,7 @@ static void mixed_places(void) {
     d.workspace = workspace;
     d.workspace_bytes = sizeof workspace;
     refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, "workspace", "must lie on the device");
-    d.workspace = 0;
+    d.workspace = 0, d.workspace_bytes = 0;
     attn_plan plan;
     refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "desc", "tasks run there");
     d.q.type = ATTN_F64;
@@ -1033,7 +1033,7 @@ static void memory_and_stream(void) {
     d.workspace = workspace;
     d.workspace_bytes = bytes - 1;
     refused(attn_forward(&d, &err), ATTN_ERR_WORKSPACE, &err, "workspace_bytes", "must be at least");
-    d.workspace = 0;
+    d.workspace = 0, d.workspace_bytes = 0;
     fake_everything(0);
     CHECK_STATUS(attn_workspace_size(&d, &host, 0), ATTN_OK);
     d.q.data = d.k.data = d.v.data = d.out.data = 0; /* nothing tells: enough for either */

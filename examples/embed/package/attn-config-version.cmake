@@ -1,5 +1,6 @@
-# Finds the header, beside which this file was installed or in whose tree it lies, and reads the version in it.
-foreach(folder "../../include" "../../../include" "../../..")
+# Finds the header, with which this file was installed (below share, lib or lib/<machine>) or in whose tree it lies, and
+# reads the version in it.
+foreach(folder "../../include" "../../../include" "../../.." "../../../../include" "@PREFIX@/include")
     get_filename_component(attn_INCLUDE_DIR "${CMAKE_CURRENT_LIST_DIR}/${folder}" ABSOLUTE)
     if(EXISTS "${attn_INCLUDE_DIR}/attn.h")
         break()

@@ -1,10 +1,25 @@
-# attn.h for CMake projects: find_package(attn) after `make install`, or include() of this file in a copy of the tree.
-#     attn::attn      the implementation, compiled once as a static library of your project
+# attn.h for CMake projects: find_package(attn), or FetchContent or add_subdirectory of the tree.
+#     attn::attn      the implementation: the library that was installed (where there are both kinds, the static one
+#                     unless BUILD_SHARED_LIBS), else compiled once as a static library of your project
 #     attn::header    the header alone: one file of yours defines ATTN_IMPLEMENTATION before it includes attn.h
 include("${CMAKE_CURRENT_LIST_DIR}/attn-config-version.cmake")
-if(NOT TARGET attn::attn)
+get_filename_component(attn_library "${CMAKE_CURRENT_LIST_DIR}/../../libattn.a" ABSOLUTE)
+get_filename_component(attn_shared "${CMAKE_CURRENT_LIST_DIR}/../../libattn.so" ABSOLUTE)
+if(TARGET attn::attn)
+elseif(EXISTS "${CMAKE_CURRENT_LIST_DIR}/attn-targets.cmake")          # installed by CMake
+    include("${CMAKE_CURRENT_LIST_DIR}/attn-targets.cmake")
+elseif(EXISTS "${attn_library}" OR EXISTS "${attn_shared}")             # by make install, make install-shared
+    add_library(attn::header INTERFACE IMPORTED)
+    set_target_properties(attn::header PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${attn_INCLUDE_DIR}")
+    if(EXISTS "${attn_shared}" AND (BUILD_SHARED_LIBS OR NOT EXISTS "${attn_library}"))
+        set(attn_library "${attn_shared}")
+    endif()
+    add_library(attn::attn UNKNOWN IMPORTED)
+    set_target_properties(attn::attn PROPERTIES IMPORTED_LOCATION "${attn_library}"
+        INTERFACE_INCLUDE_DIRECTORIES "${attn_INCLUDE_DIR}")
+else()                                                                  # a tree, or the header was installed alone
     add_library(attn_header INTERFACE)
-    target_include_directories(attn_header INTERFACE "${attn_INCLUDE_DIR}")
+    target_include_directories(attn_header INTERFACE "$<BUILD_INTERFACE:${attn_INCLUDE_DIR}>")
     add_library(attn::header ALIAS attn_header)
 
     get_property(attn_languages GLOBAL PROPERTY ENABLED_LANGUAGES)

@@ -10925,7 +10925,7 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
     attn__call entry;
     int64_t b;
     if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
-        attn__mul64(c->batch, attn__add64(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
+        attn__mul64(c->batch, attn__max(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
     for (b = 0; b < c->batch; b++) {
         if (c->ragged) attn__open_entry(c, b, 0, &entry);
         all += (double)attn__count_pairs(c->ragged ? &entry : c, b, 0);

@@ -729,7 +729,7 @@ static void run_parts(const problem *p, const attn_desc *whole, const way *w) {
             }
 }
 
-/* The keys first .. first + n of a call, of which the whole has `position` and lengths; by views of them, or by starts. */
+/* The keys first .. first + n of a call: by views of them, or by where those of each entry start. */
 static attn_view lengths_within(const problem *p, int64_t first, int64_t n, int rank) {
     attn_view v = integers(1, rank, p->b, p->sq, 0, 0);
     int64_t b, i;

@@ -28,8 +28,10 @@
     X(precision) \
     X(backward) \
     X(corners) \
-    X(errors) X(entries) X(parts) X(sequence) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) \
-    X(align) X(train_align)
+    X(errors) \
+    X(entries) \
+    X(parts) \
+    X(sequence) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES

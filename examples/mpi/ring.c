@@ -3,8 +3,8 @@
    has a range of them. Blocks of queries travel from rank to rank in the order of the keys, and with them what the
    ranks before have left of each row (attn_desc.carry_out, carry_in), so that the last one has the bits of one process
    that has all keys. Many blocks are on their way at once, as in a pipeline; with --causal a block ends at the rank
-   that has its last key. For the gradients the blocks travel once more, with out, stats and the sums for dq; dk and dv stay.
-   Rank 0 has the queries, gets the results, and compares them with one call. */
+   that has its last key. For the gradients the blocks travel once more, with out, stats and the sums for dq; dk and dv
+   stay. Rank 0 has the queries, gets the results, and compares them with one call. */
 #define ATTN_IMPLEMENTATION
 #include "../../attn.h"
 #include <math.h>

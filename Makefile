@@ -14,8 +14,8 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-train demo-gpt demo-generate examples conformance check check-machines sanitize golden \
-        fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
+.PHONY: help test demo demo-mpi demo-train demo-gpt demo-generate examples conformance check check-machines sanitize \
+        golden fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
         clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
         test-cuda-run bench-cuda test-bindings test-embed install install-shared install-files uninstall web test-web \
         ALWAYS
@@ -39,6 +39,9 @@ demo-gpt: build/tiny_gpt-openmp ## Train a small transformer on README.md and at
 demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a text with the model of demo-gpt (trained first, minutes); compare with a plain loop.
 	build/generate-apart --temperature 0.5 build/tiny_gpt.bin
 	build/generate-apart --measure
+
+demo-mpi: | build ## Spread the keys of one sequence over 1, 2 and 4 processes (MPICC=mpicc, MPIRUN=mpirun): equal bits, times.
+	@MPICC="$(MPICC)" MPIRUN="$(MPIRUN)" sh tests/mpi.sh
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
@@ -168,7 +171,7 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
 	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/web/ examples/ examples/cuda/ \
-	    examples/embed/ examples/web/ bench/))
+	    examples/embed/ examples/mpi/ examples/web/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build

@@ -5643,7 +5643,7 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__walk *w, const a
     const int64_t keys = ATTN__LETTER(w, 'S'), over = d->key_origin % ATTN__CHUNK;
     int i;
     ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, d->carry_in.rank ? "carry_in" : carries ?
-                  "carry_out" : "key_origin", "must be absent on a device");
+                  "carry_out" : "key_origin", carries ? "must be absent on a device" : "must be 0 on a device");
     if (d->key_origin < 0) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at least",
                                                     d->key_origin, 0);
     if (d->key_origin > ATTN__FAR) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at most",

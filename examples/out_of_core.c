@@ -4,7 +4,8 @@
    The program sets itself a limit of memory that the file does not fit in, and compares with a call that had
    everything in memory before that.
 
-   out_of_core [KEYS [MEGABYTES]]           98304 keys (96 MB), 64 MB unless given (older systems want -lpthread, too) */
+   out_of_core [KEYS [MEGABYTES]]
+   98304 keys (96 MB) and a limit of 64 MB unless given. Older systems want -lpthread, too. */
 #define _XOPEN_SOURCE 700
 #include <stdio.h>
 #ifdef _WIN32

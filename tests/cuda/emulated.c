@@ -697,6 +697,15 @@ static void of_the_host(void) {
     d.v.type = ATTN_I8;
     d.v_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "v.type", "must not be ATTN_I8 on a device");
+    for (int n = 0; n < 3; n++) { /* keys in parts */
+        static const char *const names[] = {"key_origin", "carry_in", "carry_out"};
+        d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
+        if (n == 0) d.key_origin = ATTN_PART_KEYS;
+        if (n == 1) d.carry_in = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 3, 7);
+        if (n == 2) d.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 7);
+        fake_everything(2);
+        refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, names[n], n ? "must be absent" : "must be 0");
+    }
 
     for (int n = 0; n < 2; n++) {
         attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;

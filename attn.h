@@ -1213,8 +1213,8 @@ typedef uint32_t attn__fp_state;
 static attn__fp_state attn__fp_read(void)
 {
 #  if ATTN__GNU
-    attn__fp_state state;
-    __asm__ __volatile__("stmxcsr %0" : "=m"(state) : : "memory");
+    attn__fp_state state = 0;           /* and "+m": a memory sanitizer does not see what an instruction writes */
+    __asm__ __volatile__("stmxcsr %0" : "+m"(state) : : "memory");
     return state;
 #  else
     return _mm_getcsr();

@@ -338,6 +338,7 @@ _CHOICES = {"attn_score": "score", "attn_align": "align", "attn_empty": "empty",
 def _in_python(text):
     """C's names of choices as Python says them: align="top_left" for ATTN_ALIGN_TOP_LEFT, float32 for ATTN_F32."""
     words = {"ATTN_" + short.upper(): long for long, short in reversed(_TYPES.items())}
+    words["ATTN_PART_KEYS"] = "256"
     for enum, names in ENUMS.items():
         if enum in _CHOICES:
             prefix = enum.replace("_scaling", "").upper()

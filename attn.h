@@ -10039,6 +10039,7 @@ static void attn__run_round(attn__task *task)
     p->m.db = attn__in_slot(p, p->m.db, slot);
     p->m.dv = attn__in_slot(p, p->m.dv, slot);
     p->m.met = attn__in_slot(p, p->m.met, slot);
+    p->first_part = 1;          /* of its queries: no other task has them */
     if (round == 0 || slot > 0) attn__clear_keys(p);
     attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
 }

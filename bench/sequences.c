@@ -1,7 +1,7 @@
 /* sequences.c - what sequences cost beside what they replace, each as a ratio of two measurements of one run, in pairs
    one after the other: documents packed into one row against a call for each and against a dense mask, decode from
-   pages against decode from contiguous keys. `make bench-sequences` prints them, and those of rotary positions and
-   attn_append, which bench.c has; one thread. */
+   pages against decode from contiguous keys, keys in parts against one call. `make bench-sequences` prints them, and
+   those of rotary positions and attn_append, which bench.c has; one thread. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "measure.h"
@@ -133,11 +133,49 @@ static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type,
     free(near_by.workspace);
 }
 
+/* ---- keys in parts against all keys at once */
+enum { PARTS = 8, PART = 4096 };
+typedef struct cut {
+    attn_desc desc[PARTS];
+} cut;
+static void run_cut(void *arg) {
+    for (int i = 0; i < PARTS; i++) forward(&((cut *)arg)->desc[i]);
+}
+static void parts(int64_t queries, int64_t d, double bar) {
+    const int64_t keys = PARTS * PART;
+    const size_t n = elements(1, HEADS, keys, d), rows = elements(1, HEADS, queries, d), workspace = (size_t)1 << 24;
+    float *q = random_floats(rows), *k = random_floats(n), *v = random_floats(n);
+    float *out = random_floats(rows), *again = random_floats(rows);
+    const attn_out carry =
+        attn_out_bhsd(random_floats(elements(1, HEADS, queries, d + 2)), 1, HEADS, queries, d + 2);
+    attn_desc whole = {0};
+    cut each;
+    char name[100];
+    whole.q = attn_view_bhsd(q, 1, HEADS, queries, d), whole.k = attn_view_bhsd(k, 1, HEADS, keys, d);
+    whole.v = attn_view_bhsd(v, 1, HEADS, keys, d), whole.out = attn_out_bhsd(out, 1, HEADS, queries, d);
+    whole.workspace = must_have(workspace), whole.workspace_bytes = workspace;
+    for (int i = 0; i < PARTS; i++) {
+        attn_desc *part = &each.desc[i];
+        *part = whole, memset(&part->out, 0, sizeof part->out);
+        part->k = attn_view_slice(whole.k, 2, i * PART, PART), part->v = attn_view_slice(whole.v, 2, i * PART, PART);
+        part->key_origin = i * PART;
+        if (i > 0) part->carry_in = attn_view_of(carry);
+        if (i + 1 < PARTS) part->carry_out = carry;
+        else part->out = attn_out_bhsd(again, 1, HEADS, queries, d);
+    }
+    forward(&whole), run_cut(&each), must_equal(out, again, rows * sizeof *out);
+    work in_parts = {run_cut, &each}, at_once = {forward, &whole};
+    snprintf(name, sizeof name, "%d queries, 8 heads, d%d, 8 parts of 4096 keys, over one call", (int)queries, (int)d);
+    print_ratio(name, in_parts, at_once, bar);
+    free(q), free(k), free(v), free(out), free(again), free(carry.data), free(whole.workspace);
+}
+
 int main(void) {
     printf("%s\nbest instruction set: %s; one thread; medians of %d pairs of measurements and their middle half\n\n",
            cpu_name(), attn_isa_string(attn_best_isa()), SAMPLES);
     documents(32), documents(128), documents(512);
     pages(16, 8, 8, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_BF16, 0.95);
     pages(1, 8, 8, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_BF16, 0.7);
+    parts(64, 64, 0.97), parts(1, 128, 0.95);
     return 0;
 }

@@ -2712,6 +2712,31 @@ static void test_packed_many(void) {
                    "%s %s at %ld, want %ld", attn_status_string(st), err.field, (long)err.place[0], (long)order[bad]);
     }
 }
+/* Every entry is looked at, not only the first two, whichever of the numbers are given. */
+static void test_third_entry(void) {
+    enum { THREE = 3, ROWS = 4 };
+    static float x[THREE * ROWS];
+    static int32_t numbers[THREE];
+    static const struct {
+        const char *field;
+        size_t view;
+    } fields[] = {{"key_starts", offsetof(attn_desc, key_starts)}, {"query_starts", offsetof(attn_desc, query_starts)}};
+    for (size_t n = 0; n < sizeof fields / sizeof fields[0]; n++) {
+        attn_view starts = attn_view_i32(numbers, 1, THREE, 0, 0, 0);
+        attn_error err;
+        attn_desc d;
+        memset(&d, 0, sizeof d);
+        d.q = d.k = d.v = attn_view_bhsd(x, THREE, 1, ROWS, 1);
+        d.out = attn_out_bhsd((float *)test_guarded(sizeof x), THREE, 1, ROWS, 1);
+        memcpy((char *)&d + fields[n].view, &starts, sizeof starts);
+        numbers[2] = ROWS;
+        CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
+        numbers[2] = ROWS + 1;
+        poison_error(&err);
+        check_error(attn_forward(&d, &err), &err, ATTN_ERR_RANGE, fields[n].field, __LINE__);
+        CHECKF(err.has_place == 1 && err.place[0] == 2, "at %ld", (long)err.place[0]);
+    }
+}
 static void test_pages(void) {
     ACCEPTED(paged, (void)0);
     ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* behind a length */
@@ -2901,6 +2926,7 @@ const test_case suite_errors[] = {{"errors.accepted", test_accepted},
                                   {"errors.far_positions", test_far_positions},
                                   {"errors.far_pictures", test_far_pictures},
                                   {"errors.starts", test_starts},
+                                  {"errors.third_entry", test_third_entry},
                                   {"errors.packed", test_packed},
                                   {"errors.packed_many", test_packed_many},
                                   {"errors.pages", test_pages},

@@ -1103,6 +1103,8 @@ static shape far_inputs(attn_desc *d) {
     if (one_in(6)) d->query_starts = far_view(ATTN_I64, 1, s.b, 0, 0, 0);
     if (one_in(6)) d->key_starts = far_view(ATTN_I32, 1, s.b, 0, 0, 0);
     if (one_in(8)) d->page_table = far_view(ATTN_I32, 2, s.b, near_or_far(), 0, 0);
+    if (one_in(8)) d->carry_in = far_view(ATTN_F32, 4, s.b, s.h, s.sq, s.dv + 2);
+    if (one_in(8)) d->key_origin = (int64_t)test_int(0, 3) << test_int(8, 50);
     draw_run(d);
     return s;
 }
@@ -1486,7 +1488,8 @@ static int break_mask_option(attn_desc *d) {
     static const int32_t enums[] = {-1, ATTN_ALIGN_COUNT, INT32_MIN, INT32_MAX};
     static const int64_t sides[] = {-2, INT64_MIN, -100}, legal[] = {INT64_MAX, 0, ATTN_UNBOUNDED, (int64_t)1 << 40};
     static const int64_t starts[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 40}, pages[] = {-1, 1000, INT64_MAX};
-    switch (test_int(0, 9)) {
+    static const int64_t origins[] = {-256, 1, 255, 257, INT64_MIN, INT64_MAX};
+    switch (test_int(0, 10)) {
     case 0: d->align = PICK(enums); return REFUSED;
     case 1:
         d->window = 1;
@@ -1506,6 +1509,7 @@ static int break_mask_option(attn_desc *d) {
     case 6: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, PICK(starts)) ? REFUSED : ACCEPTED;
     case 7: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, test_int(0, 9)) ? EITHER : ACCEPTED;
     case 8: return put_int(&d->page_table, PICK(pages)) ? EITHER : ACCEPTED; /* some are not read */
+    case 9: d->key_origin = PICK(origins); return REFUSED;
     default:
         if (d->window) return ACCEPTED;
         d->window_left = PICK(sides); /* numbers whose flag is 0 */

@@ -15,9 +15,6 @@ ranks() { # ranks COUNT ARGUMENTS...: one job; what it prints
     sed 's/^/        /' "$log"
 }
 item_ring() {
-    for tool in "$MPICC" "$MPIRUN"; do
-        have "$tool" || { skipped "MPI (no $tool: in Debian libopenmpi-dev and openmpi-bin)"; return; }
-    done
     try "examples/mpi/ring.c compiles" "$MPICC" -O2 -Wall -Wextra -Werror examples/mpi/ring.c -lm -o "$out/ring" ||
         return
     for count in 1 2 4; do
@@ -27,4 +24,10 @@ item_ring() {
     ranks 3 256         # ranks without a key
 }
 
+for tool in "$MPICC" "$MPIRUN"; do
+    have "$tool" && continue
+    skipped "MPI (no $tool: in Debian libopenmpi-dev and openmpi-bin)"
+    [ -n "$1" ] || echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+done
 items "$1" ring

@@ -146,8 +146,7 @@ static void parts(int64_t queries, int64_t d, double bar) {
     const size_t n = elements(1, HEADS, keys, d), rows = elements(1, HEADS, queries, d), workspace = (size_t)1 << 24;
     float *q = random_floats(rows), *k = random_floats(n), *v = random_floats(n);
     float *out = random_floats(rows), *again = random_floats(rows);
-    const attn_out carry =
-        attn_out_bhsd(random_floats(elements(1, HEADS, queries, d + 2)), 1, HEADS, queries, d + 2);
+    const attn_out carry = attn_out_bhsd(random_floats(elements(1, HEADS, queries, d + 2)), 1, HEADS, queries, d + 2);
     attn_desc whole = {0};
     cut each;
     char name[100];

@@ -168,11 +168,12 @@
              ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87), or with the
              older NaN encoding (MIPS before release 6: only NaN bits differ); a caller's own rounding or flush flags
              where the library cannot set them (it can with gcc and clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC;
-             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. With -ffast-math,
-             -Ofast or -ffinite-math-only, clang keeps the bits from version 13 (x86) and 16 (AArch64); on other targets
-             an #error asks for -fno-fast-math. Not detected, and changing bits, when given alone: -fno-honor-nans and
-             -fno-honor-infinities (clang 17 and later); on targets with that #error also -fassociative-math,
-             -freciprocal-math, -fno-signed-zeros and -fapprox-func.
+             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. clang under -ffast-math
+             or -Ofast needs -fno-finite-math-only for the file with ATTN_IMPLEMENTATION, or an #error asks for it: then
+             the bits hold from version 13 (x86) and 16 (AArch64). On other targets the #error asks for -fno-fast-math.
+             Not detected, and changing bits: -fno-honor-nans and -fno-honor-infinities (clang 17 and later); on targets
+             with the second #error also -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, and
+             so -ffast-math with -fno-finite-math-only.
    MEMORY    attn_workspace_size gives the bytes that attn_forward needs, and other functions have one of their own;
              pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
              taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
@@ -1018,20 +1019,12 @@ void    attn__cuda_release(void *block, void *stream);
 #ifndef ATTN__FMAF
 #  define ATTN__FMAF __builtin_fmaf
 #endif
-/* clang under -ffast-math: what is not a plain + - * / in the code below would be open to folding; see attn__choose and
-   the vector vocabularies. */
-#if defined(__clang__) && (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
-#  define ATTN__CLANG_FAST 1
-#else
-#  define ATTN__CLANG_FAST 0
-#endif
 /* The vectors of gcc and clang themselves, where the machine has registers for them, and either a multiply-add that is
-   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals; nor
-   with clang under -ffast-math, which takes what such vectors hold for finite. */
+   rounded once or conversions between float and double vectors. Not on 32-bit ARM, whose vectors flush subnormals. */
 #if ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 9)) \
     && (ATTN__X64 || defined(__wasm_simd128__) || defined(__VSX__) || defined(__aarch64__) || defined(__riscv_vector) \
         || (defined(__s390x__) && defined(__VX__) && __ARCH__ >= 12)) \
-    && !ATTN__HAS_NEON && !ATTN__CLANG_FAST && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
+    && !ATTN__HAS_NEON && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
 #  define ATTN__HAS_PORTABLE 1
 #else
 #  define ATTN__HAS_PORTABLE 0
@@ -1106,62 +1099,9 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 #endif
 }
 
-/* Floats between functions. Under -ffinite-math-only clang takes every parameter, result and ?: of a floating type for
-   a number that is neither NaN nor infinite, whatever the pragmas say. So there a parameter is _Atomic, of which it
-   does not think so (one that no other thread sees costs nothing: it becomes a register); a result is a union, of which
-   the macro with the function's name takes the float; and ATTN__CHOOSE stands for ?:. Where a function begins its name
-   is in parentheses, which keep it from being that macro. */
-#if ATTN__CLANG_FAST
-__extension__ typedef _Atomic(float) attn__given;
-typedef union { float x; uint32_t bits; } attn__result;
-static __inline__ __attribute__((always_inline)) attn__result attn__give(attn__given x)
-{
-    attn__result r;
-    r.x = x;
-    return r;
-}
-#  define ATTN__GIVE(x)             attn__give(x)
-#  define ATTN__CHOOSE(first, a, b) attn__float((first) ? attn__bits(a) : attn__bits(b))
-#  define attn__float(...)          (attn__float(__VA_ARGS__).x)
-#  define attn__absolute(...)       (attn__absolute(__VA_ARGS__).x)
-#  define attn__choose(...)         (attn__choose(__VA_ARGS__).x)
-#  define attn__larger(...)         (attn__larger(__VA_ARGS__).x)
-#  define attn__negate(...)         (attn__negate(__VA_ARGS__).x)
-#  define attn__quiet(...)          (attn__quiet(__VA_ARGS__).x)
-#  define attn__fma(...)            (attn__fma(__VA_ARGS__).x)
-#  define attn__sqrt(...)           (attn__sqrt(__VA_ARGS__).x)
-#  define attn__polynomial(...)     (attn__polynomial(__VA_ARGS__).x)
-#  define attn__exp_poly(...)       (attn__exp_poly(__VA_ARGS__).x)
-#  define attn__exp(...)            (attn__exp(__VA_ARGS__).x)
-#  define attn__exp_full(...)       (attn__exp_full(__VA_ARGS__).x)
-#  define attn__log(...)            (attn__log(__VA_ARGS__).x)
-#  define attn__tanh(...)           (attn__tanh(__VA_ARGS__).x)
-#  define attn__inverse_norm(...)   (attn__inverse_norm(__VA_ARGS__).x)
-#  define attn__tree(...)           (attn__tree(__VA_ARGS__).x)
-#  define attn__scaled(...)         (attn__scaled(__VA_ARGS__).x)
-#  define attn__read(...)           (attn__read(__VA_ARGS__).x)
-#  define attn__merged(...)         (attn__merged(__VA_ARGS__).x)
-#  define attn__of_b(...)           (attn__of_b(__VA_ARGS__).x)
-#  define attn__of_head(...)        (attn__of_head(__VA_ARGS__).x)
-#  define attn__sink_of(...)        (attn__sink_of(__VA_ARGS__).x)
-#  define attn__inverse_of(...)     (attn__inverse_of(__VA_ARGS__).x)
-#  define attn__dot_of(...)         (attn__dot_of(__VA_ARGS__).x)
-#  define attn__normal_part(...)    (attn__normal_part(__VA_ARGS__).x)
-#  define attn__sigma_of(...)       (attn__sigma_of(__VA_ARGS__).x)
-#  define attn__distance_slope(...) (attn__distance_slope(__VA_ARGS__).x)
-#  define attn__add_sink(...)       (attn__add_sink(__VA_ARGS__).x)
-#  define attn__uniform_weight(...) (attn__uniform_weight(__VA_ARGS__).x)
-#  define attn__finish_row(...)     (attn__finish_row(__VA_ARGS__).x)
-#  define attn__pic_value(...)      (attn__pic_value(__VA_ARGS__).x)
-#else
-typedef float attn__given, attn__result;
-#  define ATTN__GIVE(x)             (x)
-#  define ATTN__CHOOSE(first, a, b) ((first) ? (a) : (b))
-#endif
-
 /* Between a product and a sum with it: clang under -ffast-math would make one multiply-add of them, whatever the
    pragmas below say. (In vectors it is ATTN__KEEP.) */
-#if ATTN__CLANG_FAST
+#if defined(__clang__)
 #  define ATTN__APART(x) __asm__("" : "+m"(x))
 #else
 #  define ATTN__APART(x) ((void)0)
@@ -1180,7 +1120,8 @@ typedef float attn__given, attn__result;
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
-   whatever flags the including file is compiled with. Restored in >>tail. */
+   whatever flags the including file is compiled with. Restored in >>tail. What clang may assume of floats that pass
+   between functions no pragma says; so it must not take them for finite. */
 #if defined(__clang__)
 #  if ATTN__X64 || defined(__i386__)
 #    define ATTN__PRECISE (__clang_major__ >= 13)       /* has the pragma; elsewhere it only warns */
@@ -1189,10 +1130,15 @@ typedef float attn__given, attn__result;
 #  else
 #    define ATTN__PRECISE 0
 #  endif
+#  if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#    if ATTN__PRECISE
+#      error "attn.h: clang would take NaN and infinity for impossible: add -fno-finite-math-only to this file's flags"
+#    else
+#      error "attn.h: this compiler cannot be told here to keep arithmetic as written: add -fno-fast-math to its flags"
+#    endif
+#  endif
 #  if ATTN__PRECISE
 #    pragma float_control(precise, on, push)
-#  elif ATTN__CLANG_FAST
-#    error "attn.h: this compiler cannot be told here to keep arithmetic as written: add -fno-fast-math to its flags"
 #  endif
 #  pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -1274,32 +1220,23 @@ ATTN__CONTROL(ATTN__X)
 
 /* -------------------------------------------------------------------------------------------------------- >>math
    Scalar forms of what every instruction set computes. NaN and infinity are told apart by their bits. */
-ATTN__INLINE uint32_t attn__bits(attn__given x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
-ATTN__INLINE attn__result (attn__float)(uint32_t b) { attn__result x; ATTN__COPY(&x, &b, sizeof x); return x; }
-static attn__result (attn__absolute)(attn__given x) { return ATTN__GIVE(attn__float(attn__bits(x) & 0x7fffffffu)); }
-static int attn__is_nan(attn__given x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
-static int attn__is_inf(attn__given x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
+ATTN__INLINE uint32_t attn__bits(float x) { uint32_t b; ATTN__COPY(&b, &x, sizeof b); return b; }
+ATTN__INLINE float attn__float(uint32_t b) { float x; ATTN__COPY(&x, &b, sizeof x); return x; }
+static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fffffffu); }
+static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
+static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
 
 #define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
 #define ATTN__NAN      attn__float(0x7fc00000u)
 static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the smallest normal number */
 
-/* On their bits: see "Floats between functions" in >>platform. */
-ATTN__INLINE attn__result (attn__choose)(int first, attn__given a, attn__given b)
-{
-    return ATTN__GIVE(attn__float(first ? attn__bits(a) : attn__bits(b)));
-}
-static attn__result (attn__larger)(attn__given a, attn__given b)        /* b where either is NaN */
-{
-    return ATTN__GIVE(attn__choose(a > b, a, b));
-}
-static attn__result (attn__negate)(attn__given x) { return ATTN__GIVE(attn__float(attn__bits(x) ^ 0x80000000u)); }
-static int attn__is_none(attn__given x) { return attn__bits(x) == 0xff800000u; }        /* -inf: no weight */
-static attn__result (attn__quiet)(attn__given x)                        /* one NaN everywhere */
-{
-    return ATTN__GIVE(attn__choose(attn__is_nan(x), ATTN__NAN, x));
-}
+static float attn__larger(float a, float b) { return a > b ? a : b; }           /* b where either is NaN */
+static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
+static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }        /* -inf: no weight */
+static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN everywhere */
+/* x + 0, which makes 0 of -0, on the bits: under -fno-signed-zeros clang 15 takes a function's result for no -0. */
+static float attn__plus_zero(float x) { return attn__bits(x) == 0x80000000u ? 0.0f : x; }
 
 ATTN__INLINE int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
 ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -1307,31 +1244,21 @@ ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
 #if ATTN__HAS_FMA
-static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
+static float attn__fma(float a, float b, float c)
 {
-#  if ATTN__CLANG_FAST && defined(__FMA__)
-    uint32_t sum = attn__bits(c);
-    __asm__("vfmadd231ss %2, %1, %0" : "+x"(sum) : "x"(attn__bits(a)), "x"(attn__bits(b)));
-    return ATTN__GIVE(attn__float(sum));
-#  elif ATTN__CLANG_FAST
-    uint32_t sum = attn__bits(c);
-    __asm__("fmadd %s0, %s1, %s2, %s0" : "+w"(sum) : "w"(attn__bits(a)), "w"(attn__bits(b)));
-    return ATTN__GIVE(attn__float(sum));
-#  else
-    return ATTN__GIVE(ATTN__FMAF(a, b, c));
-#  endif
+    return ATTN__FMAF(a, b, c);
 }
 #elif defined(ATTN_NO_EXACT_FMA)
-static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
+static float attn__fma(float a, float b, float c)
 {
     const float product = a * b;
-    return ATTN__GIVE(product + c);
+    return product + c;
 }
 #else
 #  ifndef __wasm__              /* where a call takes longer than this */
 ATTN__NOINLINE
 #  endif
-static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
+static float attn__fma(float a, float b, float c)
 {
     const double p = (double)a * (double)b, s = p + (double)c;
     const double t = s - p, rest = (p - (s - t)) + ((double)c - t);     /* s + rest == p + c exactly */
@@ -1341,9 +1268,9 @@ static attn__result (attn__fma)(attn__given a, attn__given b, attn__given c)
         double odd;
         bits = (rest > 0.0) == (s > 0.0) ? bits + 1 : bits - 1;
         ATTN__COPY(&odd, &bits, sizeof odd);
-        return ATTN__GIVE((float)odd);
+        return (float)odd;
     }
-    return ATTN__GIVE((float)s);
+    return (float)s;
 }
 #endif
 
@@ -1375,22 +1302,22 @@ static uint16_t attn__narrowed(int32_t type, uint32_t x)
 
 /* Square root, correctly rounded: Newton in double is close enough to the exact root, which for a float is never near
    the middle between two floats. */
-static attn__result (attn__sqrt)(attn__given x)
+static float attn__sqrt(float x)
 {
-#if ATTN__GNU && ATTN__X64 && !ATTN__CLANG_FAST && !defined(ATTN_NO_SIMD)
+#if ATTN__GNU && ATTN__X64 && !defined(ATTN_NO_SIMD)
     __asm__("sqrtss %0, %0" : "+x"(x));
-    return ATTN__GIVE(attn__quiet(x));
+    return attn__quiet(x);
 #else
     uint64_t bits;
     double y, d = (double)x;
     int i;
-    if (attn__is_nan(x) || x < 0.0f) return ATTN__GIVE(ATTN__NAN);
-    if (x == 0.0f || attn__is_inf(x)) return ATTN__GIVE(x);
+    if (attn__is_nan(x) || x < 0.0f) return ATTN__NAN;
+    if (x == 0.0f || attn__is_inf(x)) return x;
     ATTN__COPY(&bits, &d, sizeof bits);
     bits = (bits >> 1) + 0x1ff8000000000000u;                   /* halves the exponent: within 7 % */
     ATTN__COPY(&y, &bits, sizeof y);
     for (i = 0; i < 4; i++) y = 0.5 * (y + d / y);
-    return ATTN__GIVE((float)y);
+    return (float)y;
 #endif
 }
 
@@ -1403,40 +1330,40 @@ static const float attn__exp_c[] = {1.381432055e-03f, 8.368850686e-03f, 4.166840
                                     4.999999404e-01f, 1.0f, 1.0f};
 
 /* The sum of c[0] .. c[n - 1] times the powers of x, the highest first. */
-ATTN__INLINE attn__result (attn__polynomial)(attn__given x, const float *c, const int n)
+ATTN__INLINE float attn__polynomial(float x, const float *c, const int n)
 {
     float p = c[0];
     int i;
     ATTN__UNROLL for (i = 1; i < n; i++) p = attn__fma(p, x, c[i]);
-    return ATTN__GIVE(p);
+    return p;
 }
 
-static attn__result (attn__exp_poly)(attn__given x, float *shifted)
+static float attn__exp_poly(float x, float *shifted)
 {
     const float t = attn__fma(x, attn__log2e, attn__exp_magic), n = t - attn__exp_magic;
     *shifted = t;
-    return ATTN__GIVE(attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7));
+    return attn__polynomial(attn__fma(n, -attn__ln2_lo, attn__fma(n, -attn__ln2_hi, x)), attn__exp_c, 7);
 }
 
 /* For x <= 88, which is all that a softmax asks for. */
-static attn__result (attn__exp)(attn__given x)
+static float attn__exp(float x)
 {
     float t;
     const float p = attn__exp_poly(x, &t);
-    return ATTN__GIVE(attn__choose(x < attn__exp_lowest, 0.0f, p * attn__float(attn__bits(t) << 23)));
+    return x < attn__exp_lowest ? 0.0f : p * attn__float(attn__bits(t) << 23);
 }
 
 /* For every x: 2^n in two factors, since 2^128 is no float. */
-static attn__result (attn__exp_full)(attn__given x)
+static float attn__exp_full(float x)
 {
     float t, p;
     uint32_t n, half;
-    x = attn__choose(100.0f < x, 100.0f, x);
+    x = 100.0f < x ? 100.0f : x;
     p = attn__exp_poly(x, &t);
     n = attn__bits(t) - attn__bits(attn__exp_magic);            /* n modulo 2^32 */
     half = (uint32_t)((int32_t)n >> 1);
     p = p * attn__float((half + 127u) << 23) * attn__float((n - half + 127u) << 23);
-    return ATTN__GIVE(attn__choose(x < attn__exp_lowest, 0.0f, p));
+    return x < attn__exp_lowest ? 0.0f : p;
 }
 
 /* log: x = 2^e m, m in [sqrt(1/2), sqrt 2), f = m - 1; log m = f - f^2/2 + f^3 Q(f). */
@@ -1444,30 +1371,30 @@ static const float attn__log_c[] = {-7.634497434e-02f, 1.276157796e-01f, -1.3160
                                     -1.662335694e-01f, 2.000122666e-01f, -2.500081956e-01f, 3.333333135e-01f, -0.5f};
 static const uint32_t attn__sqrt_half = 0x3f3504f3u;
 
-static attn__result (attn__log)(attn__given x)
+static float attn__log(float x)
 {
     const int tiny = x < attn__smallest;
-    const float y = attn__choose(tiny, x * 8388608.0f, x);      /* 2^23: subnormals */
+    const float y = tiny ? x * 8388608.0f : x;      /* 2^23: subnormals */
     const uint32_t b = attn__bits(y) - attn__sqrt_half;
     const float e = (float)(((int32_t)b >> 23) - (tiny ? 23 : 0));
     const float f = attn__float((b & 0x007fffffu) + attn__sqrt_half) - 1.0f, f2 = f * f;
     float q = attn__fma(e, attn__ln2_lo, attn__polynomial(f, attn__log_c, 9) * f2);
     q = attn__fma(e, attn__ln2_hi, q + f);
-    q = attn__choose(attn__is_inf(x), x, q);
-    return ATTN__GIVE(attn__choose(x > 0.0f, q, attn__choose(x == 0.0f, ATTN__NEG_INF, ATTN__NAN)));
+    q = attn__is_inf(x) ? x : q;
+    return x > 0.0f ? q : x == 0.0f ? ATTN__NEG_INF : ATTN__NAN;
 }
 
 /* tanh: a polynomial near 0, else 1 - 2/(e^2|x| + 1). */
 static const float attn__tanh_c[] = {-5.704987328e-03f, 2.063908800e-02f, -5.373971537e-02f, 1.333144158e-01f,
                                      -3.333328068e-01f};
 
-static attn__result (attn__tanh)(attn__given x)
+static float attn__tanh(float x)
 {
     const uint32_t sign = attn__bits(x) & 0x80000000u;
-    const float a = attn__float(attn__bits(x) ^ sign), b = attn__choose(10.0f < a, 10.0f, a), x2 = b * b;
+    const float a = attn__float(attn__bits(x) ^ sign), b = 10.0f < a ? 10.0f : a, x2 = b * b;
     const float p = attn__polynomial(x2, attn__tanh_c, 5);
-    const float y = attn__choose(b < 0.625f, attn__fma(b * x2, p, b), 1.0f - 2.0f / (attn__exp(b + b) + 1.0f));
-    return ATTN__GIVE(attn__float(attn__bits(y) | sign));
+    const float y = b < 0.625f ? attn__fma(b * x2, p, b) : 1.0f - 2.0f / (attn__exp(b + b) + 1.0f);
+    return attn__float(attn__bits(y) | sign);
 }
 
 /* ---------------------------------------------------------------------------------------------- >>kernels-scalar
@@ -1645,7 +1572,7 @@ typedef struct attn__additive_gradient {
     /* y = exp (function 0), log (1) or tanh (2) of x, over the full range */ \
     X(void, elementary, (int32_t function, const float *x, float *y, int64_t n)) \
     /* in place: x = cap*tanh(x/cap); keep: -inf stays -inf. n: a multiple of width */ \
-    X(void, softcap, (float *x, int64_t n, attn__given cap, int keep)) \
+    X(void, softcap, (float *x, int64_t n, float cap, int keep)) \
     /* in place: a sum of squares becomes the score of a distance kernel; width[lane]: -1/(2 sigma^2) for the Gaussian,
        else sigma^2 */ \
     X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
@@ -1662,10 +1589,10 @@ typedef struct attn__additive_gradient {
     X(void, exclude_in_row, (const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)) \
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
-    X(void, normalise, (const float *x, float *y, int64_t n, attn__given scale, attn__given top, attn__given factor)) \
+    X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
     /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
        weights go to y, which may be x, or nowhere */ \
-    X(void, mass, (const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)) \
+    X(void, mass, (const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)) \
     X(void, drop, (const attn__drop *d)) \
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
@@ -1681,7 +1608,7 @@ typedef struct attn__additive_gradient {
     /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
     /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
-    X(void, deliver, (const float *from, float *to, int64_t n, attn__given factor, int add)) \
+    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
@@ -1733,10 +1660,10 @@ static int attn__finite_scalar(const float *x, int64_t n)
     return 1;
 }
 
-/* + 0: never -0, so that a chunk without mass changes nothing */
-static attn__result (attn__merged)(const float *o, attn__given old, attn__given sum, attn__given fresh)
+/* Never -0, so that a chunk without mass changes nothing */
+static float attn__merged(const float *o, float old, float sum, float fresh)
 {
-    return ATTN__GIVE(ATTN__CHOOSE(o, attn__fma(sum, fresh, *o * old), sum) + 0.0f);
+    return attn__plus_zero(o ? attn__fma(sum, fresh, *o * old) : sum);
 }
 static void attn__merge_one(attn__merging *m, int64_t at, int64_t lane, float *c)
 {
@@ -1753,7 +1680,7 @@ static void attn__chain_scalar(const attn__product *p)
         const float *a = p->a + r * p->a_row, *b = p->b;
         float *c = p->c + r * p->c_row, acc[8];
         ATTN_ASSERT(p->vecs <= 8);
-        for (i = 0; i < p->vecs; i++) acc[i] = attn__choose(p->onto == ATTN__GO_ON, c[i], 0.0f);
+        for (i = 0; i < p->vecs; i++) acc[i] = p->onto == ATTN__GO_ON ? c[i] : 0.0f;
         for (k = 0; k < p->depth; k++, a += p->a_k, b += p->b_row)
             for (i = 0; i < p->vecs; i++) {
                 const float d = b[i] - *a;
@@ -1762,7 +1689,7 @@ static void attn__chain_scalar(const attn__product *p)
                                                                                   acc[i]);
                 else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
             }
-        for (i = 0; i < p->vecs; i++) c[i] = ATTN__CHOOSE(p->onto >= ATTN__ADD_AFTER, c[i] + acc[i], acc[i]);
+        for (i = 0; i < p->vecs; i++) c[i] = p->onto >= ATTN__ADD_AFTER ? c[i] + acc[i] : acc[i];
     }
 }
 static void attn__product_scalar(const attn__product *p)
@@ -1785,12 +1712,12 @@ static void attn__product_scalar(const attn__product *p)
 }
 
 /* An element of B, of any type and from anywhere. */
-static attn__result (attn__of_b)(const attn__product *p, int64_t row, int64_t column)
+static float attn__of_b(const attn__product *p, int64_t row, int64_t column)
 {
     const int64_t at = p->b_first + column, group = p->b_scales > 1 ? at / ATTN__CODES_PER_SCALE : 0;
     const float x = attn__float(attn__element(p->groups[row / p->b_together], p->b_type,
                                               row % p->b_together * p->b_row + at));
-    return ATTN__GIVE(ATTN__CHOOSE(p->b_type == ATTN_I8, x * p->b_scale[row * p->b_scales + group], x));
+    return p->b_type == ATTN_I8 ? x * p->b_scale[row * p->b_scales + group] : x;
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
@@ -1802,7 +1729,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
                     part = attn__fma(p->a[k * p->a_k + r], attn__of_b(p, j, k), part);
-                sum = ATTN__CHOOSE(k <= ATTN__RUN, part, sum + part);
+                sum = k <= ATTN__RUN ? part : sum + part;
             }
             p->c[r * p->c_row + j] = sum;
         }
@@ -1819,12 +1746,12 @@ static void attn__few_scalar(const attn__product *p)
 }
 
 /* The sum of n numbers, a power of two, in its fixed order. */
-static attn__result (attn__tree)(float *part, int n)
+static float attn__tree(float *part, int n)
 {
     int r;
     while (n /= 2)
         for (r = 0; r < n; r++) part[r] = part[r] + part[r + n];
-    return ATTN__GIVE(part[0]);
+    return part[0];
 }
 
 static void attn__additive_scalar(const attn__additive *p)
@@ -1842,7 +1769,7 @@ static void attn__additive_scalar(const attn__additive *p)
                 w = p->w + u;
                 for (g = 0; g < 4; g++) {
                     d[g] = attn__fma(e[g * p->ld], f[g], 1.0f);
-                    d[g] = attn__choose(d[g] < cap, d[g], cap);
+                    d[g] = d[g] < cap ? d[g] : cap;
                 }
                 n0 = attn__fma(w[0], d[1], w[1] * d[0]);
                 n1 = attn__fma(w[2], d[3], w[3] * d[2]);
@@ -1874,12 +1801,12 @@ static void attn__additive_direct_scalar(const attn__additive *p)
 static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
                                float *sum)
 {
-    float m = ATTN__CHOOSE(known, *top, ATTN__NEG_INF), part[ATTN__PARTS], base;
+    float m = known ? *top : ATTN__NEG_INF, part[ATTN__PARTS], base;
     int64_t j;
     int r;
     for (j = j0; !known && j < j1; j++) m = attn__larger(s[j * ld], m);     /* NaN is passed over, a weight later */
-    m = m + 0.0f;                                   /* of 0 and -0 neither is larger: whichever came first, it is 0 */
-    base = attn__choose(attn__is_none(m), 0.0f, m);
+    m = attn__plus_zero(m);                         /* of 0 and -0 neither is larger: whichever came first, it is 0 */
+    base = attn__is_none(m) ? 0.0f : m;
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
     for (j = j0; j < j1; j++) {
         float e = attn__exp(s[j * ld] - base);
@@ -1896,7 +1823,7 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
 {
     int64_t i;
     for (i = 0; i < lanes; i++) {
-        const float m = attn__larger(cmax[i], top[i]), base = attn__choose(attn__is_none(m), 0.0f, m);
+        const float m = attn__larger(cmax[i], top[i]), base = attn__is_none(m) ? 0.0f : m;
         old[i] = attn__exp(top[i] - base);
         fresh[i] = attn__exp(cmax[i] - base);
         sum[i] = attn__fma(csum[i], fresh[i], sum[i] * old[i]);
@@ -1938,7 +1865,7 @@ static void attn__elementary_scalar(int32_t function, const float *x, float *y, 
         else y[i] = attn__tanh(x[i]);
 }
 
-static void attn__softcap_scalar(float *x, int64_t n, attn__given cap, int keep)
+static void attn__softcap_scalar(float *x, int64_t n, float cap, int keep)
 {
     int64_t i;
     for (i = 0; i < n; i++)
@@ -1956,7 +1883,7 @@ static void attn__distance_scalar(float *s, int64_t ld, int64_t n, int32_t score
             if (score == ATTN_SCORE_BOXCAR) weight = 1.0f;
             else if (score == ATTN_SCORE_TRIANGULAR) weight = 1.0f - attn__sqrt(u2);
             else weight = 1.0f - u2;
-            *x = attn__choose(u2 <= 1.0f, attn__log(weight), attn__choose(attn__is_nan(u2), u2, ATTN__NEG_INF));
+            *x = u2 <= 1.0f ? attn__log(weight) : attn__is_nan(u2) ? u2 : ATTN__NEG_INF;
         }
 }
 
@@ -1985,7 +1912,7 @@ static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *cons
     for (i = 0; i < ld; i++)
         for (j = 0; j < n; j++) {
             float *x = s + j * ld + i, b = rows[i][j * stride];
-            *x = attn__choose(attn__is_none(b) || (keep && attn__is_none(*x)), ATTN__NEG_INF, *x + b);
+            *x = attn__is_none(b) || (keep && attn__is_none(*x)) ? ATTN__NEG_INF : *x + b;
         }
 }
 
@@ -2000,20 +1927,20 @@ static void attn__exclude_scalar(float *s, int64_t ld, int64_t n, const uint8_t 
 static void attn__exclude_in_row_scalar(const float *x, float *y, int64_t n, const uint8_t *row, int64_t stride)
 {
     int64_t j;
-    for (j = 0; j < n; j++) y[j] = attn__choose(row[j * stride] != 0, x[j], ATTN__NEG_INF);
+    for (j = 0; j < n; j++) y[j] = row[j * stride] != 0 ? x[j] : ATTN__NEG_INF;
 }
 
-static void attn__normalise_scalar(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
-                                   attn__given factor)
+static void attn__normalise_scalar(const float *x, float *y, int64_t n, float scale, float top,
+                                   float factor)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
         const float s = x[i] * scale, w = attn__exp(s - top) * factor;
-        y[i] = attn__choose(w < attn__smallest || attn__is_none(s), 0.0f, attn__quiet(w));
+        y[i] = w < attn__smallest || attn__is_none(s) ? 0.0f : attn__quiet(w);
     }
 }
 
-static void attn__mass_scalar(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
     int64_t c, i;
@@ -2070,12 +1997,12 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
 }
 
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
-static attn__result (attn__scaled)(attn__given x, attn__given factor, attn__given y, int add)
+static float attn__scaled(float x, float factor, float y, int add)
 {
-    return ATTN__GIVE(ATTN__CHOOSE(add, attn__fma(x, factor, y), x * factor));
+    return add ? attn__fma(x, factor, y) : x * factor;
 }
 
-static void attn__deliver_scalar(const float *from, float *to, int64_t n, attn__given factor, int add)
+static void attn__deliver_scalar(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c++) {
@@ -2089,12 +2016,12 @@ static void attn__grade_scalar(const attn__grade *g)
     for (j = 0; j < g->rows; j++)
         for (l = 0; l < g->ld; l++) {
             const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
-            const float w = attn__choose(e < attn__smallest, 0.0f, e);
-            const float keep = ATTN__CHOOSE(g->keep, g->keep[j * g->ld + l], 1.0f);
-            const float more = ATTN__CHOOSE(g->more, g->more[j * g->ld + l], 0.0f);
+            const float w = e < attn__smallest ? 0.0f : e;
+            const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f;
+            const float more = g->more ? g->more[j * g->ld + l] : 0.0f;
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
-            g->p[j * g->row + l] = attn__choose(attn__is_none(s), -0.0f, attn__choose(keep == 0.0f, 0.0f, w * keep));
-            g->ds[j * g->row + l] = attn__choose(attn__is_none(s), 0.0f, ds);
+            g->p[j * g->row + l] = attn__is_none(s) ? -0.0f : keep == 0.0f ? 0.0f : w * keep;
+            g->ds[j * g->row + l] = attn__is_none(s) ? 0.0f : ds;
         }
 }
 
@@ -2167,7 +2094,7 @@ static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int
     int64_t n;
     for (n = pair; n < p->pairs; n++) {
         const int64_t i = p->interleaved ? 2*n : n, j = p->interleaved ? 2*n + 1 : n + p->pairs;
-        const float a = x[i], b = x[j], sine = attn__choose(p->inverse, attn__negate(s[n]), s[n]);
+        const float a = x[i], b = x[j], sine = p->inverse ? attn__negate(s[n]) : s[n];
         float a_cos = a * c[n], b_sin = b * sine, b_cos = b * c[n], a_sin = a * sine;
         ATTN__APART(a_cos);
         ATTN__APART(b_sin);
@@ -2238,27 +2165,15 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__SUMS            12
 #  define ATTN__DOTS            2
 #  define ATTN__TYPES           1
-#  define ATTN__REGISTER        "x"
-#  define ATTN__MASK_REGISTER   "=x"
 #  define ATTN__COMPARE         _mm256_cmp_ps
 #  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
-#  if ATTN__CLANG_FAST
-#    define ATTN__NEGATIVE(x)   _mm256_srai_epi32(x, 31)            /* all bits of each lane, for those below */
-#    define ATTN__EITHER(m, n)  _mm256_or_si256(m, n)
-#    define ATTN__ANY(m)        (_mm256_movemask_epi8(m) != 0)
-#    define ATTN__PICK(x, y, m) _mm256_blendv_epi8(x, y, m)
-#    define ATTN__CLEAR(x, m)   _mm256_andnot_si256(m, x)
-#    define ATTN__QUARTERS(a, b, odd) _mm256_permute2x128_si256(a, b, odd ? 0x31 : 0x20)
-#    define ATTN__EVENS(a, b)   _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa)
-#  else
-#    define ATTN__NEGATIVE(x)   (x)
-#    define ATTN__EITHER(m, n)  _mm256_or_ps(m, n)
-#    define ATTN__ANY(m)        (_mm256_movemask_ps(m) != 0)
-#    define ATTN__PICK(x, y, m) _mm256_blendv_ps(x, y, m)
-#    define ATTN__CLEAR(x, m)   _mm256_andnot_ps(m, x)
-#    define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
-#    define ATTN__EVENS(a, b)   _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
-#  endif
+#  define ATTN__NEGATIVE(x)     (x)
+#  define ATTN__EITHER(m, n)    _mm256_or_ps(m, n)
+#  define ATTN__ANY(m)          (_mm256_movemask_ps(m) != 0)
+#  define ATTN__PICK(x, y, m)   _mm256_blendv_ps(x, y, m)
+#  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
+#  define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
+#  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
 #  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm256_castsi128_si256(ATTN__EIGHT_HALVES(p)))
 #  define ATTN__PUT_QUARTER(x, q, p) ATTN__FLOATS(_mm256_inserti128_si256(ATTN__INTS(x), ATTN__EIGHT_HALVES(p), 1))
 #  define ATTN__EIGHT_BYTES(p)  _mm_loadl_epi64((const __m128i *)(const void *)(p))
@@ -2273,11 +2188,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__STORE_HALVES(p, x) \
     _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
                                                               _mm256_extracti128_si256(ATTN__INTS(x), 1)))
-#  if !ATTN__CLANG_FAST
-#    define ATTN__LOAD_F16(p)   _mm256_cvtph_ps(ATTN__EIGHT_HALVES(p))
-#    define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
+#  define ATTN__LOAD_F16(p)     _mm256_cvtph_ps(ATTN__EIGHT_HALVES(p))
+#  define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
-#  endif
 #elif ATTN__LANES == 16
 #  define ATTN__V(name)         attn__##name##_avx512
 #  define ATTN__ISA             ATTN_ISA_AVX512
@@ -2292,8 +2205,6 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            2
 #  define ATTN__TYPES           1
-#  define ATTN__REGISTER        "v"
-#  define ATTN__MASK_REGISTER   "=Yk"
 #  define ATTN__COMPARE         _mm512_cmp_ps_mask
 #  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
 #  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
@@ -2315,20 +2226,12 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
-#  if !ATTN__CLANG_FAST
-#    define ATTN__LOAD_F16(p)   _mm512_cvtph_ps(ATTN__SIXTEEN_HALVES(p))
-#    define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
+#  define ATTN__LOAD_F16(p)     _mm512_cvtph_ps(ATTN__SIXTEEN_HALVES(p))
+#  define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
     0xffff, ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))     /* gcc warns of the plain one */
-#  endif
-#  if ATTN__CLANG_FAST
-#    define ATTN__QUARTERS(a, b, odd) _mm512_shuffle_i32x4(a, b, odd ? 0xdd : 0x88)
-#  else
-#    define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
-#  endif
+#  define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
 #  define ATTN__EVENS(a, b)     ATTN__PICK(a, ATTN__FLOATS(_mm512_slli_epi64(ATTN__INTS(b), 32)), 0xaaaa)
-#  if !ATTN__CLANG_FAST
-#    define ATTN__MUL_UNLESS(a, b, x, y) _mm512_maskz_mul_ps(ATTN__COMPARE(x, y, _CMP_NLT_UQ), a, b)
-#  endif
+#  define ATTN__MUL_UNLESS(a, b, x, y) _mm512_maskz_mul_ps(ATTN__COMPARE(x, y, _CMP_NLT_UQ), a, b)
 #elif ATTN__HAS_NEON
 #  define ATTN__V(name)         attn__##name##_neon
 #  define ATTN__ISA             ATTN_ISA_NEON
@@ -2350,11 +2253,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(vmovl_u16(ATTN__FOUR_HALVES(p)))
 #  define ATTN__PUT_HALVES(p, x) vst1_u8((uint8_t *)(void *)(p), vreinterpret_u8_u16(x))
 #  define ATTN__STORE_HALVES(p, x) ATTN__PUT_HALVES(p, vmovn_u32(ATTN__INTS(x)))
-#  if !ATTN__CLANG_FAST
-#    define ATTN__LOAD_F16(p)   vcvt_f32_f16(vreinterpret_f16_u16(ATTN__FOUR_HALVES(p)))
-#    define ATTN__STORE_F16(p, x) ATTN__PUT_HALVES(p, vreinterpret_u16_f16(vcvt_f16_f32( \
+#  define ATTN__LOAD_F16(p)     vcvt_f32_f16(vreinterpret_f16_u16(ATTN__FOUR_HALVES(p)))
+#  define ATTN__STORE_F16(p, x) ATTN__PUT_HALVES(p, vreinterpret_u16_f16(vcvt_f16_f32( \
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)))))
-#  endif
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
 #  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
@@ -2380,53 +2281,23 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__MIN             ATTN__V(min)
 #  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
-#  if ATTN__CLANG_FAST          /* vectors are of integers: see attn__given; instructions, where one could be folded */
-#    define ATTN__VEC           uint32x4_t
-#    define ATTN__OF_FLOATS     float32x4_t
-#    define ATTN__FLOATS(x)     (x)
-#    define ATTN__INTS(x)       (x)
-#    define ATTN__LOAD(p)       vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(const void *)(p)))
-#    define ATTN__STORE(p, x)   vst1q_u8((uint8_t *)(void *)(p), vreinterpretq_u8_u32(x))
-#    define ATTN__ALL(x)        vdupq_n_u32(attn__bits(x))
-#    define ATTN__PICK(x, y, m) vbslq_u32(m, y, x)
-#    define ATTN__FACTOR        ATTN__VEC
-#    define ATTN__ONE           ATTN__ALL
-#    define ATTN__SPREAD(x)     (x)
-#    define ATTN__FMA_ONE       ATTN__FMA
-#    define ATTN__LESS          ATTN__V(less)
-#    define ATTN__SAME          ATTN__V(same)
-#    define ATTN__FMA           ATTN__V(fma)
-#    define ATTN__SQRT          ATTN__V(sqrt)
-#    define ATTN__TO_FLOATS     ATTN__V(to_floats)
-ATTN__HELPER ATTN__MASK ATTN__LESS(ATTN__VEC a, ATTN__VEC b)
-{ ATTN__MASK m; __asm__("fcmgt %0.4s, %2.4s, %1.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
-ATTN__HELPER ATTN__MASK ATTN__SAME(ATTN__VEC a, ATTN__VEC b)
-{ ATTN__MASK m; __asm__("fcmeq %0.4s, %1.4s, %2.4s" : "=w"(m) : "w"(a), "w"(b)); return m; }
-ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
-{ __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
-ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
-{ __asm__("fsqrt %0.4s, %0.4s" : "+w"(x)); return x; }
-ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
-{ __asm__("scvtf %0.4s, %0.4s" : "+w"(x)); return x; }
-#  else
-#    define ATTN__VEC           float32x4_t
-#    define ATTN__FLOATS        vreinterpretq_f32_u32
-#    define ATTN__INTS          vreinterpretq_u32_f32
-#    define ATTN__LOAD          vld1q_f32
-#    define ATTN__STORE         vst1q_f32
-#    define ATTN__ALL           vdupq_n_f32
-#    define ATTN__PICK(x, y, m) vbslq_f32(m, y, x)
-#    define ATTN__FACTOR        float
-#    define ATTN__ONE           ATTN__V(one)
-#    define ATTN__SPREAD        vdupq_n_f32
-#    define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
-#    define ATTN__LESS          vcltq_f32
-#    define ATTN__SAME          vceqq_f32
-#    define ATTN__FMA(a, b, c)  vfmaq_f32(c, a, b)
-#    define ATTN__SQRT          vsqrtq_f32
-#    define ATTN__TO_FLOATS(x)  vcvtq_f32_s32(ATTN__SIGNED(x))
+#  define ATTN__VEC             float32x4_t
+#  define ATTN__FLOATS          vreinterpretq_f32_u32
+#  define ATTN__INTS            vreinterpretq_u32_f32
+#  define ATTN__LOAD            vld1q_f32
+#  define ATTN__STORE           vst1q_f32
+#  define ATTN__ALL             vdupq_n_f32
+#  define ATTN__PICK(x, y, m)   vbslq_f32(m, y, x)
+#  define ATTN__FACTOR          float
+#  define ATTN__ONE             ATTN__V(one)
+#  define ATTN__SPREAD          vdupq_n_f32
+#  define ATTN__FMA_ONE(a, b, c) vfmaq_n_f32(c, b, a)
+#  define ATTN__LESS            vcltq_f32
+#  define ATTN__SAME            vceqq_f32
+#  define ATTN__FMA(a, b, c)    vfmaq_f32(c, a, b)
+#  define ATTN__SQRT            vsqrtq_f32
+#  define ATTN__TO_FLOATS(x)    vcvtq_f32_s32(ATTN__SIGNED(x))
 ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
-#  endif
 /* fmin and fmax would give NaN where only a is NaN. */
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
@@ -2688,30 +2559,15 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #endif
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
-#  define ATTN__ADD(a, b)       ATTN__DO(a, +, b)
-#  define ATTN__SUB(a, b)       ATTN__DO(a, -, b)
-#  define ATTN__MUL(a, b)       ATTN__DO(a, *, b)
-#  define ATTN__DIV(a, b)       ATTN__DO(a, /, b)
-#  if ATTN__CLANG_FAST          /* vectors are of integers: see attn__given */
-#    define ATTN__DO(a, op, b)  ((ATTN__VEC)((ATTN__OF_FLOATS)(a) op (ATTN__OF_FLOATS)(b)))
-#  else
-#    define ATTN__DO(a, op, b)  ((a) op (b))
-#  endif
+#  define ATTN__ADD(a, b)       ((a) + (b))
+#  define ATTN__SUB(a, b)       ((a) - (b))
+#  define ATTN__MUL(a, b)       ((a) * (b))
+#  define ATTN__DIV(a, b)       ((a) / (b))
 #else
 #  define ATTN__KEEP_POINTER(p) ((void)0)
 #endif
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
-#if ATTN__CLANG_FAST            /* vectors are of integers: see attn__given */
-#  define ATTN__VEC             ATTN__M(i)
-#  define ATTN__OF_FLOATS       ATTN__M()
-#  define ATTN__FLOATS(x)       (x)
-#  define ATTN__INTS(x)         (x)
-#  define ATTN__LOAD(p)         ATTN__MM_SI(loadu)((const ATTN__VEC *)(const void *)(p))
-#  define ATTN__STORE(p, x)     ATTN__MM_SI(storeu)((ATTN__VEC *)(void *)(p), x)
-#  define ATTN__ALL(x)          ATTN__ALL_BITS(attn__bits(x))
-#  define ATTN__UNPACK(half, a, b) ATTN__MM(unpack##half##_epi32)(a, b)
-#else
 #  define ATTN__VEC             ATTN__M()
 #  define ATTN__FLOATS          ATTN__FROM_SI
 #  define ATTN__INTS            ATTN__MM_SI(castps)
@@ -2724,7 +2580,6 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #    define ATTN__UNPACK(half, a, b) _mm256_unpack##half##_ps(a, b)
 #  endif
 #  define ATTN__TO_FLOATS(x)    ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
-#endif
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
 #define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
 #define ATTN__ON_BITS(f, a, b)  ATTN__FLOATS(f(ATTN__INTS(a), ATTN__INTS(b)))
@@ -2748,28 +2603,6 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
 #  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
-#if ATTN__CLANG_FAST            /* the instructions themselves: nothing to fold */
-#  define ATTN__OPERATION(name, result, kind, text) \
-    ATTN__HELPER result name(ATTN__VEC a, ATTN__VEC b) \
-    { result r; __asm__(text " %2, %1, %0" : kind(r) : ATTN__REGISTER(a), ATTN__REGISTER(b)); return r; }
-#  define ATTN__MIN             ATTN__V(min)
-#  define ATTN__MAX             ATTN__V(max)
-#  define ATTN__LESS            ATTN__V(less)
-#  define ATTN__SAME            ATTN__V(same)
-#  define ATTN__FMA             ATTN__V(fma)
-#  define ATTN__SQRT            ATTN__V(sqrt)
-#  define ATTN__TO_FLOATS       ATTN__V(to_floats)
-ATTN__OPERATION(ATTN__MIN, ATTN__VEC, "=v", "vminps")
-ATTN__OPERATION(ATTN__MAX, ATTN__VEC, "=v", "vmaxps")
-ATTN__OPERATION(ATTN__LESS, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $17,")
-ATTN__OPERATION(ATTN__SAME, ATTN__MASK, ATTN__MASK_REGISTER, "vcmpps $0,")
-ATTN__HELPER ATTN__VEC ATTN__FMA(ATTN__VEC a, ATTN__VEC b, ATTN__VEC c)
-{ __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
-ATTN__HELPER ATTN__VEC ATTN__SQRT(ATTN__VEC x)
-{ __asm__("vsqrtps %0, %0" : "+v"(x)); return x; }
-ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
-{ __asm__("vcvtdq2ps %0, %0" : "+v"(x)); return x; }
-#else
 #  if ATTN__LANES == 16         /* with a mask of all: gcc 12 warns of the plain ones, wrongly */
 #    define ATTN__MIN(a, b)     _mm512_maskz_min_ps(0xffff, a, b)
 #    define ATTN__MAX(a, b)     _mm512_maskz_max_ps(0xffff, a, b)
@@ -2781,7 +2614,6 @@ ATTN__HELPER ATTN__VEC ATTN__TO_FLOATS(ATTN__VEC x)
 #  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
 #  define ATTN__FMA             ATTN__MM(fmadd_ps)
 #  define ATTN__SQRT            ATTN__MM(sqrt_ps)
-#endif
 
 /* Twice the same step. */
 ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
@@ -2912,6 +2744,11 @@ ATTN__HELPER ATTN__VEC ATTN__V(tanh)(ATTN__VEC x)
 ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 {
     return ATTN__PICK(ATTN__ALL(ATTN__NAN), x, ATTN__SAME(x, x));
+}
+ATTN__HELPER ATTN__VEC ATTN__V(plus_zero)(ATTN__VEC x)                   /* see attn__plus_zero */
+{
+    ATTN__KEEP(x);
+    return ATTN__ADD(x, ATTN__ALL(0.0f));
 }
 
 /* ---- elements of 16 and 8 bits. What has no instruction for f16 does as attn__widened and attn__narrowed do. */
@@ -3054,7 +2891,7 @@ ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t
             if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
             wild = ATTN__FMA(x, ATTN__ALL(0.0f), wild);
             if (merges) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), was));
-            ATTN__STORE(to + at, ATTN__ADD(x, ATTN__ALL(0.0f)));
+            ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
         }
     }
     return !ATTN__ANY(ATTN__V(is_nan)(wild));
@@ -3552,7 +3389,7 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
         ATTN__EACH(u, 4) largest[u] = ATTN__MAX(ATTN__LOAD(s + (j + u)*ld), largest[u]);
     for (; j < j1; j++) largest[0] = ATTN__MAX(ATTN__LOAD(s + j*ld), largest[0]);
     m = ATTN__MAX(ATTN__MAX(largest[0], largest[1]), ATTN__MAX(largest[2], largest[3]));
-    m = ATTN__ADD(m, ATTN__ALL(0.0f));
+    m = ATTN__V(plus_zero)(m);
     base = ATTN__CLEAR(m, ATTN__SAME(m, none));
     ATTN__EACH(r, ATTN__PARTS) part[r] = ATTN__ALL(0.0f);
     for (j = j0; j < j1;) {
@@ -3720,7 +3557,7 @@ ATTN__NOINLINE ATTN__KERNEL ATTN__VEC ATTN__V(take_some)(const float *x, int64_t
 {
     float some[ATTN__LANES];
     int64_t i;
-    for (i = 0; i < ATTN__LANES; i++) some[i] = ATTN__CHOOSE(i < n, x[i], 0.0f);
+    for (i = 0; i < ATTN__LANES; i++) some[i] = i < n ? x[i] : 0.0f;
     return ATTN__LOAD(some);
 }
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(give_some)(float *x, int64_t n, ATTN__VEC v)
@@ -3759,7 +3596,7 @@ ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
-ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, attn__given cap, int keep)
+ATTN__KERNEL void ATTN__V(softcap)(float *x, int64_t n, float cap, int keep)
 {
     const ATTN__VEC c = ATTN__ALL(cap), none = keep ? ATTN__ALL(ATTN__NEG_INF) : ATTN__ALL(ATTN__NAN);
     int64_t i;
@@ -3819,11 +3656,11 @@ ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, c
     for (; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES)
         ATTN__STORE(y + j, ATTN__PICK(ATTN__LOAD(x + j), ATTN__ALL(ATTN__NEG_INF),
                                       ATTN__NOTHING(ATTN__LOAD_BYTES(row + j))));
-    for (; j < n; j++) y[j] = ATTN__CHOOSE(row[j*stride], x[j], ATTN__NEG_INF);
+    for (; j < n; j++) y[j] = row[j*stride] ? x[j] : ATTN__NEG_INF;
 }
 
 /* All chunks in each of four steps: what one chunk waits for another has at hand. */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__given scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)
 {
     enum { VECS = ATTN__PARTS / ATTN__LANES };
     const ATTN__VEC by = ATTN__ALL(scale);
@@ -3839,10 +3676,10 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__
     }
     for (c = 0; c < chunks; c++) {
         for (top[c] = part[c][0], r = 1; r < ATTN__LANES; r++) top[c] = attn__larger(part[c][r], top[c]);
-        top[c] = top[c] + 0.0f;
+        top[c] = attn__plus_zero(top[c]);
     }
     for (c = 0; c < chunks; c++) {
-        base = ATTN__ALL(attn__choose(attn__is_none(top[c]), 0.0f, top[c]));
+        base = ATTN__ALL(attn__is_none(top[c]) ? 0.0f : top[c]);
         ATTN__EACH(r, VECS) sums[r] = ATTN__ALL(0.0f);
         for (j = c*ATTN__CHUNK; j < (c + 1)*ATTN__CHUNK; j += ATTN__PARTS)
             ATTN__EACH(r, VECS) {
@@ -3859,8 +3696,8 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, attn__
 
 /* No score is above top, and factor is at most 1 or NaN: so one cut below 2^-126 is enough. What does not fill a vector
    goes through a whole one. */
-ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, attn__given scale, attn__given top,
-                                     attn__given factor)
+ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float scale, float top,
+                                     float factor)
 {
     const ATTN__VEC by = ATTN__ALL(scale), base = ATTN__ALL(top), times = ATTN__ALL(factor);
     const int wild = attn__is_nan(factor);
@@ -3952,7 +3789,7 @@ ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int
     }
 }
 
-ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, attn__given factor, int add)
+ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c += ATTN__LANES) {
@@ -4301,7 +4138,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__PUT_QUARTER
 #undef ATTN__LOAD_QUARTER
 #undef ATTN__FEW_OF
-#undef ATTN__DO
 #undef ATTN__EACH
 #undef ATTN__EITHER
 #undef ATTN__EIGHT_BYTES
@@ -4329,14 +4165,12 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__LOAD_HALVES
 #undef ATTN__LOWER
 #undef ATTN__MASK
-#undef ATTN__MASK_REGISTER
 #undef ATTN__MAX
 #undef ATTN__MIN
 #undef ATTN__M
 #undef ATTN__MM
 #undef ATTN__MM_SI
 #undef ATTN__ODDS
-#undef ATTN__OF_FLOATS
 #undef ATTN__OF_PAIRS
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
@@ -4345,13 +4179,11 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__ODD
 #undef ATTN__ONE
 #undef ATTN__ON_BITS
-#undef ATTN__OPERATION
 #undef ATTN__PAIRS
 #undef ATTN__PAIR_TABLE
 #undef ATTN__PICK
 #undef ATTN__PUT_HALVES
 #undef ATTN__QUARTERS
-#undef ATTN__REGISTER
 #undef ATTN__RIGHT
 #undef ATTN__SAME
 #undef ATTN__SHUFFLE
@@ -5456,15 +5288,15 @@ static int64_t attn__bytes_of(int64_t floats)
 {
     return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
 }
-static int attn__is_number(attn__given x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
+static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_flag(int32_t x) { return (x & ~1) == 0; }
-static int attn__is_width(attn__given x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
+static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
 static uint32_t attn__taken_by(int32_t score);
 static int attn__is_kernel(int32_t score);
-static attn__result (attn__of_head)(const attn__array *a, int64_t h);
+static float attn__of_head(const attn__array *a, int64_t h);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
     do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -5866,17 +5698,17 @@ ATTN__NOINLINE static void attn__set_bits(const attn__array *a, int64_t b, int64
 {
     *(attn__half *)(uintptr_t)attn__place_of(a, b, h, row, column) = attn__narrowed(a->type, bits);
 }
-static attn__result (attn__read)(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+static float attn__read(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
-    if (!attn__is_f32(a)) return ATTN__GIVE(attn__float(attn__bits_of(a, b, h, row, column)));
-    return ATTN__GIVE(*attn__at(a, b, h, row, column));
+    if (!attn__is_f32(a)) return attn__float(attn__bits_of(a, b, h, row, column));
+    return *attn__at(a, b, h, row, column);
 }
-static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, attn__given x)
+static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
 {
     if (attn__is_f32(a)) *attn__at(a, b, h, row, column) = x;
     else attn__set_bits(a, b, h, row, column, attn__bits(x));
 }
-static attn__result (attn__of_head)(const attn__array *a, int64_t h) { return ATTN__GIVE(attn__read(a, 0, h, 0, 0)); }
+static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
 /* lengths and positions */
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
@@ -5892,7 +5724,7 @@ static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row
 /* Are rows floats side by side: where they lie? */
 static int attn__is_contiguous(const attn__array *a) { return attn__is_f32(a) && a->stride[3] == 1; }
 
-static void attn__fill(float *x, int64_t stride, int64_t n, attn__given value)
+static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
     const int64_t eights = stride == 1 && n > 0 ? n & ~(int64_t)7 : 0;          /* eight that become two stores */
     int64_t j;
@@ -5974,7 +5806,7 @@ static void attn__store_row(const attn__kernels *f, const attn__array *a, int64_
     else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, from[x]);
 }
 static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
-                           attn__given value)
+                           float value)
 {
     int64_t x;
     if (attn__is_f32(a)) attn__fill(attn__at(a, b, h, row, column), a->stride[3], n, value);
@@ -6048,7 +5880,7 @@ static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
 static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                             int64_t column, int64_t n, const float *from, attn__given factor, int add)
+                             int64_t column, int64_t n, const float *from, float factor, int add)
 {
     float some[ATTN__MAX_LANES];
     int64_t x, count;
@@ -6198,7 +6030,7 @@ static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queri
 static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
 /* Results of queries and keys, outside of an entry's keys. */
 static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64_t i, const attn__call *c,
-                               attn__given value)
+                               float value)
 {
     if (!a->rank) return;
     attn__fill_row(a, b, h, i, -c->key0, c->key0, value);
@@ -6474,9 +6306,9 @@ ATTN__INLINE int attn__has_outputs(const attn__call *c)
 {
     return c->out.rank || (c->carry_out.rank && c->v.rank);
 }
-static attn__result (attn__sink_of)(const attn__call *c, int64_t h)
+static float attn__sink_of(const attn__call *c, int64_t h)
 {
-    return ATTN__GIVE(ATTN__CHOOSE(c->sink.rank, attn__of_head(&c->sink, h), ATTN__NEG_INF));
+    return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
 /* Floats of a query as the keys meet it. */
 static int64_t attn__query_floats(const attn__call *c)
@@ -6552,7 +6384,7 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 {
     return (attn__tile *)(void *)(p->m.tiles + x * ATTN__TILE_BYTES);
 }
-static int attn__is_excluded(attn__given p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
+static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
@@ -6749,7 +6581,7 @@ static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, 
 }
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to,
-                            attn__given value)
+                            float value)
 {
     attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
 }
@@ -6758,7 +6590,7 @@ static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, u
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
-                                    attn__given factor, int add);
+                                    float factor, int add);
 #endif
 /* ---------------------------------------------------------------------------------------------------- >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
@@ -6958,32 +6790,32 @@ static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, in
 
 /* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
    underflows. */
-static attn__result (attn__inverse_norm)(const float *v, int64_t stride, int64_t n)
+static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 {
     float largest = 0.0f, scale, sum = 0.0f, part;
     uint32_t exponent;
     int64_t c, end;
     for (c = 0; c < n; c++) {
         const float a = attn__absolute(v[c * stride]);
-        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__GIVE(ATTN__NAN);
+        if (attn__is_nan(a) || attn__is_inf(a)) return ATTN__NAN;
         largest = attn__larger(a, largest);
     }
     exponent = attn__bits(largest) >> 23;
-    if (exponent == 0) return ATTN__GIVE(0.0f);                 /* zero, or so small that 1/|v| is no float */
+    if (exponent == 0) return 0.0f;                 /* zero, or so small that 1/|v| is no float */
     exponent = exponent > 252 ? 252 : exponent;
     scale = attn__float((254u - exponent) << 23);               /* largest * scale is in [1,2), or near it */
     for (c = 0; c < n; sum = sum + part)
         for (part = 0.0f, end = attn__min(n, c + ATTN__RUN); c < end; c++)
             part = attn__fma(v[c * stride] * scale, v[c * stride] * scale, part);
-    return ATTN__GIVE(scale / attn__sqrt(sum));
+    return scale / attn__sqrt(sum);
 }
 
 /* 1/|row|, for the cosine */
-static attn__result (attn__inverse_of)(const attn__call *c, const attn__array *a, int64_t b, int64_t h, int64_t i,
+static float attn__inverse_of(const attn__call *c, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                       int64_t size, float *copy)
 {
     const attn__rows row = attn__rows_of(c->f, a, attn__scale_of(c, a), b, h, i, 1, 0, size, copy);
-    return ATTN__GIVE(attn__inverse_norm(row.at, row.column, size));
+    return attn__inverse_norm(row.at, row.column, size);
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -7009,12 +6841,12 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
     return attn__block_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
                             p->m.k_rows, &p->k);
 }
-static attn__result (attn__dot_of)(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
+static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
     float sum = 0.0f;
     int64_t x;
     for (x = 0; x < n; x++) sum = attn__fma(attn__read(a, b, h, i, x), y[x], sum);
-    return ATTN__GIVE(sum);
+    return sum;
 }
 /* The scale's gradient, of one query: y is the sum of dS k. */
 static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
@@ -7059,14 +6891,14 @@ static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
 }
 #ifndef ATTN_NO_BACKWARD
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
-static attn__result (attn__normal_part)(const attn__array *a, int64_t b, int64_t h, int64_t i, attn__given inverse,
+static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse,
                                        float *y, int64_t n)
 {
     const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
     int64_t x;
     for (x = 0; x < n; x++)
         y[x] = attn__fma(attn__negate(attn__read(a, b, h, i, x) * inverse), along, y[x]) * inverse;
-    return ATTN__GIVE(along);
+    return along;
 }
 static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
 {
@@ -7125,7 +6957,7 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
     for (i = 0; c->w.save_u && i < p->n; i++)
         for (x = 0; x < size; x++)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
-                ATTN__CHOOSE(p->dead[i], -0.0f, p->m.dq[i * pad + x] + 0.0f);
+                p->dead[i] ? -0.0f : attn__plus_zero(p->m.dq[i * pad + x]);
     *row = attn__up(c->size_q, p->f->width);
     return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
 }
@@ -7188,7 +7020,7 @@ static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
     for (l = 0; l < count; l++) keys[l] = to + l * c->key_floats;
     t->f->unpack(keys, count, 1, t->m.query, t->ld, 2 * padded, t->ones);
     for (l = 0; l < count; l++)
-        keys[l][2 * padded] = ATTN__CHOOSE(attn__clear(keys[l] + padded, 1, c->hidden), 1.0f, 0.0f);
+        keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, c->hidden) ? 1.0f : 0.0f;
 }
 static void attn__additive_load(attn__tile *t)
 {
@@ -7295,7 +7127,7 @@ static const float *attn__additive_close(attn__pass *p, int64_t *row)
         float *sum = attn__row_field(p, ATTN__R_SCALE, p->i0 + i);
         for (u = 0; u < size; u++) {
             const float da = p->m.dq[u * ATTN__GRAD_ROW + i], dt = p->m.dt[u * ATTN__GRAD_ROW + i];
-            if (c->w.save_u) p->shared.left_u[at + u] = ATTN__CHOOSE(p->dead[i], -0.0f, da + 0.0f);
+            if (c->w.save_u) p->shared.left_u[at + u] = p->dead[i] ? -0.0f : attn__plus_zero(da);
             if (c->w.save_t) p->shared.left_t[at + u] = dt;
             if (!p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
         }
@@ -7327,7 +7159,7 @@ static void attn__additive_close_stream(attn__pass *p)
             *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
             if (c->w.save_b)                        /* -0: no query attends to it */
                 p->shared.left_b[(key0 + j) * hidden + u] =
-                    ATTN__CHOOSE(p->m.met[j] == 0.0f, -0.0f, *db + 0.0f);
+                    p->m.met[j] == 0.0f ? -0.0f : attn__plus_zero(*db);
         }
     if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
@@ -7350,16 +7182,16 @@ static const attn__score attn__score_ADDITIVE = {
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
-static attn__result (attn__sigma_of)(const attn__call *c, int64_t h)
+static float attn__sigma_of(const attn__call *c, int64_t h)
 {
-    return ATTN__GIVE(ATTN__CHOOSE(c->sigma_per_head.rank, attn__of_head(&c->sigma_per_head, h), c->sigma));
+    return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
 }
 static void attn__distance_load(attn__tile *t)
 {
     int64_t l;
     for (l = 0; l < t->ld; l++) {
         const float sigma = attn__sigma_of(t->c, t->h[l]), width = sigma * sigma;
-        t->width[l] = ATTN__CHOOSE(t->c->score == ATTN_SCORE_GAUSSIAN, -0.5f / width, width);
+        t->width[l] = t->c->score == ATTN_SCORE_GAUSSIAN ? -0.5f / width : width;
     }
     attn__load_query(t);
 }
@@ -7373,14 +7205,14 @@ static void attn__distance_finish(attn__tile *t, int64_t n)
 }
 #ifndef ATTN_NO_BACKWARD
 /* dS becomes the factor of k - q: times -score' / |k - q|; */
-static attn__result (attn__distance_slope)(int32_t score, attn__given ds, attn__given square, attn__given width)
+static float attn__distance_slope(int32_t score, float ds, float square, float width)
 {
     const float u2 = square / width;
     float u;
-    if (score == ATTN_SCORE_GAUSSIAN) return ATTN__GIVE(ds / width);
-    if (score == ATTN_SCORE_EPANECHNIKOV) return ATTN__GIVE((ds + ds) / (width * (1.0f - u2)));
+    if (score == ATTN_SCORE_GAUSSIAN) return ds / width;
+    if (score == ATTN_SCORE_EPANECHNIKOV) return (ds + ds) / (width * (1.0f - u2));
     u = attn__sqrt(u2);
-    return ATTN__GIVE(attn__choose(u == 0.0f, 0.0f, ds / (width * (u * (1.0f - u)))));
+    return u == 0.0f ? 0.0f : ds / (width * (u * (1.0f - u)));
 }
 /* and sigma's gradient on the way. */
 static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
@@ -7425,7 +7257,7 @@ static const attn__score attn__score_CONSTANT = {
 };
 static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    const float scale = t->c->scale, least = attn__choose(t->c->softcap != 0.0f, -3.40282347e38f, ATTN__NEG_INF);
+    const float scale = t->c->scale, least = t->c->softcap != 0.0f ? -3.40282347e38f : ATTN__NEG_INF;
     const int careful = t->c->softcap != 0.0f || !(scale > 0.0f);
     float *s = t->m.s + j0 * t->ld;
     int64_t i;
@@ -7433,7 +7265,7 @@ static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     attn__load_lanes(t, &t->c->given_scores, c0 + j0, j1 - j0, careful ? t->ones : t->scale, s);
     for (i = 0; careful && i < (j1 - j0) * t->ld; i++) {        /* -inf stays, and only that is -inf to a softcap */
         const float x = s[i] * scale;
-        if (!attn__is_none(s[i])) s[i] = attn__choose(attn__is_none(x), least, x);
+        if (!attn__is_none(s[i])) s[i] = attn__is_none(x) ? least : x;
     }
 }
 #ifndef ATTN_NO_BACKWARD
@@ -7566,17 +7398,17 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
 }
 
 /* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
-static attn__result (attn__add_sink)(const attn__call *c, int64_t h, float *top, float *sum, float *own)
+static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
 {
     const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
     float share;
     *own = 0.0f;
-    if (attn__is_none(sink)) return ATTN__GIVE(1.0f);
+    if (attn__is_none(sink)) return 1.0f;
     share = attn__exp(*top - m);
     *own = attn__exp(sink - m);
     *sum = attn__fma(*sum, share, *own);
     *top = m;
-    return ATTN__GIVE(share);
+    return share;
 }
 
 /* ---- dropout: for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0 */
@@ -7642,7 +7474,7 @@ static int attn__kept(attn__dropper *x, int64_t key)
     return x->words[j % 4] >= x->below;
 }
 /* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
-static uint64_t attn__drop_below(attn__given p)
+static uint64_t attn__drop_below(float p)
 {
     const double bound = (double)p * 4294967296.0;
     const uint64_t whole = (uint64_t)bound;
@@ -7654,7 +7486,7 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->dropout = d->dropout;
     c->keep_scale = 1.0f;
     if (d->dropout == 0.0f) return;
-    c->keep_scale = attn__choose(d->dropout < 1.0f, 1.0f / (1.0f - d->dropout), 0.0f);
+    c->keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
     c->drop_below = attn__drop_below(d->dropout);
     c->seed = d->seed;
     for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
@@ -7699,7 +7531,7 @@ static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
 }
 /* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
-                                    attn__given factor, int add)
+                                    float factor, int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
     int64_t i, i0, lanes;
@@ -8655,11 +8487,11 @@ static void attn__store_carry(const attn__tile *t)
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
 /* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
-static attn__result (attn__uniform_weight)(const attn__call *c, attn__dropper *drop, int64_t j)
+static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
 {
     const float weight = 1.0f / (float)c->keys;
-    if (c->dropout == 0.0f) return ATTN__GIVE(weight);
-    return ATTN__GIVE(ATTN__CHOOSE(attn__kept(drop, j), weight * c->keep_scale, 0.0f));
+    if (c->dropout == 0.0f) return weight;
+    return attn__kept(drop, j) ? weight * c->keep_scale : 0.0f;
 }
 static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
@@ -8688,24 +8520,24 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
 
 /* Weights c0 .. c0+n of a row from its scores, x[j*stride]; x may be where they go. */
 static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int64_t n, const float *x, int64_t stride,
-                                attn__given inverse)
+                                float inverse)
 {
     const attn__call *c = t->c;
     const attn__array *o = &c->weights;
     const int direct = attn__is_contiguous(o);
-    const float base = attn__choose(attn__is_none(t->top[l]), 0.0f, t->top[l]);
+    const float base = attn__is_none(t->top[l]) ? 0.0f : t->top[l];
     float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
-    t->f->normalise(stride == 1 ? x : w, w, n, attn__choose(c->plain, c->scale, 1.0f), base, inverse);
+    t->f->normalise(stride == 1 ? x : w, w, n, c->plain ? c->scale : 1.0f, base, inverse);
     if (c->weights_after_dropout && c->dropout > 0.0f) {
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
-        for (j = 0; j < n; j++) w[j] = attn__choose(attn__kept(&drop, c0 + j), w[j] * c->keep_scale, 0.0f);
+        for (j = 0; j < n; j++) w[j] = attn__kept(&drop, c0 + j) ? w[j] * c->keep_scale : 0.0f;
     }
     if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], c0, n, w);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case only under masks. */
-static void attn__finish_weights(const attn__tile *t, int64_t l, attn__given inverse)
+static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
     const attn__call *c = t->c;
     int field = 0;
@@ -8737,7 +8569,7 @@ ATTN__NOINLINE static void attn__store_all_weights(attn__tile *t, const float *i
 
 /* One row's log-sum-exp and weights; returns what its outputs are multiplied by. *inverse: what its weights are, -1 for
    an empty row, whose weights are there already. */
-static attn__result (attn__finish_row)(attn__tile *t, int64_t l, float *inverse)
+static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
 {
     const attn__call *c = t->c;
     float top = t->top[l], sum = t->sum[l], own, share;
@@ -8748,19 +8580,19 @@ static attn__result (attn__finish_row)(attn__tile *t, int64_t l, float *inverse)
     share = attn__add_sink(c, t->h[l], &top, &sum, &own);
     if (c->lse.rank)
         attn__write(&c->lse, t->b, t->h[l], t->i[l], 0,
-                    attn__choose(sum == 0.0f, ATTN__NEG_INF, attn__quiet(top + attn__log(sum))));
-    *inverse = attn__choose(sum == 0.0f, -1.0f, share / sum);
+                    sum == 0.0f ? ATTN__NEG_INF : attn__quiet(top + attn__log(sum)));
+    *inverse = sum == 0.0f ? -1.0f : share / sum;
     if (sum == 0.0f && c->empty == ATTN_EMPTY_UNIFORM) {
         attn__uniform_row(t, l);
-        return ATTN__GIVE(1.0f);
+        return 1.0f;
     }
     if (sum == 0.0f) {
-        const float value = attn__choose(c->empty == ATTN_EMPTY_NAN, ATTN__NAN, 0.0f);
+        const float value = c->empty == ATTN_EMPTY_NAN ? ATTN__NAN : 0.0f;
         if (c->weights.rank) attn__fill_lane(t, &c->weights, l, 0, c->keys, value);
-        return ATTN__GIVE(value);
+        return value;
     }
     if (c->weights.rank) attn__finish_weights(t, l, *inverse);
-    return ATTN__GIVE(ATTN__CHOOSE(c->dropout > 0.0f, *inverse * c->keep_scale, *inverse));
+    return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
 static void attn__finish_tile(attn__tile *t)
 {
@@ -8771,7 +8603,7 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     if (t->few && attn__has_outputs(c)) attn__few_to_lanes(t);
     if (c->carry_out.rank) attn__store_carry(t);
-    for (l = 0; bare && l < t->lanes; l++) factor[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, 1.0f / t->sum[l]);
+    for (l = 0; bare && l < t->lanes; l++) factor[l] = t->sum[l] == 0.0f ? 0.0f : 1.0f / t->sum[l];
     for (l = 0; !bare && l < t->lanes; l++) {
         if (c->plain) attn__plain_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
@@ -8884,25 +8716,25 @@ static void attn__row_tile(attn__pass *p, attn__tile *t)
         }
         top = t->top[l];
         sum = t->sum[l];
-        base[l] = attn__choose(attn__is_none(top), 0.0f, top);
+        base[l] = attn__is_none(top) ? 0.0f : top;
         share = attn__add_sink(c, t->h[l], &top, &sum, &own);
-        p_sink[l] = attn__choose(own == 0.0f, 0.0f, own / sum);
-        inverse[l] = attn__choose(sum == 0.0f, 0.0f, share / sum);
+        p_sink[l] = own == 0.0f ? 0.0f : own / sum;
+        inverse[l] = sum == 0.0f ? 0.0f : share / sum;
         delta[l] = 0.0f;
     }
     if (c->d_out.rank && c->saved_out.rank) {
         attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, t->m.o);
         attn__load_lanes(t, &c->saved_out, 0, c->size_v, t->ones, t->m.acc);
         t->f->inner(t->m.o, t->m.acc, t->ld, c->size_v, delta);
-        for (l = 0; l < t->ld; l++) delta[l] = attn__choose(t->sum[l] == 0.0f, 0.0f, delta[l]);
+        for (l = 0; l < t->ld; l++) delta[l] = t->sum[l] == 0.0f ? 0.0f : delta[l];
     }
     if (c->d_weights.rank) attn__weights_delta(p, t, base, inverse, delta);
     for (l = 0; l < t->lanes; l++) {
-        const float d_lse = ATTN__CHOOSE(c->d_lse.rank, attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0), 0.0f);
+        const float d_lse = c->d_lse.rank ? attn__read(&c->d_lse, t->b, t->h[l], t->i[l], 0) : 0.0f;
         tops[t->i[l]] = t->top[l];
         inverses[t->i[l]] = inverse[l];
         shifts[t->i[l]] = delta[l] - d_lse;
-        sinks[t->i[l]] = attn__choose(p_sink[l] == 0.0f, 0.0f, p_sink[l] * (d_lse - delta[l]));
+        sinks[t->i[l]] = p_sink[l] == 0.0f ? 0.0f : p_sink[l] * (d_lse - delta[l]);
     }
 }
 
@@ -8923,7 +8755,7 @@ static void attn__open_rows(attn__pass *p)
         const float top = tops[i];
         p->inverse[i] = inverses[i];
         p->shift[i] = shifts[i];
-        p->base[i] = attn__choose(attn__is_none(top), 0.0f, top);
+        p->base[i] = attn__is_none(top) ? 0.0f : top;
         p->dead[i] = (uint8_t)(attn__is_none(top) && !attn__is_nan(p->inverse[i]));
         p->is_uniform[i] = (uint8_t)(uniform && p->dead[i]);
         p->uniform |= p->is_uniform[i];
@@ -9174,7 +9006,7 @@ static void attn__close_block(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    const float factor = ATTN__CHOOSE(score->flags & ATTN__SCALE_DQ, c->scale, 1.0f);
+    const float factor = score->flags & ATTN__SCALE_DQ ? c->scale : 1.0f;
     const float *y = p->m.dq;
     int64_t row = c->w.pad_u, i;
     if (!c->q.rank) return;
@@ -9190,7 +9022,7 @@ static void attn__close_keys(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
-    const float factor = ATTN__CHOOSE(score->flags & ATTN__SCALE_DK, c->scale, 1.0f);
+    const float factor = score->flags & ATTN__SCALE_DK ? c->scale : 1.0f;
     int64_t j;
     for (j = p->key0; j < p->key1; j++) {
         float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
@@ -10168,8 +10000,7 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->f = attn__table(c->isa);
     c->workers = d->parallel.workers ? d->parallel.workers : 1;
     if (!d->scale_set && c->scale == 0.0f)
-        c->scale = ATTN__CHOOSE(c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0,
-                                1.0f / attn__sqrt((float)c->size_q), 1.0f);
+        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
     if (c->sigma == 0.0f) c->sigma = 1.0f;
     if (c->carry_out.rank) c->sink.rank = 0;    /* it counts once, in the call that ends */
     attn__set_dropout(c, d);
@@ -10627,7 +10458,7 @@ static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
     attn__put_decimal(t, n - 1 + e10, 0);
 }
 /* A finite number, to six digits. */
-static void attn__put_number(attn__text *t, attn__given x)
+static void attn__put_number(attn__text *t, float x)
 {
     double size = x < 0.0f ? -(double)x : (double)x;
     int64_t digits;
@@ -10863,7 +10694,7 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
 }
 #endif
 /* ", softcap 50" */
-static void attn__put_option(attn__text *t, const char *name, attn__given x)
+static void attn__put_option(attn__text *t, const char *name, float x)
 {
     attn__put(t, name);
     attn__put_number(t, x);
@@ -11242,16 +11073,16 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++) {
                 const float la = attn__read(&a[1], b, h, i, 0), lb = attn__read(&a[3], b, h, i, 0);
-                const float m = attn__larger(la, lb), base = attn__choose(attn__is_none(m), 0.0f, m);
+                const float m = attn__larger(la, lb), base = attn__is_none(m) ? 0.0f : m;
                 const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;
                 for (x = 0; x < n[3]; x++) {                    /* a part without mass contributes nothing, no NaN */
                     float both = 0.0f;
                     if (!attn__is_none(la)) both = attn__read(&a[0], b, h, i, x) * ea;
                     if (!attn__is_none(lb)) both = attn__fma(attn__read(&a[2], b, h, i, x), eb, both);
-                    attn__write(&a[4], b, h, i, x, attn__choose(sum == 0.0f, 0.0f, attn__quiet(both / sum)));
+                    attn__write(&a[4], b, h, i, x, sum == 0.0f ? 0.0f : attn__quiet(both / sum));
                 }
-                if (a[5].rank) attn__write(&a[5], b, h, i, 0, attn__choose(sum == 0.0f, ATTN__NEG_INF,
-                                                                           attn__quiet(m + attn__log(sum))));
+                if (a[5].rank)
+                    attn__write(&a[5], b, h, i, 0, sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum)));
             }
 }
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
@@ -11367,13 +11198,13 @@ static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int6
         largest = attn__larger(size, largest);
     }
     scale = largest / 127.0f;
-    if (a[2].type == ATTN_F16) scale = attn__choose(scale > 65504.0f, 65504.0f, scale);         /* the largest f16 */
-    attn__write(&a[2], b, h, i, group, attn__choose(bad, ATTN__NAN, scale));
+    if (a[2].type == ATTN_F16) scale = scale > 65504.0f ? 65504.0f : scale;         /* the largest f16 */
+    attn__write(&a[2], b, h, i, group, bad ? ATTN__NAN : scale);
     scale = attn__read(&a[2], b, h, i, group);
     for (j = x; j < x + n; j++) {
         int8_t *code = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
-        const float exact = attn__choose(bad || scale == 0.0f, 0.0f, attn__read(&a[0], b, h, i, j) / scale);
-        const float within = attn__choose(exact > 127.0f, 127.0f, attn__choose(exact < -127.0f, -127.0f, exact));
+        const float exact = bad || scale == 0.0f ? 0.0f : attn__read(&a[0], b, h, i, j) / scale;
+        const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
         *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
     }
 }
@@ -12631,7 +12462,7 @@ typedef struct attn__pic {
 } attn__pic;
 typedef void attn__pic_draw(attn__pic *p);
 
-static int attn__is_finite(attn__given x) { return attn__bits(x) << 1 < 0xff000000u; }
+static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
 
 static double attn__pic_pow10(int e)
 {
@@ -12736,13 +12567,13 @@ static void attn__pic_text(attn__pic *p, const char *s, int64_t most)
 }
 
 /* ---- values and colours */
-static attn__result (attn__pic_value)(const attn__pic *p, int64_t row, int64_t column)
+static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
 {
     const attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
-    if (p->map->mask_of) return ATTN__GIVE((float)attn__mask_at(&p->mask, b, h, i, j));
-    return ATTN__GIVE(ATTN__CHOOSE(p->values.type == ATTN_U8, (float)attn__byte_at(&p->values, b, h, i, j),
-                                   attn__read(&p->values, b, h, i, j)));
+    if (p->map->mask_of) return (float)attn__mask_at(&p->mask, b, h, i, j);
+    if (p->values.type == ATTN_U8) return (float)attn__byte_at(&p->values, b, h, i, j);
+    return attn__read(&p->values, b, h, i, j);
 }
 
 static int attn__pic_is_masked(const attn__pic *p, int64_t row, int64_t column)
@@ -12792,7 +12623,7 @@ static int attn__pic_is_dark(uint32_t rgb)
     return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
 /* A value as text, rounded to a multiple of 10^e. */
-static const char *attn__pic_rounded(attn__pic *p, attn__given value, int e)
+static const char *attn__pic_rounded(attn__pic *p, float value, int e)
 {
     double x = (double)value / attn__pic_pow10(e);
     if (attn__is_nan(value)) return "NaN";
@@ -12801,7 +12632,7 @@ static const char *attn__pic_rounded(attn__pic *p, attn__given value, int e)
     return attn__pic_decimal(p, attn__pic_floor(x + 0.5), e);
 }
 /* As exact as the range of the colours asks for. */
-static const char *attn__pic_number(attn__pic *p, attn__given value)
+static const char *attn__pic_number(attn__pic *p, float value)
 {
     return attn__pic_rounded(p, value, p->number_e10);
 }
@@ -13061,7 +12892,7 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
 }
 
 /* What the pointer is told over a cell of a panel: its labels and its value, more exact than a number in the cell. */
-static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__given value, int masked)
+static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, float value, int masked)
 {
     int a;
     for (a = 0; a < 2; a++) {
@@ -13912,41 +13743,6 @@ ATTN__FOR_SPEED
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
-#if ATTN__CLANG_FAST
-#  undef attn__float
-#  undef attn__absolute
-#  undef attn__choose
-#  undef attn__larger
-#  undef attn__negate
-#  undef attn__quiet
-#  undef attn__fma
-#  undef attn__sqrt
-#  undef attn__polynomial
-#  undef attn__exp_poly
-#  undef attn__exp
-#  undef attn__exp_full
-#  undef attn__log
-#  undef attn__tanh
-#  undef attn__inverse_norm
-#  undef attn__tree
-#  undef attn__merged
-#  undef attn__scaled
-#  undef attn__read
-#  undef attn__of_head
-#  undef attn__sink_of
-#  undef attn__inverse_of
-#  undef attn__dot_of
-#  undef attn__normal_part
-#  undef attn__sigma_of
-#  undef attn__distance_slope
-#  undef attn__add_sink
-#  undef attn__uniform_weight
-#  undef attn__finish_row
-#  undef attn__pic_value
-#endif
-#undef ATTN__CHOOSE
-#undef ATTN__GIVE
-#undef ATTN__CLANG_FAST
 #undef ATTN__PRECISE
 #undef ATTN__TILE_BYTES
 #undef ATTN__X64

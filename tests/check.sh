@@ -279,7 +279,7 @@ float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s 
 END
     for file in user with; do
         { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
-        $1 -I. -Ofast -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
+        $1 -I. -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
         awk '/\.size/ { on = 0 } /^user_/ { on = 1 } on' "$dir/$file.$1.s" | grep -vE '^[[:space:]]*[.#]' |
             sed -e 's/[.]L[A-Za-z]*[0-9_]*/L/g' -e 's/#.*//' >"$dir/$file.$1.text"
     done
@@ -503,33 +503,37 @@ item_wasm() {
     done
 }
 
-# clang under -ffast-math: in what it makes of the header, before it optimises, nothing says that a float is no NaN.
-floats_marked() { # floats_marked COMPILER TARGET
-    $1 --target=$2 -ffast-math -O1 -Xclang -disable-llvm-passes -w -nostdlibinc -isystem "$dir/stub" -S -emit-llvm \
-        tests/attn.c -o "$dir/$1.$2.ll" || return 1
+# clang under -ffast-math: refused with the flag to add; with it, in what clang makes of the header before it optimises,
+# no operation between floats may be changed.
+as_written() { # as_written COMPILER TARGET
+    $1 --target=$2 -ffast-math -fno-finite-math-only -O1 -Xclang -disable-llvm-passes -w -nostdlibinc \
+        -isystem "$dir/stub" -S -emit-llvm tests/attn.c -o "$dir/$1.$2.ll" || return 1
     awk '/^define/ { match($0, /@[A-Za-z0-9_]+/); name = substr($0, RSTART, RLENGTH) }
-         name !~ /attn_/ || /[ (]double / { next }      # doubles stay finite
-         { seen = 1 }
-         /^define.*nofpclass|^ .*(nofpclass|(fast|nnan|ninf) (float|<[0-9]+ x float)|select (fast|nnan|ninf))/ {
-             print name ": " $0; bad = 1 }
+         name !~ /attn_/ { next }
+         / f(add|sub|mul|div) / { seen = 1 }
+         / f(add|sub|mul|div) (fast|reassoc|nnan|ninf|nsz|arcp|contract|afn) / { print name ": " $0; bad = 1 }
          END { exit bad || !seen }' "$dir/$1.$2.ll"
+}
+refused_fast() { # refused_fast FLAG COMPILER...
+    flag=$1; shift
+    ! "$@" -ffast-math -nostdlibinc -isystem "$dir/stub" -DATTN_IMPLEMENTATION -x c -fsyntax-only attn.h \
+        2>"$dir/refused.log" && grep -q "error.*add $flag to" "$dir/refused.log"
 }
 item_fast_math() { # item_fast_math COMPILER
     [ "$1" != newest ] || set -- "$(newest_clang)"
     have "$1" || { skipped "clang under -ffast-math (no $1)"; return; }
     stubs
-    for target in x86_64 aarch64; do
-        try "$1 -ffast-math, $target: no float between functions" floats_marked "$1" $target-linux-gnu
+    with="x86_64 aarch64" without="wasm32-unknown-unknown riscv64-linux-gnu arm-linux-gnu"     # the pragma
+    case $1 in clang-1[345]) with=x86_64 without="$without aarch64-linux-gnu" ;; esac
+    for target in $with; do
+        try "$1 -ffast-math, $target: refused" refused_fast -fno-finite-math-only "$1" --target=$target-linux-gnu
+        try "$1 -ffast-math, $target: arithmetic as written" as_written "$1" $target-linux-gnu
         try "$1 -ffast-math, $target: no warning" "$1" --target=$target-linux-gnu -nostdlibinc -isystem "$dir/stub" \
-            -O1 $WARNINGS -ffast-math -DATTN_IMPLEMENTATION -x c -c attn.h -o "$dir/fast_$target.o"
+            -O1 $WARNINGS -ffast-math -fno-finite-math-only -DATTN_IMPLEMENTATION -x c -c attn.h -o "$dir/fast_$target.o"
     done
-    for target in wasm32-unknown-unknown riscv64-linux-gnu arm-linux-gnu; do
-        try "$1 -ffast-math, ${target%%-*}: refused" refused_fast "$1" --target=$target
+    for target in $without; do
+        try "$1 -ffast-math, ${target%%-*}: refused" refused_fast -fno-fast-math "$1" --target=$target
     done
-}
-refused_fast() {
-    ! "$@" -ffast-math -nostdlibinc -isystem "$dir/stub" -DATTN_IMPLEMENTATION -x c -fsyntax-only attn.h \
-        2>"$dir/refused.log" && grep -q 'error.*-fno-fast-math' "$dir/refused.log"
 }
 item_m32() {
     echo '#include <stdlib.h>' | $CC -m32 -x c -fsyntax-only - 2>/dev/null ||
@@ -562,5 +566,5 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
 }
 items "$1" suites_emulated suites_portable sequences mingw:x86_64 aarch64 $(machines) object optimised:gcc \
     optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding \
-    reading old_caller zeroed strict no_libc traces text readme forked conformance other_targets fast_math:newest wasm \
+    reading old_caller zeroed strict no_libc traces text readme forked conformance other_targets fast_math:newest fast_math:$(oldest_clang) wasm \
     mingw:i686 m32 tcc

@@ -22,6 +22,12 @@ newest_clang() {
     done
     echo clang-19
 }
+oldest_clang() {
+    for version in 13 14 15 16 17 18; do
+        if have clang-$version; then echo clang-$version; return; fi
+    done
+    echo clang-14
+}
 # The newest clang that links for WASI, or nothing.
 wasm_clang() {
     for version in 26 25 24 23 22 21 20 19 18 17 16 15 14; do

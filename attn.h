@@ -1051,14 +1051,6 @@ void    attn__cuda_release(void *block, void *stream);
 #  endif
 #endif
 
-/* What steers is compiled for size, kernels do the work: from ATTN__FOR_SIZE to ATTN__FOR_SPEED. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#  define ATTN__FOR_SIZE  _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
-#  define ATTN__FOR_SPEED _Pragma("GCC pop_options")
-#else
-#  define ATTN__FOR_SIZE
-#  define ATTN__FOR_SPEED
-#endif
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
@@ -1235,7 +1227,8 @@ static float attn__larger(float a, float b) { return a > b ? a : b; }           
 static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }        /* -inf: no weight */
 static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN everywhere */
-/* x + 0, which makes 0 of -0, on the bits: under -fno-signed-zeros clang 15 takes a function's result for no -0. */
+/* x + 0, which makes 0 of -0, on the bits: under -fno-signed-zeros clang 15 takes what a function or ?: gives for no -0.
+   (It also makes c ? a + b : b into (c ? a : 0) + b. Where that could happen stands `if`.) */
 static float attn__plus_zero(float x) { return attn__bits(x) == 0x80000000u ? 0.0f : x; }
 
 ATTN__INLINE int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -1689,7 +1682,10 @@ static void attn__chain_scalar(const attn__product *p)
                                                                                   acc[i]);
                 else if (p->kind == ATTN__PRODUCT || !(attn__bits(b[i]) >> 31)) acc[i] = attn__fma(*a, b[i], acc[i]);
             }
-        for (i = 0; i < p->vecs; i++) c[i] = p->onto >= ATTN__ADD_AFTER ? c[i] + acc[i] : acc[i];
+        for (i = 0; i < p->vecs; i++) {
+            if (p->onto >= ATTN__ADD_AFTER) acc[i] = c[i] + acc[i];
+            c[i] = acc[i];
+        }
     }
 }
 static void attn__product_scalar(const attn__product *p)
@@ -1729,7 +1725,8 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
                     part = attn__fma(p->a[k * p->a_k + r], attn__of_b(p, j, k), part);
-                sum = k <= ATTN__RUN ? part : sum + part;
+                if (k > ATTN__RUN) part = sum + part;
+                sum = part;
             }
             p->c[r * p->c_row + j] = sum;
         }
@@ -4914,7 +4911,6 @@ static int attn__nests(const attn_view *v)
     return 1;
 }
 
-ATTN__FOR_SIZE                  /* what few calls come to */
 /* The first byte and the length of the inner part of a view: the axes whose byte stride g does not divide. */
 static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
 {
@@ -5016,7 +5012,6 @@ ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const a
                   ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     return ATTN_OK;
 }
-ATTN__FOR_SPEED
 /* Nearly always: elements, but so few, and no negative stride, that there is no need for attn__check_extent; span: what
    they reach. */
 static int attn__is_small(const attn_view *v, attn__span *span)
@@ -5738,7 +5733,6 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
-ATTN__FOR_SIZE
 /* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
 static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
                              int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
@@ -5788,7 +5782,6 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
             if (scale) to[x] = to[x] * attn__read(scale, b, h, row + r, group);
         }
 }
-ATTN__FOR_SPEED
 /* A part of a row: copied; and written from floats; and one value all along it. */
 static void attn__copy_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
                            int64_t column, int64_t n, float *to)
@@ -6037,7 +6030,6 @@ static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64
     attn__fill_row(a, b, h, i, c->keys, c->all_keys - c->key0 - c->keys, value);
 }
 
-ATTN__FOR_SIZE
 /* ---- their rules */
 static attn_status attn__check_side(const attn__array *starts, const attn__array *lengths, int keys, int64_t most,
                                     int64_t b, attn_error *err)
@@ -6177,7 +6169,6 @@ static int64_t attn__count_entries(const attn__call *c, int64_t *before)
     if (before) before[f] = sum;
     return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
 }
-ATTN__FOR_SPEED
 
 /* ------------------------------------------------------------------------------------------------- >>memory map
    Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
@@ -6447,7 +6438,6 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
     }
 }
-ATTN__FOR_SIZE
 /* Numbers of bf16, `step` apart, as pairs side by side; a 0 behind the last, where they are odd. */
 static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
 {
@@ -6525,7 +6515,6 @@ ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__a
     }
     return held->rows;
 }
-ATTN__FOR_SPEED
 static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     return attn__packed_rows(attn__hold(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
@@ -7933,7 +7922,6 @@ static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t ke
         ATTN__COPY(to, t->m.list[i], (size_t)bytes);
     }
 }
-ATTN__FOR_SIZE
 /* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
 static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
@@ -8017,7 +8005,6 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
     if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
     return n;
 }
-ATTN__FOR_SPEED
 static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
@@ -8428,7 +8415,6 @@ static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *to
     t->f->join(ATTN__PARTS, before, none, tops, attn__zeros, old, fresh);
     for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
 }
-ATTN__FOR_SIZE
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__plain_row(attn__tile *t, int64_t l)
 {
@@ -8917,7 +8903,6 @@ static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
             p->m.p[j * ATTN__GRAD_ROW + i] = attn__uniform_weight(c, &drop, c0 + j);
     }
 }
-ATTN__FOR_SPEED
 
 /* ---- the products of two blocks */
 
@@ -8966,7 +8951,6 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
-ATTN__FOR_SIZE
 /* dS meets the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
@@ -9172,7 +9156,6 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     return p;
 }
 #endif
-ATTN__FOR_SPEED
 /* ------------------------------------------------------------------------------------------------- >>products
    Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
 
@@ -9190,7 +9173,6 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
         else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
-ATTN__FOR_SIZE
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats
    before that, in `copy`, some of each at a time. */
 ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes,
@@ -9211,7 +9193,6 @@ ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int6
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
 }
-ATTN__FOR_SPEED
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
@@ -9357,7 +9338,6 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
 }
 #endif
 
-ATTN__FOR_SIZE
 /* ---- either kind: column_tiles is 0 for a sum */
 static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
 {
@@ -9533,7 +9513,6 @@ static int64_t attn__slot_count(const attn__call *c)
         return 0;
     return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
-ATTN__FOR_SPEED                 /* run once per task: counts for small ones */
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
@@ -9763,7 +9742,6 @@ static void attn__run_join(attn__task *task)
         attn__join_saved(t, c0);
     attn__finish_tile(t);
 }
-ATTN__FOR_SIZE
 #ifndef ATTN_NO_BACKWARD
 /* ---- the backward pass */
 /* d_bias before the first block: zeros; or from its sums behind the last. */
@@ -11854,7 +11832,6 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 
 /* --------------------------------------------------------------------------------------------------- >>sequences
    What sequences of unequal length need besides attention itself. Everything is checked before anything is written. */
-ATTN__FOR_SIZE
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err)
 {
     static const attn__field fields[2] = {
@@ -11958,7 +11935,6 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     for (b = 0; b < batch; b++) ATTN__TRY(attn__find_entry(p, b, &e, err));
     return ATTN_OK;
 }
-ATTN__FOR_SPEED
 /* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
 static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
 {
@@ -12096,7 +12072,6 @@ ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
         else for (h = 0; h < c->size[1]; h++) for (i = 0; i < c->size[2]; i++) attn__turn_stored(c, b, h, i);
     }
 }
-ATTN__FOR_SIZE
 /* Does every row have its row in the tables? */
 static attn_status attn__check_positions(const attn__rotation *c, int64_t table, attn_error *err)
 {
@@ -12291,7 +12266,6 @@ static double attn__frequency(const attn__frequencies *f, int64_t pair)
     if (part >= 1.0) return w;
     return part > 0.0 ? attn__product_of(w / d->factor, 1.0 - part) + attn__product_of(w, part) : w / d->factor;
 }
-ATTN__FOR_SPEED
 /* Cosine and sine of an angle from 0 to 2^26: less k quarter turns, in parts of 27 bits (the last one of 53), of which
    k times each is exact; then Taylor's series, to 1e-18. */
 static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
@@ -12336,7 +12310,6 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
             }
     }
 }
-ATTN__FOR_SIZE
 /* The numbers of a descriptor, and their defaults. By their bits, which for positive numbers have the same order. */
 static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 {
@@ -12404,7 +12377,6 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     attn__fp_leave(saved);
     return attn__success(err);
 }
-ATTN__FOR_SPEED
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
@@ -13668,7 +13640,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #    pragma float_control(pop)
 #  endif
 #elif defined(__GNUC__)
-ATTN__FOR_SPEED
 #  pragma GCC pop_options
 #  pragma GCC diagnostic pop
 #elif defined(_MSC_VER)
@@ -13716,8 +13687,6 @@ ATTN__FOR_SPEED
 #undef ATTN__NEG_INF
 #undef ATTN__CODES_PER_SCALE
 #undef ATTN__SOME_COLUMNS
-#undef ATTN__FOR_SIZE
-#undef ATTN__FOR_SPEED
 #undef ATTN__MAY_ALIAS
 #undef ATTN__0
 #undef ATTN__PASS_FLOATS

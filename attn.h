@@ -40,8 +40,14 @@
        >>kernels-scalar  the list of all kernels, and each in plain C: the specification
        >>kernels-vector  the same kernels and bits in vectors: one text, included once per instruction set
        >>dispatch        these inclusions, and which instruction set runs
-       >>validate        errors; the tables of fields (shape, type, flags); the rules of a descriptor
-       >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too; checks
+       >>errors          how a check says no; arithmetic of sizes that does not wrap; structures of older callers
+       >>fields          a table row per array and number: shape, type, flags, rule
+       >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too
+       >>views           axes, elements and extent of a view; the operand that it becomes
+       >>checks          each field by its row of the table
+       >>overlap         may two arrays share bytes?
+       >>rules           what no table can say: lengths, starts, pages, parts, options that exclude each other
+       >>blocking        the sizes of chunks, tiles and blocks
        >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
        >>entries         batch entries of different lengths: each is run as a call of its own
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
@@ -50,10 +56,14 @@
        >>forward         a tile of queries against chunks of keys; >>few: the same for few queries
        >>gradients       blocks of queries against blocks of keys
        >>products        matrix products and sums over rows
-       >>run             steps and tasks; from descriptor to call, and from call to plan
-       >>public          the functions of the API; masked softmax, products and multi-head attention among them
-       >>sequences       lengths from offsets, a cache that grows, rotary positions and their tables
-       >>heatmap         pictures; then >>tail: clean-up, licences
+       >>tasks           what a task of each step does
+       >>planning        from descriptor to call; its steps, their number of tasks, its workspace
+       The functions of the API:
+       >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
+       >>pieces          softmax, scores, masks, merging;  >>conversion: types;  >>bmm: batched matrix products
+       >>mha             multi-head attention;  >>layout: offsets of all structures
+       >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
+       >>heatmap         pictures;  >>tail: clean-up, licences
    A call: attn_desc -> attn__resolve checks it (attn__walk: what each letter of a shape stands for) and fills an
    attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
    the backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
@@ -1227,8 +1237,8 @@ static float attn__larger(float a, float b) { return a > b ? a : b; }           
 static float attn__negate(float x) { return attn__float(attn__bits(x) ^ 0x80000000u); }
 static int attn__is_none(float x) { return attn__bits(x) == 0xff800000u; }        /* -inf: no weight */
 static float attn__quiet(float x) { return attn__is_nan(x) ? ATTN__NAN : x; }   /* one NaN everywhere */
-/* x + 0, which makes 0 of -0, on the bits: under -fno-signed-zeros clang 15 takes what a function or ?: gives for no -0.
-   (It also makes c ? a + b : b into (c ? a : 0) + b. Where that could happen stands `if`.) */
+/* x + 0, which makes 0 of -0, on the bits: under -fno-signed-zeros clang 15 takes what a function or ?: gives for no
+   -0. (It also makes c ? a + b : b into (c ? a : 0) + b. Where that could happen stands `if`.) */
 static float attn__plus_zero(float x) { return attn__bits(x) == 0x80000000u ? 0.0f : x; }
 
 ATTN__INLINE int64_t attn__min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -4210,6 +4220,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 
 #ifdef ATTN__IN_THE_MIDDLE
 #undef ATTN__IN_THE_MIDDLE
+
 /* ---------------------------------------------------------------------------------------------------- >>dispatch
    The instruction sets of this build, each by another reading of >>kernels-vector, and which of them runs. */
 #if (ATTN__X64 && !defined(ATTN_NO_SIMD)) || ATTN__HAS_NEON || ATTN__HAS_PORTABLE
@@ -4339,10 +4350,8 @@ ATTN_DEF attn_isa attn_best_isa(void)
     return (attn_isa)attn__tables[i]->isa;
 }
 
-/* ---------------------------------------------------------------------------------------------------- >>validate
-   What every check uses: how it says no, and sums and products of sizes that stop at ATTN__HUGE
-   instead of wrapping around. The checks
-   themselves stand behind >>call, in front of >>arrays. */
+/* ------------------------------------------------------------------------------------------------------ >>errors
+   How every check says no, and sums and products of sizes that stop at ATTN__HUGE instead of wrapping around. */
 ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
                                           int64_t got, int64_t want)
 {
@@ -4484,7 +4493,8 @@ static const void *attn__known_part(const void *structure, void *copy, size_t kn
     ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, err)); \
     p = (const type *)attn__known_part(p, copy, sizeof(type))
 
-/* ---- fields: a row for each view of a public structure, and for each array that a function takes.
+/* ------------------------------------------------------------------------------------------------------ >>fields
+   A row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
    '.', in this order. A letter stands for one size in the whole call: the first field that has it says which, all the
    others must equal that. Lower case: the axis may be missing, the leftmost first. A digit is the size itself, '?' any.
@@ -4621,7 +4631,8 @@ enum {
 #undef ATTN__X
     ATTN__G_COUNT
 };
-/* ------------------------------------------------------------------------------------------------------ >>call
+
+/* -------------------------------------------------------------------------------------------------------- >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
    steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
 
@@ -4768,26 +4779,8 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 };
 #endif
 
-/* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
-#define ATTN__MHA_INPUTS(X) \
-    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
-    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
-    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
-    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
-    X(b_result, "...O", "[Eo]", 0)
-#define ATTN__MHA_LIST(X) ATTN__MHA_INPUTS(X) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
-enum {
-#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-    ATTN__H_COUNT
-};
-static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
-#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
-    ATTN__MHA_LIST(ATTN__X)
-#undef ATTN__X
-};
-
+/* ------------------------------------------------------------------------------------------------------- >>views
+   A view as the caller made it: its axes, its elements, the bytes it reaches; and the operand that it becomes. */
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
 {
@@ -4888,8 +4881,6 @@ static attn__span attn__span_of(const attn_view *v, int rank)
     s.end = (uintptr_t)v->data + (uintptr_t)above;
     return s;
 }
-static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
-
 /* Do the four axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
@@ -4911,40 +4902,9 @@ static int attn__nests(const attn_view *v)
     return 1;
 }
 
-/* The first byte and the length of the inner part of a view: the axes whose byte stride g does not divide. */
-static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
-{
-    attn_view inner = *v;
-    attn__span span;
-    int i;
-    for (i = 0; i < v->rank; i++)
-        if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
-    span = attn__span_of(&inner, inner.rank);
-    *length = (int64_t)(span.end - span.first);
-    return span.first;
-}
-
-/* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
-   packed array do: modulo a common outer stride they lie beside each other. */
-ATTN__NOINLINE static int attn__disjoint(const attn_view *a, const attn_view *b)
-{
-    int64_t a_length, b_length, apart;
-    int i;
-    if (!attn__elements(a) || !attn__elements(b)) return 1;
-    if (attn__apart(attn__span_of(a, a->rank), attn__span_of(b, b->rank))) return 1;
-    for (i = 0; i < a->rank; i++) {
-        uintptr_t a_start, b_start;
-        int64_t g;
-        if (a->size[i] <= 1 || a->stride[i] == 0) continue;
-        g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
-        a_start = attn__inner_part(a, g, &a_length);
-        b_start = attn__inner_part(b, g, &b_length);
-        apart = (int64_t)(b_start - a_start) % g;               /* from a's to b's start, modulo g */
-        apart = apart < 0 ? apart + g : apart;
-        if (a_length <= apart && apart + b_length <= g) return 1;
-    }
-    return 0;
-}
+/* ------------------------------------------------------------------------------------------------------ >>checks
+   Each view by its row of >>fields: type, rank, sizes by their letters, extent, whom it belongs to. What is found goes
+   into an attn__walk, and the operands into the call. */
 
 /* What a check is for: a call on these data, or only its sizes. */
 enum {
@@ -5218,6 +5178,45 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
     return ATTN_OK;
 }
 
+/* ----------------------------------------------------------------------------------------------------- >>overlap
+   No output may share a byte with another one or with an input. */
+static int attn__apart(attn__span a, attn__span b) { return a.end <= b.first || b.end <= a.first; }
+
+/* The first byte and the length of the inner part of a view: the axes whose byte stride g does not divide. */
+static uintptr_t attn__inner_part(const attn_view *v, int64_t g, int64_t *length)
+{
+    attn_view inner = *v;
+    attn__span span;
+    int i;
+    for (i = 0; i < v->rank; i++)
+        if (v->size[i] <= 1 || v->stride[i] * attn__type_size(v->type) % g == 0) inner.size[i] = 1;
+    span = attn__span_of(&inner, inner.rank);
+    *length = (int64_t)(span.end - span.first);
+    return span.first;
+}
+
+/* Can it be seen that two views share no byte? By their extents, or because they interleave, as the q, k and v of a
+   packed array do: modulo a common outer stride they lie beside each other. */
+ATTN__NOINLINE static int attn__disjoint(const attn_view *a, const attn_view *b)
+{
+    int64_t a_length, b_length, apart;
+    int i;
+    if (!attn__elements(a) || !attn__elements(b)) return 1;
+    if (attn__apart(attn__span_of(a, a->rank), attn__span_of(b, b->rank))) return 1;
+    for (i = 0; i < a->rank; i++) {
+        uintptr_t a_start, b_start;
+        int64_t g;
+        if (a->size[i] <= 1 || a->stride[i] == 0) continue;
+        g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
+        a_start = attn__inner_part(a, g, &a_length);
+        b_start = attn__inner_part(b, g, &b_length);
+        apart = (int64_t)(b_start - a_start) % g;               /* from a's to b's start, modulo g */
+        apart = apart < 0 ? apart + g : apart;
+        if (a_length <= apart && apart + b_length <= g) return 1;
+    }
+    return 0;
+}
+
 /* The masked softmax may work in place, its weights where its scores were; and so may what is carried. */
 ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
 {
@@ -5235,7 +5234,6 @@ static int attn__is_written(const attn__walk *w, const attn__found *f)
     return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
 }
 
-/* No output may share a byte with another one or with an input. */
 static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
 {
     const attn__found *o, *x, *end = w->found + w->count;
@@ -5253,6 +5251,9 @@ static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
     return ATTN_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------------- >>rules
+   What no row of a table can say: what lengths, positions, starts and pages hold, which options go together, what a
+   gradient needs; then a whole descriptor in its order. */
 static int64_t attn__view_int(const attn_view *v, int64_t index)
 {
     return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
@@ -5277,12 +5278,6 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     return ATTN_OK;
 }
 
-static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
-static int64_t attn__bytes_of(int64_t floats)
-{
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
-}
 static int attn__is_number(float x) { return (attn__bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 static int attn__is_flag(int32_t x) { return (x & ~1) == 0; }
@@ -5630,7 +5625,8 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
 }
 #endif
 
-/* ---- numbers that the rooms below share */
+/* ---------------------------------------------------------------------------------------------------- >>blocking
+   How large the pieces are that work is cut into, and other numbers that the rooms below share. */
 enum {
     ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
@@ -5651,6 +5647,12 @@ enum {
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
 };
+static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
+static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
+static int64_t attn__bytes_of(int64_t floats)
+{
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
+}
 #define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
@@ -5660,7 +5662,8 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
 enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
-/* ---------------------------------------------------------------------------------------------------- >>arrays
+
+/* ------------------------------------------------------------------------------------------------------ >>arrays
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
    caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
    turned into lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
@@ -5905,7 +5908,7 @@ static attn__piece attn__piece_of(const attn__call *c, int64_t b, int64_t key, i
     return p;
 }
 
-/* --------------------------------------------------------------------------------------------------- >>entries
+/* ----------------------------------------------------------------------------------------------------- >>entries
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
    operands begin at the entry's first query and key and whose sizes are the entry's. Nothing behind this section knows
    of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
@@ -6170,7 +6173,7 @@ static int64_t attn__count_entries(const attn__call *c, int64_t *before)
     return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
 }
 
-/* ------------------------------------------------------------------------------------------------- >>memory map
+/* -------------------------------------------------------------------------------------------------- >>memory map
    Memory is cut up by one function that counts where there is none yet and hands out where there is: the size query and
    the run are one text. */
 typedef struct attn__map { char *base; int64_t bytes; } attn__map;
@@ -6581,7 +6584,8 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0);
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
                                     float factor, int add);
 #endif
-/* ---------------------------------------------------------------------------------------------------- >>scores
+
+/* ------------------------------------------------------------------------------------------------------ >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
 
 enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
@@ -7287,7 +7291,8 @@ static const attn__score *const attn__scores[] = {
 static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
 static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->takes; }
 static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
-/* --------------------------------------------------------------------------------------------------- >>options
+
+/* ----------------------------------------------------------------------------------------------------- >>options
    What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
    mask; sink; dropout. */
 
@@ -7566,7 +7571,8 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
             }
 }
 #endif
-/* --------------------------------------------------------------------------------------------------- >>forward
+
+/* ----------------------------------------------------------------------------------------------------- >>forward
    Written once for all instruction sets. Step by step: keys are prepared, where a score needs it; tiles of queries are
    run, chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order; where
    the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
@@ -8602,7 +8608,8 @@ static void attn__finish_tile(attn__tile *t)
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
-/* ------------------------------------------------------------------------------------------------- >>gradients
+
+/* --------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
    (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of the parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
@@ -9156,7 +9163,8 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     return p;
 }
 #endif
-/* ------------------------------------------------------------------------------------------------- >>products
+
+/* ---------------------------------------------------------------------------------------------------- >>products
    Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
@@ -9591,8 +9599,8 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     return t;
 }
 
-/* ------------------------------------------------------------------------------------------------------ >>run
-   A phase of a call is a step, cut into tasks. */
+/* ------------------------------------------------------------------------------------------------------- >>tasks
+   A phase of a call is a step, cut into tasks: what one task of each step does. */
 typedef struct attn__task {
     const attn__call *c;
     attn__shared shared;
@@ -9944,7 +9952,9 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
 }
-/* ---- from descriptor to call */
+
+/* ---------------------------------------------------------------------------------------------------- >>planning
+   From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
 
 /* The sizes that the letters of a walk stand for, and what follows from the types that it met. */
 static void attn__set_sizes(attn__call *c, const attn__walk *w)
@@ -10278,8 +10288,9 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
     return attn__plan_steps(plan, c, flags, err);
 }
-/* ------------------------------------------------------------------------------------------------------ >>public */
-/* ---- views */
+
+/* ------------------------------------------------------------------------------------------------ >>constructors
+   The views that a caller makes: from here on, the functions of the API. */
 /* What cannot be a view of anything: refused by whatever takes it or a part of it. */
 static attn_view attn__no_view(attn_view v, int rank)
 {
@@ -10396,7 +10407,8 @@ ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
     return r;
 }
 
-/* ---- text: into the caller's block, cut where that ends, or through a small one that `full` empties */
+/* -------------------------------------------------------------------------------------------------------- >>text
+   Into the caller's block, cut where that ends, or through a small one that `full` empties: errors and names. */
 typedef struct attn__text attn__text;
 struct attn__text { char *at; size_t size, length; void (*full)(attn__text *text); };
 
@@ -10528,7 +10540,8 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 }
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
-/* ---- memory for one call: the caller's, or one allocation */
+/* --------------------------------------------------------------------------------------------------- >>attention
+   Plan, workspace, run. Memory for one call is the caller's, or one allocation. */
 
 /* What a resolved call does with its memory. */
 typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
@@ -10571,7 +10584,6 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
     return st == ATTN_OK ? attn__success(err) : st;
 }
 
-/* ---- attention: plan, workspace, run */
 static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                     int flags, attn_error *err)
 {
@@ -10653,7 +10665,17 @@ ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, a
     return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
 }
 
-/* ---- explaining */
+#ifndef ATTN_NO_BACKWARD
+ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
+           const attn_desc *forward, const attn_grad *grad)
+ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
+                                        attn_error *err)
+{
+    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
+}
+#endif
+
+/* ----------------------------------------------------------------------------------------------------- >>explain */
 #ifdef ATTN_CUDA
 /* "; on the device, stage 1 (not stage 3: why, not stage 2: why)" */
 static void attn__put_stages(attn__text *t, const attn__call *c)
@@ -10832,7 +10854,15 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
     return attn__explain(desc, NULL, 0, text, size);
 }
 
-/* ---- the pieces: softmax and scores */
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
+{
+    return attn__explain(forward, grad, 1, text, size);
+}
+#endif
+
+/* ------------------------------------------------------------------------------------------------------ >>pieces
+   Parts of attention on their own: softmax, scores, masks as data, two results merged. */
 /* A copy of a structure (NULL: all 0) without the fields that have one of these flags. */
 static void attn__copy_without(void *copy, const void *structure, size_t size, const attn__field *f, int count,
                                uint32_t flags)
@@ -10936,6 +10966,11 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
     d.weights_after_dropout = 0;
     return attn_forward(&d, err);
 }
+
+#ifndef ATTN_NO_BACKWARD
+ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, err),
+           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options)
+#endif
 
 /* ---- masks as data */
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
@@ -11092,7 +11127,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     return attn__success(err);
 }
 
-/* ---- numbers of one type from those of another */
+/* -------------------------------------------------------------------------------------------------- >>conversion
+   Numbers of one type from those of another; functions of one number. */
 
 /* The bits of a float next to a double, so that rounding them to fewer bits rounds the double once: to odd. */
 static uint32_t attn__bits_to_odd(double x)
@@ -11247,7 +11283,27 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
 }
 #undef ATTN__ROWS
 
-/* ---- batched matrix product */
+ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
+{
+    const attn__kernels *f;
+    attn__fp_state saved;
+    int64_t i;
+    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
+        return ATTN_ERR_OPTION;
+    if (n < 0) return ATTN_ERR_SIZE;
+    if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
+    if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
+    ATTN__CUDA_ONLY(if (n > 0 && !(attn__cuda_place(x, NULL) & attn__cuda_place(y, NULL) & ATTN__PLACE_HOST))
+        return ATTN_ERR_PLACE;)
+    f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
+    saved = attn__fp_enter();
+    f->elementary((int32_t)function, x, y, n);
+    attn__fp_leave(saved);
+    for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
+    return ATTN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------- >>bmm */
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
     const int64_t bytes = attn__bytes_of(attn__matmul_floats(m));
@@ -11363,7 +11419,43 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
 ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
            attn_view a, attn_view b, attn_out out, const attn_desc *options)
 
-/* ---- multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
+#ifndef ATTN_NO_BACKWARD
+ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
+                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
+{
+    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
+}
+ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
+                                                      attn_out db, const attn_desc *options, size_t *bytes,
+                                                      attn_error *err)
+{
+    ATTN__NOT_NULL(bytes);
+    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
+}
+#endif
+
+/* --------------------------------------------------------------------------------------------------------- >>mha
+   Multi-head attention: four linear layers around the attention; backward, its gradients between theirs */
+/* The weights have H*D = M, Hkv*D = N, Hkv*Dv = P rows; w_result takes T and gives O; the inputs' sizes are X, Y, Z. */
+#define ATTN__MHA_INPUTS(X) \
+    X(query, "B.QX", "[B,Sq,Eq]", ATTN__NEEDED) X(key, "B.SY", "[B,Sk,Ek]", 0) X(value, "B.SZ", "[B,Sk,Ev]", 0) \
+    X(w_query, "..MX", "[H*D,Eq]", ATTN__NEEDED) X(w_key, "..NY", "[Hkv*D,Ek]", ATTN__NEEDED) \
+    X(w_value, "..PZ", "[Hkv*Dv,Ev]", ATTN__NEEDED) X(w_result, "..OT", "[Eo,H*Dv]", 0) \
+    X(b_query, "...M", "[H*D]", 0) X(b_key, "...N", "[Hkv*D]", 0) X(b_value, "...P", "[Hkv*Dv]", 0) \
+    X(b_result, "...O", "[Eo]", 0)
+#define ATTN__MHA_LIST(X) ATTN__MHA_INPUTS(X) X(out, "B.QO", "[B,Sq,Eo]", ATTN__NEEDED | ATTN__RESULT)
+enum {
+#define ATTN__X(f, shape, axes, flags) ATTN__H_##f,
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+    ATTN__H_COUNT
+};
+static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
+#define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
+    ATTN__MHA_LIST(ATTN__X)
+#undef ATTN__X
+};
+
 
 /* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
    in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. d_sum: what
@@ -11713,37 +11805,11 @@ static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_gr
 ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- the same for gradients */
-ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
-           const attn_desc *forward, const attn_grad *grad)
-ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
-                                        attn_error *err)
-{
-    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
-ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{
-    return attn__explain(forward, grad, 1, text, size);
-}
-ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, err),
-           attn_view x, attn_view d_out, attn_out dx, const attn_desc *options)
-ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
-                                       uint32_t accumulate, const attn_desc *options, attn_error *err)
-{
-    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
-}
-ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
-                                                      attn_out db, const attn_desc *options, size_t *bytes,
-                                                      attn_error *err)
-{
-    ATTN__NOT_NULL(bytes);
-    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
-}
 ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, 1, bytes, err),
            const attn_mha_desc *desc, const attn_mha_grad *grad)
 #endif
 
-/* ---- the layout */
+/* ------------------------------------------------------------------------------------------------------ >>layout */
 static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)
 {
     attn__put(t, "    ");
@@ -11809,29 +11875,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     return attn__end_text(&t);
 }
 
-/* ---- small things */
-ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
-{
-    const attn__kernels *f;
-    attn__fp_state saved;
-    int64_t i;
-    if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
-        return ATTN_ERR_OPTION;
-    if (n < 0) return ATTN_ERR_SIZE;
-    if (n > 0 && (!x || !y)) return ATTN_ERR_NULL;
-    if (isa != ATTN_ISA_AUTO && !attn__cpu_has(isa)) return ATTN_ERR_ISA;
-    ATTN__CUDA_ONLY(if (n > 0 && !(attn__cuda_place(x, NULL) & attn__cuda_place(y, NULL) & ATTN__PLACE_HOST))
-        return ATTN_ERR_PLACE;)
-    f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
-    saved = attn__fp_enter();
-    f->elementary((int32_t)function, x, y, n);
-    attn__fp_leave(saved);
-    for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
-    return ATTN_OK;
-}
-
-/* --------------------------------------------------------------------------------------------------- >>sequences
-   What sequences of unequal length need besides attention itself. Everything is checked before anything is written. */
+/* ------------------------------------------------------------------------------------------------------- >>cache
+   Lengths from offsets, and new rows of a cache. Everything is checked before anything is written. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err)
 {
     static const attn__field fields[2] = {
@@ -11991,7 +12036,8 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     return attn__success(err);
 }
 
-/* ---- rotary positions */
+/* -------------------------------------------------------------------------------------------------------- >>rope
+   Rotary positions. */
 /* Rows at once: few enough that those of the tables stay near for the next head; of large arrays so many that what is
    read lies side by side for a while. */
 enum { ATTN__TURNED = 16, ATTN__TURNED_FAR = 128, ATTN__LARGE = 1 << 21 };

@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const sections[] = {
-    "math",    "kernels-scalar", "kernels-vector", "validate", "call", "arrays",    "entries",      "scores",
-    "options", "forward",        "gradients",      "products", "run",  "sequences", "kernels-neon", NULL};
+static const char *const sections[] = {"math",    "kernels-scalar", "kernels-vector", "errors",   "call",    "views",
+                                       "checks",  "overlap",        "rules",          "arrays",   "entries", "scores",
+                                       "options", "forward",        "gradients",      "products", "tasks",   "planning",
+                                       "cache",   "rope",           "kernels-neon",   NULL};
 
 /* operators between two operands, and what they become */
 static const char *const operators[][2] = {

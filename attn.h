@@ -53,7 +53,7 @@
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
        >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
        >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
-       >>forward         a tile of queries against chunks of keys; >>few: the same for few queries
+       >>forward         a tile of queries against chunks of keys; >>skinny: the same for few queries
        >>gradients       blocks of queries against blocks of keys
        >>products        matrix products and sums over rows
        >>tasks           what a task of each step does
@@ -77,6 +77,9 @@
              reach    the keys a row may attend to; hull: of several rows, all from the first such key to the last
              part     of a tile's keys, or of the work of a backward step, for one task (split-K); of all keys: PARTS
              slot     where a chunk, or a block of queries, leaves its sums; they are joined in ascending order
+             skinny   a tile of few rows (decoding: one query, or the heads of a group): lanes are keys, not rows
+             expand   keys or values of 16 or 8 bits become floats, once for all rows that share them
+             prefetch what will be read comes into a cache meanwhile
              block    backward: 128 queries by 64 keys of one head; pass: the state of the task that works on them
 
    SHAPES    Letters used throughout:  B batch, H heads, Hkv key/value heads (H % Hkv == 0; query head n reads key head
@@ -178,9 +181,10 @@
              ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87), or with the
              older NaN encoding (MIPS before release 6: only NaN bits differ); a caller's own rounding or flush flags
              where the library cannot set them (it can with gcc and clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC;
-             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. clang under -ffast-math
-             or -Ofast needs -fno-finite-math-only for the file with ATTN_IMPLEMENTATION, or an #error asks for it: then
-             the bits hold from version 13 (x86) and 16 (AArch64). On other targets the #error asks for -fno-fast-math.
+             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. Under clang's
+             -ffast-math or -Ofast the file with ATTN_IMPLEMENTATION needs -fno-finite-math-only, for which an #error
+             asks; then the bits hold from version 13 (x86) and 16 (AArch64). On other targets it asks for
+             -fno-fast-math.
              Not detected, and changing bits: -fno-honor-nans and -fno-honor-infinities (clang 17 and later); on targets
              with the second #error also -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, and
              so -ffast-math with -fno-finite-math-only.
@@ -1042,9 +1046,9 @@ void    attn__cuda_release(void *block, void *stream);
 /* Products of pairs of bf16, an instruction that the assembler must know. */
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER) && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512) \
     && ((defined(__clang__) && __clang_major__ >= 13) || (!defined(__clang__) && __GNUC__ >= 11))
-#  define ATTN__HAS_PAIRS 1
+#  define ATTN__HAS_BF16_DOT 1
 #else
-#  define ATTN__HAS_PAIRS 0
+#  define ATTN__HAS_BF16_DOT 0
 #endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
@@ -1407,8 +1411,8 @@ static float attn__tanh(float x)
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
 enum {
-    ATTN__FEW = 8,              /* up to so many rows a tile is laid the other way, see attn__most_few */
-    ATTN__TOGETHER = 4,         /* of those so many share what is read and turned */
+    ATTN__SKINNY = 8,              /* up to so many rows a tile is laid the other way, see attn__most_skinny */
+    ATTN__TOGETHER = 4,         /* of those so many share what is read and transposed */
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
     ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
@@ -1451,7 +1455,7 @@ typedef struct attn__product {
     attn__merging *merging;     /* MERGE: the one chain is merged; of all lanes of a row of C */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
-    const float *fetch;         /* not NULL: a matrix whose rows are brought near as the rows of A (of B: single rows of
+    const float *fetch;         /* not NULL: a matrix whose rows are prefetched as the rows of A (of B: single rows of
                                    8 vectors) are used */
     int64_t      fetch_row;
     /* of dots and few alone, which take B of any type: */
@@ -1466,7 +1470,7 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
-enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are brought near before they are used; more is wide */
+enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
@@ -1512,10 +1516,10 @@ typedef struct attn__rotate {
     const float   *x;
     float         *out;         /* may be x */
     const float   *cosines, *sines;
-    const int64_t *at;          /* row r is turned by row at[r*at_step] of the tables */
+    const int64_t *at;          /* row r is rotated by row at[r*at_step] of the tables */
     int64_t        at_step, x_row, out_row, cosines_row, sines_row;
     int64_t        rows, pairs, rest;
-    int64_t        fetch;       /* so many rows ahead are brought near; 0: they are near already */
+    int64_t        fetch;       /* so many rows ahead are prefetched; 0: they are cached already */
     int            interleaved, inverse;
 } attn__rotate;
 
@@ -1547,12 +1551,12 @@ typedef struct attn__additive_gradient {
 #define ATTN__KERNEL_LIST(X) \
     X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
-       j < columns. Lanes are keys, turned on the way. Up to ATTN__FEW rows; a_k is `width`: so many floats can be read
-       there. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind and onto
-       do not count */ \
+       j < columns. Lanes are keys, transposed on the way. Up to ATTN__SKINNY rows; a_k is `width`: so many floats can
+       be read there. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind
+       and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
-    /* A product of up to ATTN__FEW rows that goes on, all in one chain, with a B of any type and of any width */ \
-    X(void, few, (const attn__product *p)) \
+    /* A product of up to ATTN__SKINNY rows that goes on, all in one chain, with a B of any type and of any width */ \
+    X(void, skinny, (const attn__product *p)) \
     /* s = scale * (w_sum - 2 sum_u w_u / (1 + query_u key_u)), four terms over a common denominator */ \
     X(void, additive, (const attn__additive *p)) \
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
@@ -1641,7 +1645,10 @@ typedef struct attn__kernels {
 } attn__kernels;
 
 /* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one; four are always few. */
-static int64_t attn__most_few(const attn__kernels *f) { return f->width / 2 < ATTN__FEW ? ATTN__TOGETHER : ATTN__FEW; }
+static int64_t attn__most_skinny(const attn__kernels *f)
+{
+    return f->width / 2 < ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
+}
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
@@ -1741,7 +1748,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
             p->c[r * p->c_row + j] = sum;
         }
 }
-static void attn__few_scalar(const attn__product *p)
+static void attn__skinny_scalar(const attn__product *p)
 {
     int64_t r, k, i;
     for (k = 0; k < p->depth; k++)
@@ -2112,7 +2119,7 @@ static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int
     }
     for (n = 2*p->pairs + rest; n < 2*p->pairs + p->rest; n++) out[n] = attn__quiet(x[n]);
 }
-/* What whole vectors leave; is_nan: there may be NaNs in what they turned. */
+/* What whole vectors leave; is_nan: there may be NaNs in what they rotated. */
 ATTN__NOINLINE static void attn__finish_rotation(const attn__rotate *p, int64_t pairs, int64_t rest, int is_nan)
 {
     int64_t r, n;
@@ -2265,16 +2272,16 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)))))
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
-#  define ATTN__PAIRS(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
-#  define ATTN__OF_PAIRS(x)     ATTN__FLOATS(vreinterpretq_u32_u64(x))
+#  define ATTN__U64(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
+#  define ATTN__OF_U64(x)     ATTN__FLOATS(vreinterpretq_u32_u64(x))
 #  define ATTN__AND(a, b)       ATTN__FLOATS(vandq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__XOR(a, b)       ATTN__FLOATS(veorq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ADD_BITS(a, b)  ATTN__FLOATS(vaddq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__LEFT(x, n)      ATTN__FLOATS(vshlq_n_u32(ATTN__INTS(x), n))
 #  define ATTN__RIGHT(x, n)     ATTN__FLOATS(vreinterpretq_u32_s32(vshrq_n_s32(ATTN__SIGNED(x), n)))
 #  define ATTN__MULTIPLY_EVEN(a, b) \
-    ATTN__OF_PAIRS(vmull_u32(vmovn_u64(ATTN__PAIRS(a)), vmovn_u64(ATTN__PAIRS(b))))
-#  define ATTN__ODD(x)          ATTN__OF_PAIRS(vshrq_n_u64(ATTN__PAIRS(x), 32))
+    ATTN__OF_U64(vmull_u32(vmovn_u64(ATTN__U64(a)), vmovn_u64(ATTN__U64(b))))
+#  define ATTN__ODD(x)          ATTN__OF_U64(vshrq_n_u64(ATTN__U64(x), 32))
 #  define ATTN__EVENS(a, b)     ATTN__FLOATS(vtrn1q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
@@ -2324,12 +2331,12 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_codes)(const int8_t *p)
 #  define ATTN__ODDS(a, b)      ATTN__FLOATS(vtrn2q_u32(ATTN__INTS(a), ATTN__INTS(b)))
 ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
 {
-    const uint64x2_t a = ATTN__PAIRS(ATTN__EVENS(r[0], r[1])), b = ATTN__PAIRS(ATTN__ODDS(r[0], r[1]));
-    const uint64x2_t c = ATTN__PAIRS(ATTN__EVENS(r[2], r[3])), d = ATTN__PAIRS(ATTN__ODDS(r[2], r[3]));
-    r[0] = ATTN__OF_PAIRS(vtrn1q_u64(a, c));
-    r[1] = ATTN__OF_PAIRS(vtrn1q_u64(b, d));
-    r[2] = ATTN__OF_PAIRS(vtrn2q_u64(a, c));
-    r[3] = ATTN__OF_PAIRS(vtrn2q_u64(b, d));
+    const uint64x2_t a = ATTN__U64(ATTN__EVENS(r[0], r[1])), b = ATTN__U64(ATTN__ODDS(r[0], r[1]));
+    const uint64x2_t c = ATTN__U64(ATTN__EVENS(r[2], r[3])), d = ATTN__U64(ATTN__ODDS(r[2], r[3]));
+    r[0] = ATTN__OF_U64(vtrn1q_u64(a, c));
+    r[1] = ATTN__OF_U64(vtrn1q_u64(b, d));
+    r[2] = ATTN__OF_U64(vtrn2q_u64(a, c));
+    r[3] = ATTN__OF_U64(vtrn2q_u64(b, d));
 }
 #else
 /* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. Comparisons, choices and
@@ -2842,7 +2849,7 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
 }
 
 /* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next
-   R rows come near, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+   R rows are prefetched, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
 ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
                                  const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
@@ -3072,10 +3079,10 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
     if (n == 2) x = ATTN__LEFT(x, 8);
     return ATTN__MUL(ATTN__TO_FLOATS(ATTN__RIGHT(x, 24)), scale);
 }
-/* While a step of the group from row j on is taken, as much of what is ahead comes near: of groups ahead in the order
-   of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache, the
-   next lines of each, for one query: with more there is the time to fetch whole groups. */
-ATTN__HELPER void ATTN__V(bring_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
+/* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
+   order of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache,
+   the next lines of each, for one query: with more there is the time to fetch whole groups. */
+ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, bytes = p->depth*size;
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64, wide = p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW;
@@ -3167,7 +3174,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
                 scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
             ATTN__V(turn_step)(x, p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row + k*size, row, type);
-            if (i%G == 0) ATTN__V(bring_step)(p, at, k*size, type);
+            if (i%G == 0) ATTN__V(prefetch_step)(p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
                 if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[(k + n)*ATTN__LANES]), y, acc[i]);
@@ -3184,7 +3191,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
         ATTN__EACH(i, U*G) sum[i] = acc[i];
         if (alone) continue;
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER)     /* then registers hold all their sums */
-            ATTN__V(dots_of_columns)(ATTN__FEW, p, 0, j, first, k - first, columns, U*ATTN__GROUP);
+            ATTN__V(dots_of_columns)(ATTN__SKINNY, p, 0, j, first, k - first, columns, U*ATTN__GROUP);
         else for (i = 0; i < p->rows; i += ATTN__TOGETHER)
             ATTN__V(dots_of_columns)(ATTN__TOGETHER, p, i, j, first, k - first, columns, U*ATTN__GROUP);
     }
@@ -3218,8 +3225,8 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 
 /* ---- few rows times rows of any type, in place */
 #if ATTN__TYPES
-/* N vectors of a row come near. */
-ATTN__HELPER void ATTN__V(bring_row)(const int N, const char *to1, const char *to2, const int64_t size)
+/* N vectors of a row are prefetched. */
+ATTN__HELPER void ATTN__V(prefetch_row)(const int N, const char *to1, const char *to2, const int64_t size)
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
@@ -3245,8 +3252,8 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
     const int64_t first = p->b_first + column;
     const char *const *groups = p->groups, *b, *to1, *to2;
-    const float *a[ATTN__FEW];
-    float *c[ATTN__FEW];
+    const float *a[ATTN__SKINNY];
+    float *c[ATTN__SKINNY];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
     ATTN__FACTOR w;
     int64_t k = 0, end;
@@ -3261,7 +3268,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
-            if (row == 0) ATTN__V(bring_row)(N, to1, to2, size);
+            if (row == 0) ATTN__V(prefetch_row)(N, to1, to2, size);
             ATTN__EACH(r, R) {
                 w = ATTN__ONE(a[r][k]);
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
@@ -3273,7 +3280,7 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
-#define ATTN__FEW_OF(name, type) \
+#define ATTN__SKINNY_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(few_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
@@ -3282,14 +3289,15 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
             ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
-            ATTN__V(few_block)(ATTN__FEW, 2, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(few_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
         for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
             ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
         for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
             ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
     }
-ATTN__FEW_OF(f32, ATTN_F32) ATTN__FEW_OF(f16, ATTN_F16) ATTN__FEW_OF(bf16, ATTN_BF16) ATTN__FEW_OF(i8, ATTN_I8)
-ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
+ATTN__SKINNY_OF(f32, ATTN_F32) ATTN__SKINNY_OF(f16, ATTN_F16)
+ATTN__SKINNY_OF(bf16, ATTN_BF16) ATTN__SKINNY_OF(i8, ATTN_I8)
+ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p)
 {
     if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
     else if (p->b_type == ATTN_F16) ATTN__V(few_f16)(p);
@@ -3297,7 +3305,7 @@ ATTN__KERNEL void ATTN__V(few)(const attn__product *p)
     else ATTN__V(few_i8)(p);
 }
 #else
-ATTN__KERNEL void ATTN__V(few)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
+ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
 #endif
 
 /* ---- additive scores */
@@ -3432,8 +3440,8 @@ ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 }
 
 /* ---- rows into lanes and back */
-/* Blocks of LANES rows and as many columns are turned in registers; what is left, or does not lie side by side, goes
-   column by column. */
+/* Blocks of LANES rows and as many columns are transposed in registers; what is left, or does not lie side by side,
+   goes column by column. */
 ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
                                 const float *scale)
 {
@@ -3486,7 +3494,7 @@ ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
 }
 
 /* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(turn)(float *to, const void *const *rows)
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void *const *rows)
 {
     ATTN__VEC r[ATTN__LANES];
     int x;
@@ -3506,7 +3514,7 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
             ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            ATTN__V(turn)(block, from);
+            ATTN__V(transpose_block)(block, from);
             if (keep) for (x = 0; x < ATTN__LANES; x++)
                 ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1);
             else for (x = 0; x < ATTN__LANES; x += 4)
@@ -3546,7 +3554,7 @@ ATTN__KERNEL void ATTN__V(exclude)(float *s, int64_t ld, int64_t n, const uint8_
                 for (k = 0; stride == 1 && k + 16 <= left; k += 16) ATTN__COPY(copy[x] + k, row + k, 16);
                 for (; k < left; k++) copy[x][k] = row[k*stride];
             }
-            ATTN__V(turn)(block, from);
+            ATTN__V(transpose_block)(block, from);
             for (at = s + j*ld + i, k = 0; k < left; k += 4) {
                 word = ATTN__LOAD(block + k/4*ATTN__LANES);
                 ATTN__EACH(x, 4) {
@@ -3873,8 +3881,8 @@ ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
     }
 }
 
-/* LANES rows of part at a time, turned so that each has its tree in a lane: LANES/4 keys of four u. Beyond the last row
-   the first of them again. */
+/* LANES rows of part at a time, transposed so that each has its tree in a lane: LANES/4 keys of four u. Beyond the last
+   row the first of them again. */
 ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t row)
 {
     float sums[ATTN__LANES];
@@ -4001,14 +4009,14 @@ ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 }
 
 /* ---- pairs of bf16 */
-#if ATTN__LANES == 16 && ATTN__HAS_PAIRS
+#if ATTN__LANES == 16 && ATTN__HAS_BF16_DOT
 #define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
 /* sum += the products of a and b; the other: two vectors rounded, b in the lower half. clang 16 at -O3 runs out of
    stack on the type of the intrinsics, gcc makes more moves around the instruction. */
 #if defined(__clang__)
-#  define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
+#  define ATTN__ADD_BF16_DOT(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
 #else
-#  define ATTN__ADD_PAIRS(sum, a, b) ((sum) = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b)))
+#  define ATTN__ADD_BF16_DOT(sum, a, b) ((sum) = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b)))
 #endif
 #define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
 ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
@@ -4037,7 +4045,7 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, con
                 s = ATTN__ALL(a[r/3][r%3*a_row]);
                 if (kind == ATTN__PRODUCT_OF_ALLOWED)
                     s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
-                ATTN__EACH(i, N) ATTN__ADD_PAIRS(acc[r*N + i], q[i], s);
+                ATTN__EACH(i, N) ATTN__ADD_BF16_DOT(acc[r*N + i], q[i], s);
             }
             ATTN__EACH(r, (R + 2) / 3) a[r] += p->a_k;
         }
@@ -4052,14 +4060,14 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, con
         add = 1;
     } while (left > 0);
 }
-#define ATTN__STRIP_OF_PAIRS(R, N, kind) \
+#define ATTN__STRIP_OF_BF16(R, N, kind) \
     ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(const attn__product *p, int64_t row) \
     { \
         for (; row + R <= p->rows; row += R) ATTN__V(pair_strip)(R, N, kind, p, row); \
         return row; \
     }
-ATTN__STRIP_OF_PAIRS(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_PAIRS(8, 1, ATTN__PRODUCT)
-ATTN__STRIP_OF_PAIRS(1, 1, p->kind)     /* any */
+ATTN__STRIP_OF_BF16(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_BF16(8, 1, ATTN__PRODUCT)
+ATTN__STRIP_OF_BF16(1, 1, p->kind)     /* any */
 /* Vectors from the i-th on, as many as `strips` takes, rows from `row` on; returns where the next begins. */
 ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_t i, int64_t row,
                                                   int64_t (*strips)(const attn__product *, int64_t))
@@ -4114,10 +4122,10 @@ static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
-#undef ATTN__ADD_PAIRS
+#undef ATTN__ADD_BF16_DOT
 #undef ATTN__PAIRED
 #undef ATTN__ROUND_TWO
-#undef ATTN__STRIP_OF_PAIRS
+#undef ATTN__STRIP_OF_BF16
 #else
 #define ATTN__PAIR_TABLE        NULL
 #endif
@@ -4144,7 +4152,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__NUMBERS_OF
 #undef ATTN__PUT_QUARTER
 #undef ATTN__LOAD_QUARTER
-#undef ATTN__FEW_OF
+#undef ATTN__SKINNY_OF
 #undef ATTN__EACH
 #undef ATTN__EITHER
 #undef ATTN__EIGHT_BYTES
@@ -4178,7 +4186,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__MM
 #undef ATTN__MM_SI
 #undef ATTN__ODDS
-#undef ATTN__OF_PAIRS
+#undef ATTN__OF_U64
 #undef ATTN__MUL
 #undef ATTN__MULTIPLY_EVEN
 #undef ATTN__NEGATIVE
@@ -4186,7 +4194,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__ODD
 #undef ATTN__ONE
 #undef ATTN__ON_BITS
-#undef ATTN__PAIRS
+#undef ATTN__U64
 #undef ATTN__PAIR_TABLE
 #undef ATTN__PICK
 #undef ATTN__PUT_HALVES
@@ -4325,9 +4333,9 @@ static int attn__cpu_has(attn_isa isa)
     return 1;
 }
 /* Products of pairs, on a CPU that runs AVX-512; asked only where they are allowed. */
-static int attn__cpu_has_pairs(void)
+static int attn__cpu_has_bf16_dot(void)
 {
-#if ATTN__HAS_PAIRS
+#if ATTN__HAS_BF16_DOT
 #  if defined(__clang__)
     int r[4];
     if (!__builtin_cpu_supports("sse2")) {
@@ -4658,7 +4666,7 @@ typedef enum attn__step {
     ATTN__STEP_TILES,           /* tiles of queries, or parts of their keys */
     ATTN__STEP_JOIN,            /* the parts of a tile's keys become one */
     ATTN__STEP_ROWS,            /* backward: maximum, 1/mass and delta of every row */
-    ATTN__STEP_BLOCKS,          /* backward: blocks of queries meet blocks of keys */
+    ATTN__STEP_BLOCKS,          /* backward: blocks of queries against blocks of keys */
     ATTN__STEP_ROUND,           /* backward: a few blocks of queries at a time, each summed by key for itself */
     ATTN__STEP_MERGE,           /* backward: these sums are added up */
     ATTN__STEP_SUMS,            /* backward: sums over rows, the gradients of parameters */
@@ -4673,7 +4681,7 @@ typedef struct attn__backward {
     int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
     int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
     int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
-    int64_t vectors;            /* 0: dS meets no vectors, there is nothing to find behind it */
+    int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing to find behind it */
     int64_t bias;               /* ATTN__BIAS_x */
     int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
     int64_t every;              /* dS is a result over all keys, so all blocks are visited */
@@ -4711,10 +4719,10 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t all_queries, all_keys;      /* the sizes of the arrays; of an entry's own call: */
     int64_t entry, row0, key0;  /* which entry it is, and where in the arrays its queries and keys begin */
     int32_t same_rows;          /* all rows of a batch entry reach the same keys */
-    int32_t typed;              /* 0: no array has to become floats */
-    int32_t bare;               /* scores become weights as they are, but for which keys a row reaches; neither
+    int32_t not_f32;            /* 0: no array has to become floats */
+    int32_t unmodified;         /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
-    int32_t plain;              /* softmax of given rows, masked at most: row by row, where they lie */
+    int32_t softmax_only;       /* softmax of given rows, masked at most: row by row, where they lie */
     int32_t fast;               /* ATTN__FAST_x: products of pairs of bf16 */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
@@ -5631,7 +5639,7 @@ enum {
     ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
-    ATTN__FEW_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__SKINNY_KEYS = 32,        /* keys whose rows of V are read side by side then */
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
                                    those that are brought into the first cache meanwhile: a small part of it */
     ATTN__AHEAD2 = 32768,       /* the same for the second: enough for the memory's latency */
@@ -5639,7 +5647,7 @@ enum {
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
                                    share few of the first cache's sets */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
-    ATTN__FEW_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
@@ -5666,7 +5674,7 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* ------------------------------------------------------------------------------------------------------ >>arrays
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
    caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
-   turned into lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
+   made lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
    of other types some rows at a time become floats, in a buffer, by the kernel `widen`, and results leave by `round`;
    where they do not lie side by side, one by one. */
 
@@ -6218,18 +6226,18 @@ typedef struct attn__reach {
 
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
    bf16, for all tiles of a task. */
-typedef struct attn__held { float *rows; int64_t b, head, first, end, paired; } attn__held;
+typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
-    float *raw, *query;                 /* queries before projecting; what meets the keys */
+    float *raw, *query;                 /* queries before projecting; what is multiplied by keys */
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
-    attn__held *held;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
+    attn__expanded *expanded;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
     float *few_s;                       /* a chunk's scores, a row per query */
-    const char **list;                  /* where rows of k or v lie, see attn__few_rows */
+    const char **list;                  /* where rows of k or v lie, see attn__skinny_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
 } attn__tile_memory;
@@ -6239,7 +6247,7 @@ typedef struct attn__tile {
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
-    int32_t few;                        /* so few rows that lanes are better keys and columns: see >>few */
+    int32_t skinny;                        /* so few rows that lanes are better keys and columns: see >>skinny */
     int32_t by_row;                     /* and nothing else needs lanes: weights are made from few_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
@@ -6295,7 +6303,7 @@ struct attn__pass {
 
 #endif
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
-/* Do weights meet values? For out, or to be carried on. */
+/* Are values multiplied? For out, or to be carried on. */
 ATTN__INLINE int attn__has_outputs(const attn__call *c)
 {
     return c->out.rank || (c->carry_out.rank && c->v.rank);
@@ -6304,7 +6312,7 @@ static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
-/* Floats of a query as the keys meet it. */
+/* Floats of a query as keys are multiplied by it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
@@ -6319,7 +6327,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)), *end = a + ATTN__F_COUNT;
     int64_t floats = 0;
     int i;
-    if (!c->typed) return 0;
+    if (!c->not_f32) return 0;
     for (i = 0; i < 5; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
         floats = attn__max(floats, ATTN__MAX_LANES * ATTN__SOME_COLUMNS);
@@ -6339,20 +6347,20 @@ static int64_t attn__scale_floats(const attn__call *c)
     return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
 /* Room for keys and values as floats, of one chunk. */
-static attn__held *attn__take_held(attn__map *map, const attn__call *c)
+static attn__expanded *attn__take_expanded(attn__map *map, const attn__call *c)
 {
-    attn__held *held;
+    attn__expanded *expanded;
     float *k, *v;
-    held = (attn__held *)(void *)attn__take(map, 2, (int64_t)(sizeof *held + 3) / 4);
+    expanded = (attn__expanded *)(void *)attn__take(map, 2, (int64_t)(sizeof *expanded + 3) / 4);
     k = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_k) : attn__copied(&c->k, ATTN__CHUNK, c->size_k));
     v = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_v) : attn__copied(&c->v, ATTN__CHUNK, c->size_v));
-    if (!held) return NULL;
-    held[0].rows = k;
-    held[0].b = held[0].head = held[0].first = held[0].end = -1;
-    held[0].paired = 0;
-    held[1] = held[0];
-    held[1].rows = v;
-    return held;
+    if (!expanded) return NULL;
+    expanded[0].rows = k;
+    expanded[0].b = expanded[0].head = expanded[0].first = expanded[0].end = -1;
+    expanded[0].paired = 0;
+    expanded[1] = expanded[0];
+    expanded[1].rows = v;
+    return expanded;
 }
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
@@ -6466,21 +6474,21 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
     if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
     else for (x = 0; x < 2 * size; x++) to[x] = (attn__half)(row[x % 2] ? row[x % 2][x / 2 * v->stride[3]] : 0);
 }
-/* Keys from .. end of a chunk, of which first .. last may be read, into the room of held rows. */
-static void attn__hold_pairs(const attn__tile *t, const attn__array *a, const attn__held *held, int64_t from,
-                             int64_t end)
+/* Keys from .. end of a chunk, of which first .. last may be read, into the room of expanded rows. */
+static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, const attn__expanded *expanded,
+                                    int64_t from, int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
     attn__piece p;
     int64_t j;
     if (a == &t->c->k) for (j = from; j < end; j++) {
         p = attn__piece_of(t->c, t->b, j, 1);
-        attn__pair_numbers((attn__half *)(void *)(held->rows + (j - chunk) * pairs),
+        attn__pair_numbers((attn__half *)(void *)(expanded->rows + (j - chunk) * pairs),
                            (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
                            t->c->size_k);
     } else for (j = from / 2 * 2; j < end; j += 2)
-        attn__pair_values(t, j, held->first, held->end,
-                          (attn__half *)(void *)(held->rows + (j - chunk) / 2 * t->c->size_v));
+        attn__pair_values(t, j, expanded->first, expanded->end,
+                          (attn__half *)(void *)(expanded->rows + (j - chunk) / 2 * t->c->size_v));
 }
 /* Rows of the keys from `key` on as floats, side by side. */
 static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size, float *to)
@@ -6494,68 +6502,68 @@ static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t k
 /* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
    becomes floats, or pairs, and what lies in several pages is put side by side, once for all tiles that a task has side
    by side, and only what they reach. */
-ATTN__NOINLINE static const float *attn__hold(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
+ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
                                               int64_t size, int paired)
 {
-    attn__held *held = &t->m.held[a == &t->c->v];
+    attn__expanded *expanded = &t->m.expanded[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
     int64_t first, end, from, to;
     int behind;
-    if (held->b != t->b || held->head != t->head_kv || held->first < chunk || held->end < key ||
-        held->first > key + n || held->paired != paired) held->first = held->end = key;
-    held->b = t->b;
-    held->head = t->head_kv;
-    held->paired = paired;
-    first = held->first;
-    end = held->end;
-    held->first = attn__min(first, key);
-    held->end = attn__max(end, key + n);
+    if (expanded->b != t->b || expanded->head != t->head_kv || expanded->first < chunk || expanded->end < key ||
+        expanded->first > key + n || expanded->paired != paired) expanded->first = expanded->end = key;
+    expanded->b = t->b;
+    expanded->head = t->head_kv;
+    expanded->paired = paired;
+    first = expanded->first;
+    end = expanded->end;
+    expanded->first = attn__min(first, key);
+    expanded->end = attn__max(end, key + n);
     for (behind = 0; behind < 2; behind++) {    /* what is missing before those that are there, and behind them */
-        from = behind ? end : held->first;
-        to = behind ? held->end : first;
-        if (from < to && paired) attn__hold_pairs(t, a, held, from, to);
-        else attn__copy_keys(t, a, from, to - from, size, held->rows + (from - chunk) * size);
+        from = behind ? end : expanded->first;
+        to = behind ? expanded->end : first;
+        if (from < to && paired) attn__expand_bf16_pairs(t, a, expanded, from, to);
+        else attn__copy_keys(t, a, from, to - from, size, expanded->rows + (from - chunk) * size);
     }
-    return held->rows;
+    return expanded->rows;
 }
-static attn__rows attn__held_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    return attn__packed_rows(attn__hold(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
+    return attn__packed_rows(attn__expand(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
 static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     attn__piece p;
-    if (!t->m.held) return attn__rows_at(a, t->b, t->head_kv, key, 0);
+    if (!t->m.expanded) return attn__rows_at(a, t->b, t->head_kv, key, 0);
     p = attn__piece_of(t->c, t->b, key, n);
-    if (!attn__is_f32(a) || p.n < n) return attn__held_rows(t, a, key, n, size);
+    if (!attn__is_f32(a) || p.n < n) return attn__expanded_rows(t, a, key, n, size);
     return attn__rows_at(a, p.b, t->head_kv, p.row, 0);
 }
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
-   gone over part by part, only some, always in the same place, so that they stay near. */
+   gone over part by part, only some, always in the same place, so that they stay cached. */
 static int attn__in_parts(const attn__tile *t, const attn__array *a)
 {
     return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
-ATTN__NOINLINE static attn__rows attn__some_held_keys(const attn__tile *t, const attn__array *a, int64_t key,
+ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, const attn__array *a, int64_t key,
                                                       int64_t *n, int64_t size)
 {
-    attn__held *held;
+    attn__expanded *expanded;
     if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
         return attn__keys_of(t, a, key, *n, size);
-    held = &t->m.held[a == &t->c->v];
-    held->b = -1;                       /* what it held is gone */
+    expanded = &t->m.expanded[a == &t->c->v];
+    expanded->b = -1;                       /* what it held is gone */
     *n = attn__min(*n, ATTN__SIDE);
-    attn__copy_keys(t, a, key, *n, size, held->rows);
-    return attn__packed_rows(held->rows, size);
+    attn__copy_keys(t, a, key, *n, size, expanded->rows);
+    return attn__packed_rows(expanded->rows, size);
 }
 ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
                                            int64_t size)
 {
-    return t->m.held ? attn__some_held_keys(t, a, key, n, size) : attn__rows_at(a, t->b, t->head_kv, key, 0);
+    return t->m.expanded ? attn__some_expanded_keys(t, a, key, n, size) : attn__rows_at(a, t->b, t->head_kv, key, 0);
 }
-/* Rows of k or v that will become floats come near as they are stored, while a product of `rows` rows works on others:
-   n of them from a key on, if there are so many side by side. */
+/* Rows of k or v that will become floats are prefetched as they are stored, while a product of `rows` rows works on
+   others: n of them from a key on, if there are so many side by side. */
 static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                                int64_t rows, attn__product *p)
 {
@@ -6577,7 +6585,7 @@ static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l
 {
     attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
 }
-static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
+static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
@@ -6586,7 +6594,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 #endif
 
 /* ------------------------------------------------------------------------------------------------------ >>scores
-   Each score is one row of a table: what it is, how queries and keys are prepared, how they meet, its gradients. */
+   Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
 
 enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
        ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
@@ -6599,24 +6607,24 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
 #else
 #  define ATTN__GRADIENTS(...)
 #endif
-/* What a query or key becomes before they meet, how they meet, and what is left to do then. */
+/* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
 struct attn__score {
     uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
     int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
     void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
     void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
     /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
-    void (*meet)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
+    void (*qk)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
     void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
 #ifndef ATTN_NO_BACKWARD
     /* backward; NULL: nothing. P and dS become what is summed: */
     void (*elements)(attn__pass *p, int64_t c0, int64_t n);
     int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
-    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys meets vectors; NULL: there are none */
-    const float *(*close)(attn__pass *p, int64_t *row);     /* the block's rows of dq from its sums; NULL: they are */
-    void (*close_row)(attn__pass *p, int64_t i, float *y);
-    void (*close_key)(attn__pass *p, int64_t j, float *dk);
-    void (*close_stream)(attn__pass *p);
+    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
+    const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
+    void (*finish_row)(attn__pass *p, int64_t i, float *y);
+    void (*finish_key)(attn__pass *p, int64_t j, float *dk);
+    void (*finish_stream)(attn__pass *p);
 #endif
 };
 static const attn__score *attn__score_of(const attn__call *c);
@@ -6708,7 +6716,7 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
 /* ---- products of queries and keys */
 enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 /* The lanes' queries as pairs of bf16; their scale is for the scores. */
-static void attn__load_pairs(const attn__tile *t)
+static void attn__load_bf16_pairs(const attn__tile *t)
 {
     const attn__array *q = &t->c->q;
     const attn__half *rows[ATTN__MAX_LANES];
@@ -6723,7 +6731,7 @@ static void attn__load_pairs(const attn__tile *t)
 }
 static void attn__load_query(attn__tile *t)
 {
-    if (t->c->fast & ATTN__FAST_SCORES) attn__load_pairs(t);
+    if (t->c->fast & ATTN__FAST_SCORES) attn__load_bf16_pairs(t);
     else attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
 }
 
@@ -6741,7 +6749,7 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->top = t->tops ? t->tops + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
-static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
+static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
                                int64_t chain)
 {
     const attn__call *c = t->c;
@@ -6761,24 +6769,24 @@ static void attn__meet_product(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         t->f->product(&p);
     }
 }
-static void attn__meet_pairs(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn__call *c = t->c;
     const int64_t pairs = attn__blocks(c->size_k, 2);
     attn__product p;
     attn__set_scores(&p, t, j0, j1, x0, x1);
-    attn__set_a(&p, attn__packed_rows(attn__hold(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs, pairs));
+    attn__set_a(&p, attn__packed_rows(attn__expand(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs, pairs));
     p.kind = ATTN__PRODUCT;
     p.depth = pairs;
     p.chain = ATTN__RUN / 2;
     p.x = t->scale + x0 * t->f->width;
     t->f->pairs->product(&p);
 }
-static void attn__meet_dot(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    if (t->few) attn__few_scores(t, c0, j0, j1);
-    else if (t->c->fast & ATTN__FAST_SCORES) attn__meet_pairs(t, c0, j0, j1, x0, x1);
-    else attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
+    if (t->skinny) attn__skinny_scores(t, c0, j0, j1);
+    else if (t->c->fast & ATTN__FAST_SCORES) attn__bf16_qk(t, c0, j0, j1, x0, x1);
+    else attn__product_qk(t, c0, j0, j1, x0, x1, ATTN__PRODUCT, ATTN__RUN);
 }
 
 /* 1 / |v| for the cosine, 0 for the zero vector (and below 2^-126); scaled by a power of two so that no square over- or
@@ -6812,8 +6820,8 @@ static float attn__inverse_of(const attn__call *c, const attn__array *a, int64_t
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* ---- its gradients, where dS meets vectors. What multiplies dS in dK: the queries' rows, of those that `use` names.
-   Returns whether one of them is not finite. */
+/* ---- its gradients, where dS is multiplied by vectors. What multiplies dS in dK: the queries' rows, of those that
+   `use` names. Returns whether one of them is not finite. */
 static int attn__query_rows(attn__pass *p, const uint8_t *use)
 {
     const attn__call *c = p->c;
@@ -6842,16 +6850,16 @@ static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i,
     return sum;
 }
 /* The scale's gradient, of one query: y is the sum of dS k. */
-static void attn__dot_close_row(attn__pass *p, int64_t i, float *y)
+static void attn__dot_finish_row(attn__pass *p, int64_t i, float *y)
 {
     if (p->c->d_scale.rank)
         *attn__row_field(p, ATTN__R_SCALE, i) = attn__dot_of(&p->c->q, p->b, p->head, i, y, p->c->size_q);
 }
 #endif
 #define ATTN__ROW_OF_DOTS { \
-    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__meet_dot, \
+    ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK, NULL, NULL, attn__load_query, attn__dot_qk, \
     NULL \
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__dot_close_row, NULL, NULL) }
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__dot_finish_row, NULL, NULL) }
 static const attn__score attn__score_SCALED_DOT = ATTN__ROW_OF_DOTS, attn__score_DOT = ATTN__ROW_OF_DOTS;
 #undef ATTN__ROW_OF_DOTS
 
@@ -6874,10 +6882,10 @@ static void attn__cosine_load(attn__tile *t)
         t->scale[l] = c->scale * attn__inverse_of(c, &c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
     attn__load_query(t);
 }
-static void attn__cosine_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__cosine_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     int64_t j, l;
-    attn__meet_dot(t, c0, j0, j1, x0, x1);
+    attn__dot_qk(t, c0, j0, j1, x0, x1);
     for (j = j0; j < j1; j++)
         for (l = x0 * t->f->width; l < x1 * t->f->width; l++)
             t->m.s[j * t->ld + l] = t->m.s[j * t->ld + l] * t->prepared[c0 + j];
@@ -6893,13 +6901,13 @@ static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64
         y[x] = attn__fma(attn__negate(attn__read(a, b, h, i, x) * inverse), along, y[x]) * inverse;
     return along;
 }
-static void attn__cosine_close_row(attn__pass *p, int64_t i, float *y)
+static void attn__cosine_finish_row(attn__pass *p, int64_t i, float *y)
 {
     const attn__call *c = p->c;
     const float inverse = attn__inverse_of(c, &c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
     *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
-static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
+static void attn__cosine_finish_key(attn__pass *p, int64_t j, float *dk)
 {
     const attn__call *c = p->c;
     attn__normal_part(&c->k, p->b, p->head_kv, j,
@@ -6908,12 +6916,12 @@ static void attn__cosine_close_key(attn__pass *p, int64_t j, float *dk)
 #endif
 static const attn__score attn__score_COSINE = {
     ATTN__FOR_VECTORS, ATTN__DOTS | ATTN__SCALE_DQ | ATTN__SCALE_DK | ATTN__UNIT_VECTORS, attn__cosine_key_floats,
-    attn__cosine_prepare, attn__cosine_load, attn__cosine_meet, NULL
-    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__cosine_close_row, attn__cosine_close_key,
+    attn__cosine_prepare, attn__cosine_load, attn__cosine_qk, NULL
+    ATTN__GRADIENTS(NULL, attn__query_rows, attn__grad_vectors, NULL, attn__cosine_finish_row, attn__cosine_finish_key,
                     NULL)
 };
 
-/* ---- bilinear: M^T q meets k */
+/* ---- bilinear: M^T q times k */
 static void attn__bilinear_load(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -6942,7 +6950,7 @@ static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
     return !p->f->finite(p->m.q_rows, p->n * row);
 }
 /* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
-static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
+static const float *attn__bilinear_finish_rows(attn__pass *p, int64_t *row)
 {
     const attn__call *c = p->c;
     const int64_t pad = c->w.pad_u, size = c->size_k;
@@ -6957,9 +6965,9 @@ static const float *attn__bilinear_close(attn__pass *p, int64_t *row)
 #endif
 static const attn__score attn__score_BILINEAR = {
     ATTN__FOR_VECTORS | ATTN__FOR_BILINEAR, ATTN__DOTS | ATTN__SCALE_DQ, NULL, NULL, attn__bilinear_load,
-    attn__meet_dot, NULL
-    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__grad_vectors, attn__bilinear_close, attn__dot_close_row,
-                    NULL, NULL)
+    attn__dot_qk, NULL
+    ATTN__GRADIENTS(NULL, attn__bilinear_query_rows, attn__grad_vectors, attn__bilinear_finish_rows,
+                    attn__dot_finish_row, NULL, NULL)
 };
 
 /* ---- additive: tanh(a + b) = 1 - 2/(1 + e^2a e^2b). Prepared, per key: e^2b, b (both padded to a multiple of 4), and
@@ -7031,7 +7039,7 @@ static void attn__additive_load(attn__tile *t)
     }
     for (; u < padded; u++) t->m.w[u] = 0.0f;
 }
-static void attn__additive_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__additive_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden), lane0 = x0 * t->f->width, lane1 = x1 * t->f->width;
@@ -7106,7 +7114,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
     }
 }
 /* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind */
-static const float *attn__additive_close(attn__pass *p, int64_t *row)
+static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
     const attn__call *c = p->c;
     const int64_t size = c->hidden;
@@ -7139,7 +7147,7 @@ static int attn__all_zero(const float *x, int64_t n)
     return 1;
 }
 /* Where a stream ends: db of its keys is left behind and becomes a part of dk. */
-static void attn__additive_close_stream(attn__pass *p)
+static void attn__additive_finish_stream(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int64_t padded = c->w.pad_u, hidden = c->hidden, pad = c->w.pad_k, n = p->key1 - p->key0;
@@ -7170,8 +7178,9 @@ static void attn__additive_close_stream(attn__pass *p)
 #endif
 static const attn__score attn__score_ADDITIVE = {
     ATTN__FOR_VECTORS | ATTN__FOR_ADDITIVE, 0, attn__additive_key_floats, attn__additive_prepare, attn__additive_load,
-    attn__additive_meet, NULL
-    ATTN__GRADIENTS(NULL, NULL, attn__additive_vectors, attn__additive_close, NULL, NULL, attn__additive_close_stream)
+    attn__additive_qk, NULL
+    ATTN__GRADIENTS(NULL, NULL, attn__additive_vectors, attn__additive_finish_rows, NULL, NULL,
+                    attn__additive_finish_stream)
 };
 
 /* ---- distance kernels: sums of squares, then the logarithm of the weight */
@@ -7188,9 +7197,9 @@ static void attn__distance_load(attn__tile *t)
     }
     attn__load_query(t);
 }
-static void attn__distance_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__distance_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    attn__meet_product(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
+    attn__product_qk(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
 }
 static void attn__distance_finish(attn__tile *t, int64_t n)
 {
@@ -7226,29 +7235,29 @@ static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 #endif
 #define ATTN__ROW_OF_DISTANCE(finish) { \
     ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT | ATTN__KEEPS_SQUARES, NULL, NULL, attn__distance_load, \
-    attn__distance_meet, finish \
+    attn__distance_qk, finish \
     ATTN__GRADIENTS(attn__distance_elements, attn__query_rows, attn__grad_vectors, NULL, NULL, NULL, NULL) }
 static const attn__score attn__score_GAUSSIAN = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
     attn__score_EPANECHNIKOV = ATTN__ROW_OF_DISTANCE(attn__distance_finish),
     attn__score_TRIANGULAR = ATTN__ROW_OF_DISTANCE(attn__distance_finish);
 #undef ATTN__ROW_OF_DISTANCE
 static const attn__score attn__score_BOXCAR = {     /* a weight of 0 or 1: nothing to differentiate */
-    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_meet,
+    ATTN__FOR_VECTORS | ATTN__FOR_DISTANCE, ATTN__LOG_WEIGHT, NULL, NULL, attn__distance_load, attn__distance_qk,
     attn__distance_finish
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
 /* ---- without queries and keys */
-static void attn__constant_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__constant_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     (void)c0, (void)x0, (void)x1;
     attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
 static const attn__score attn__score_CONSTANT = {
-    ATTN__FOR_VECTORS, ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_meet, NULL
+    ATTN__FOR_VECTORS, ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_qk, NULL
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
-static void attn__given_meet(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
+static void attn__given_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const float scale = t->c->scale, least = t->c->softcap != 0.0f ? -3.40282347e38f : ATTN__NEG_INF;
     const int careful = t->c->softcap != 0.0f || !(scale > 0.0f);
@@ -7279,7 +7288,7 @@ static void attn__given_elements(attn__pass *p, int64_t c0, int64_t n)
 }
 #endif
 static const attn__score attn__score_GIVEN = {
-    ATTN__FOR_GIVEN, ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_meet, NULL
+    ATTN__FOR_GIVEN, ATTN__EXCLUDES, NULL, NULL, NULL, attn__given_qk, NULL
     ATTN__GRADIENTS(attn__given_elements, NULL, NULL, NULL, NULL, NULL, NULL)
 };
 
@@ -7613,8 +7622,8 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     if (t->first >= t->last) t->first = t->last = 0;
 }
 
-/* Loads the lanes' queries, transformed into what will meet the keys. A row that reaches no key is not read, unless its
-   scores are asked for: the reached one before it, or else the first one, stands in for it. */
+/* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
+   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
 static void attn__load_queries(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -7776,7 +7785,7 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
     if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
-        if (s.from < s.to) score->meet(t, c0, j, s.end, s.from, s.to);
+        if (s.from < s.to) score->qk(t, c0, j, s.end, s.from, s.to);
     }
 }
 static void attn__finish_scores(attn__tile *t, int64_t n)
@@ -7798,7 +7807,7 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
     int64_t c0, n;
     for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
         n = attn__min(to - c0, ATTN__CHUNK);
-        attn__score_of(t->c)->meet(t, c0, 0, n, 0, t->vecs);
+        attn__score_of(t->c)->qk(t, c0, 0, n, 0, t->vecs);
         attn__finish_scores(t, n);
         attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->m.s);
         attn__apply_softcap(t, n);
@@ -7827,22 +7836,22 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     }
 }
 
-/* ---- >>few: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
-   the way turned in registers, and after that columns of V, read where they lie. The same chains, so the same bits.
-   Outputs are rows, [lanes][attn__few_row], until the tile's end; scores of a chunk are turned into the tile's layout,
-   where everything else happens, if there is anything else. */
-/* Floats of a row of outputs: the last vector of columns has a place of its own, see attn__few_columns. */
-static int64_t attn__few_row(const attn__tile *t)
+/* ---- >>skinny: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
+   the way transposed in registers, and after that columns of V, read where they lie. The same chains, so the same bits.
+   Outputs are rows, [lanes][attn__skinny_row], until the tile's end; scores of a chunk are transposed into the tile's
+   layout, where everything else happens, if there is anything else. */
+/* Floats of a row of outputs: the last vector of columns has a place of its own, see attn__skinny_columns. */
+static int64_t attn__skinny_row(const attn__tile *t)
 {
     const int64_t width = t->f->width;
     return t->c->size_v / width * width + width;
 }
 static int64_t attn__output_floats(const attn__tile *t)
 {
-    return t->few ? t->lanes * attn__few_row(t) : t->c->size_v * t->ld;
+    return t->skinny ? t->lanes * attn__skinny_row(t) : t->c->size_v * t->ld;
 }
 /* [lanes][row] at `from` -> t's layout */
-static void attn__few_turn(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
+static void attn__skinny_transpose(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
 {
     const float *rows[ATTN__MAX_LANES];
     int64_t l;
@@ -7898,7 +7907,7 @@ static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t k
     if (!count) count = attn__list_stretch(t, a, end - 1, end, 1, 1, list);
     for (; count < n; count++) list[count] = list[count - 1];
 }
-/* How many rows or groups of so many bytes ahead of those in use others are brought near. */
+/* How many rows or groups of so many bytes ahead of those in use others are prefetched. */
 static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, int64_t most)
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
@@ -7913,8 +7922,8 @@ static void attn__list_with_next(const attn__tile *t, const attn__array *a, int6
     attn__list_rows(t, a, key, key + n, ahead1, 1, n, t->m.list + n);
     attn__list_rows(t, a, key, key + n, ahead2, 1, n, t->m.list + 2 * n);
 }
-/* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them come near. */
-static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
+/* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them are prefetched. */
+static void attn__skinny_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
 {
     char *to = (char *)t->m.rows;
     int64_t i, x;
@@ -7929,7 +7938,7 @@ static void attn__few_copy(const attn__tile *t, const attn__array *a, int64_t ke
     }
 }
 /* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
-static void attn__few_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
+static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
 {
     const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
@@ -7951,9 +7960,9 @@ static void attn__few_scales(const attn__tile *t, const attn__array *scale, int6
     }
 }
 /* ---- n rows of k or v as what is multiplied; `floats`: where they are, if they were converted */
-/* In groups, where they lie so; what is visited next comes near. */
-static void attn__few_in_groups(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
-                                attn__product *p)
+/* In groups, where they lie so; what is visited next is prefetched. */
+static void attn__skinny_in_groups(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
+                                   const float *floats, attn__product *p)
 {
     const int64_t row = (a == &t->c->k ? t->c->size_k : t->c->size_v) * attn__type_size(p->b_type);
     const int64_t group = ATTN__GROUP * row, count = attn__blocks(n, ATTN__GROUP);
@@ -7966,7 +7975,7 @@ static void attn__few_in_groups(const attn__tile *t, const attn__array *a, int64
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
 }
 /* Up to ATTN__SIDE of them, copied; the rest of as many is 0. */
-static void attn__few_copied(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
+static void attn__skinny_copied(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
                              attn__product *p)
 {
     const int64_t size = a == &t->c->k ? t->c->size_k : t->c->size_v, row = size * attn__type_size(p->b_type);
@@ -7976,12 +7985,12 @@ static void attn__few_copied(const attn__tile *t, const attn__array *a, int64_t 
     p->b_row = size;
     p->ahead1 = p->ahead2 = 0;
     if (floats) attn__copy_floats(t->m.rows, floats, n * size);
-    else attn__few_copy(t, a, key, n, row);
+    else attn__skinny_copy(t, a, key, n, row);
     attn__zero(to + n * row, (size_t)((ATTN__SIDE - n) * row));
     for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) t->m.list[i / ATTN__GROUP] = to + i * row;
 }
 /* Rows of v, each where it lies. */
-static void attn__few_one_by_one(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__product *p)
+static void attn__skinny_one_by_one(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__product *p)
 {
     p->b_together = 1;
     p->b_row = a->stride[2];
@@ -7991,12 +8000,12 @@ static void attn__few_one_by_one(const attn__tile *t, const attn__array *a, int6
 }
 /* In one of these ways: as many of the n keys as it holds for, which is returned, of their type, where the kernels take
    it, else as floats. Of k whole sides of rows are read, of v any number; within pages groups. */
-static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
+static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                               attn__product *p)
 {
     const attn__array *scale = attn__scale_of(t->c, a);
     const int converted = !t->f->types && a->type != ATTN_F32, is_k = a == &t->c->k;
-    const float *floats = converted ? attn__held_rows(t, a, key, n, size).at : NULL;
+    const float *floats = converted ? attn__expanded_rows(t, a, key, n, size).at : NULL;
     const int64_t run = converted ? n : attn__piece_of(t->c, t->b, key, n).n;
     const int in_groups = run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
     const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP, whole = (in_groups ? n : run) / least * least;
@@ -8005,36 +8014,36 @@ static int64_t attn__few_rows(const attn__tile *t, const attn__array *a, int64_t
     p->b_first = 0;
     p->b_scales = 1;
     p->groups = t->m.list;
-    if (whole) attn__few_in_groups(t, a, key, n, floats, p);
-    else if (is_k || !t->f->types) attn__few_copied(t, a, key, n, floats, p);
-    else attn__few_one_by_one(t, a, key, n, p);
-    if (scale && !converted) attn__few_scales(t, scale, key, n, size, p);
+    if (whole) attn__skinny_in_groups(t, a, key, n, floats, p);
+    else if (is_k || !t->f->types) attn__skinny_copied(t, a, key, n, floats, p);
+    else attn__skinny_one_by_one(t, a, key, n, p);
+    if (scale && !converted) attn__skinny_scales(t, scale, key, n, size, p);
     return n;
 }
-static void attn__few_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__call *c = t->c;
     attn__product p;
     int64_t j, n;
     p.a = t->m.query;
     p.a_k = t->ld;
-    p.c_row = ATTN__FEW_ROW;
+    p.c_row = ATTN__SKINNY_ROW;
     p.rows = t->lanes;
     p.depth = c->size_k;
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
         p.c = t->m.few_s + j;
-        n = attn__few_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
+        n = attn__skinny_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
         t->f->dots(&p, n);
     }
-    if (!t->by_row) attn__few_turn(t, t->m.few_s + j0, ATTN__FEW_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    if (!t->by_row) attn__skinny_transpose(t, t->m.few_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
-static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
+static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
     int64_t l;
     for (l = 0; l < t->ld; l++)
         if (l < t->lanes) {
-            float *row = t->m.few_s + l * ATTN__FEW_ROW;
+            float *row = t->m.few_s + l * ATTN__SKINNY_ROW;
             attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
             t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
         } else {
@@ -8043,17 +8052,17 @@ static void attn__few_weights(attn__tile *t, int64_t n, float *cmax, float *csum
         }
 }
 
-/* Some keys at a time, so that a row of V is read whole while its lines are near. The last vector of columns ends
+/* Some keys at a time, so that a row of V is read whole while its lines are cached. The last vector of columns ends
    with the row and may overlap the one before it; it has a place of its own: with 8 lanes and 20 columns they start at
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
-static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const attn__product *p)
+static void attn__skinny_columns(const attn__tile *t, int64_t j0, int64_t n, const attn__product *p)
 {
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width;
     attn__product part = *p;
     int64_t j, column;
     for (j = 0; j < n; j += part.depth) {
         part.a = t->m.few_s + j0 + j;
-        part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__FEW_KEYS : (int64_t)ATTN__GROUP);
+        part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__SKINNY_KEYS : (int64_t)ATTN__GROUP);
         part.groups = p->groups + j / p->b_together;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
@@ -8062,7 +8071,7 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const 
             part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
             part.b_first = attn__min(column, size - width);
             part.c = p->c + column;
-            if (t->f->types) t->f->few(&part);
+            if (t->f->types) t->f->skinny(&part);
             else {
                 part.b = (const float *)(const void *)part.groups[0] + part.b_first;
                 t->f->product(&part);
@@ -8070,18 +8079,18 @@ static void attn__few_columns(const attn__tile *t, int64_t j0, int64_t n, const 
         }
     }
 }
-static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
+static void attn__skinny_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
 {
-    const int64_t width = t->f->width, size = t->c->size_v, row = attn__few_row(t), whole = row - width;
-    float *weights[ATTN__FEW];
+    const int64_t width = t->f->width, size = t->c->size_v, row = attn__skinny_row(t), whole = row - width;
+    float *weights[ATTN__SKINNY];
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
-    for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__FEW_ROW + j0;
+    for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__SKINNY_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(acc, 1, t->lanes * row, 0.0f);
     p.c = acc;
-    p.a_row = ATTN__FEW_ROW;
+    p.a_row = ATTN__SKINNY_ROW;
     p.a_k = 1;
     p.c_row = row;
     p.rows = t->lanes;
@@ -8092,8 +8101,8 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
-            n = attn__few_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
-            attn__few_columns(t, j, n, &p);
+            n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
+            attn__skinny_columns(t, j, n, &p);
         }
     }
     for (l = 0; l < t->lanes; l++)
@@ -8102,26 +8111,26 @@ static void attn__few_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
 }
 
 /* Outputs in the tile's layout, in t->m.acc, become rows; and the other way, in t->m.o. */
-static void attn__few_from_lanes(attn__tile *t)
+static void attn__skinny_from_lanes(attn__tile *t)
 {
-    float *rows[ATTN__FEW], *to = t->m.part;
+    float *rows[ATTN__SKINNY], *to = t->m.part;
     int64_t l;
     attn__fill(to, 1, attn__output_floats(t), 0.0f);
-    for (l = 0; l < t->lanes; l++) rows[l] = to + l * attn__few_row(t);
+    for (l = 0; l < t->lanes; l++) rows[l] = to + l * attn__skinny_row(t);
     t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, t->c->size_v, t->ones);
     t->m.part = t->m.acc;
     t->m.acc = to;
 }
-static void attn__few_to_lanes(attn__tile *t)
+static void attn__skinny_to_lanes(attn__tile *t)
 {
     float *o = t->m.o;
-    attn__few_turn(t, o, attn__few_row(t), t->c->size_v, t->m.part);
+    attn__skinny_transpose(t, o, attn__skinny_row(t), t->c->size_v, t->m.part);
     t->m.o = t->m.part;
     t->m.part = o;
 }
 
 /* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
-static attn__rows attn__values_of_pairs(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
+static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
 {
     const int64_t size = t->c->size_v;
     int64_t from = r->whole ? 0 : r->n, to = r->whole ? r->n : 0, l;
@@ -8130,10 +8139,10 @@ static attn__rows attn__values_of_pairs(const attn__tile *t, int64_t c0, int64_t
         from = attn__min(from, r->first[l]);
         to = attn__max(to, r->last[l]);
     }
-    return attn__packed_rows(attn__hold(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
+    return attn__packed_rows(attn__expand(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
 }
 /* A chunk's weights and its reach in pairs of keys. */
-ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
+ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
 {
     int64_t l;
     for (l = 0; l < t->vecs; l++)
@@ -8149,7 +8158,7 @@ ATTN__NOINLINE static void attn__to_pairs(const attn__tile *t, const attn__reach
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
-/* The bias that comes next, column j of a chunk: of the next chunk, or of the tile that follows. It comes near while
+/* The bias that comes next, column j of a chunk: of the next chunk, or of the tile that follows. It is prefetched while
    the values are multiplied: later, all at once, it would be waited for. NULL: there is none, or not as floats. */
 static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
 {
@@ -8191,7 +8200,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         p.vecs = s.to - s.from;
         for (; j < s.end; j += n) {
             n = s.end - j;
-            if (paired) v = attn__values_of_pairs(t, c0, j, s.end, paired);
+            if (paired) v = attn__bf16_values(t, c0, j, s.end, paired);
             else v = attn__some_keys_of(t, &c->v, c0 + j, &n, c->size_v);
             p.a = v.at;
             p.a_row = v.column;
@@ -8199,7 +8208,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.b = t->m.s + j * t->ld + s.from * t->f->width;
             p.c = acc + s.from * t->f->width;
             p.depth = n;
-            if (!paired && t->m.held) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
+            if (!paired && t->m.expanded) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
             (paired ? t->f->pairs->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
@@ -8213,12 +8222,12 @@ static const float *attn__outputs_before(const attn__tile *t, int64_t c0)
 }
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
-    const int64_t row = attn__few_row(t), width = t->f->width;
+    const int64_t row = attn__skinny_row(t), width = t->f->width;
     const float *before = attn__outputs_before(t, c0);
     float factors[2][ATTN__MAX_WIDTH];
     int finite = 1;
     int64_t l;
-    if (!t->few) return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
+    if (!t->skinny) return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
     for (l = 0; l < t->lanes; l++) {
         attn__fill(factors[0], 1, width, old[l]);
         attn__fill(factors[1], 1, width, fresh[l]);
@@ -8240,12 +8249,12 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
     const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
-    const int by_few = t->few && kind == ATTN__PRODUCT;
+    const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__merging merging = {NULL, NULL, NULL, NULL, 1};
     attn__reach half;
     int64_t j, end, ld;
     if (paired) {
-        attn__to_pairs(t, paired, &half);
+        attn__to_bf16_pairs(t, paired, &half);
         r = &half;
     }
     for (j = 0; j < r->n; j = end) {
@@ -8253,7 +8262,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         int whole;
         end = attn__min(r->n, j + chain);
         s = attn__stretch_at(r, j, end);
-        whole = !by_few && !(t->m.held && attn__in_parts(t, &t->c->v)) && s.to - s.from == t->vecs && s.end == end;
+        whole = !by_few && !(t->m.expanded && attn__in_parts(t, &t->c->v)) && s.to - s.from == t->vecs && s.end == end;
         if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
             merging.before = j ? t->m.acc : NULL;
             merging.o = attn__outputs_before(t, c0);
@@ -8262,7 +8271,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
             attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
             return merging.finite;
         }
-        if (by_few) attn__few_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
+        if (by_few) attn__skinny_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
         else if (j && whole) {
             attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
             continue;
@@ -8272,7 +8281,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         t->f->merge(by_few ? attn__output_floats(t) / ld : t->c->size_v, ld, t->m.acc, t->m.acc, t->m.part, t->ones,
                     t->ones);
     }
-    if (t->few && !by_few) attn__few_from_lanes(t);
+    if (t->skinny && !by_few) attn__skinny_from_lanes(t);
     return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);
 }
 
@@ -8290,11 +8299,12 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
     float *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        rows[l] = slot + 2 * ATTN__FEW + l * outputs;
+        rows[l] = slot + 2 * ATTN__SKINNY + l * outputs;
         slot[l] = cmax[l];
-        slot[ATTN__FEW + l] = csum[l];
+        slot[ATTN__SKINNY + l] = csum[l];
     }
-    if (t->few) for (l = 0; l < t->lanes; l++) attn__copy_floats(rows[l], t->m.acc + l * attn__few_row(t), outputs);
+    if (t->skinny)
+        for (l = 0; l < t->lanes; l++) attn__copy_floats(rows[l], t->m.acc + l * attn__skinny_row(t), outputs);
     else if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
 /* and is joined from there. */
@@ -8306,15 +8316,15 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     int64_t l;
     for (l = 0; l < t->ld; l++) {
         cmax[l] = slot[attn__min(l, t->lanes - 1)];
-        csum[l] = slot[ATTN__FEW + attn__min(l, t->lanes - 1)];
+        csum[l] = slot[ATTN__SKINNY + attn__min(l, t->lanes - 1)];
     }
     t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     if (!outputs) return;
-    slot += 2 * ATTN__FEW;
-    if (!t->few) attn__few_turn(t, slot, outputs, outputs, t->m.acc);
+    slot += 2 * ATTN__SKINNY;
+    if (!t->skinny) attn__skinny_transpose(t, slot, outputs, outputs, t->m.acc);
     else for (l = 0; l < t->lanes; l++) {
-        attn__copy_floats(t->m.acc + l * attn__few_row(t), slot + l * outputs, outputs);
-        attn__fill(t->m.acc + l * attn__few_row(t) + outputs, 1, attn__few_row(t) - outputs, 0.0f);
+        attn__copy_floats(t->m.acc + l * attn__skinny_row(t), slot + l * outputs, outputs);
+        attn__fill(t->m.acc + l * attn__skinny_row(t) + outputs, 1, attn__skinny_row(t) - outputs, 0.0f);
     }
     attn__merge_outputs(t, c0, old, fresh);
     attn__keep_merged(t);
@@ -8366,20 +8376,20 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    const int dots = c->bare && attn__score_of(c)->meet == attn__meet_dot && !(c->fast & ATTN__FAST_SCORES);
+    const int dots = c->unmodified && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
-    r.exact = c->bare && !t->few && r.ascending && !r.gaps;
-    if (dots && r.whole && !t->few) {           /* scores stay as the product leaves them */
+    r.exact = c->unmodified && !t->skinny && r.ascending && !r.gaps;
+    if (dots && r.whole && !t->skinny) {           /* scores stay as the product leaves them */
         t->tops = cmax;
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
-        t->by_row = t->few && c->bare && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
-                    attn__score_of(c)->meet == attn__meet_dot;
+        t->by_row = t->skinny && c->unmodified && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
+                    attn__score_of(c)->qk == attn__dot_qk;
         attn__chunk_scores(t, c0, n, &r);
         if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
-        if (t->by_row) attn__few_weights(t, n, cmax, csum);
+        if (t->by_row) attn__skinny_weights(t, n, cmax, csum);
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!attn__has_outputs(c) || !c->size_v) break;
@@ -8393,7 +8403,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 
 /* ---- softmax of given rows, masked at most: row by row, where they lie */
 /* Where row l lies; with masks the weights' row, with the scores in it and -inf where they exclude. */
-static const float *attn__plain_scores(const attn__tile *t, int64_t l)
+static const float *attn__softmax_only_scores(const attn__tile *t, int64_t l)
 {
     const attn__call *c = t->c;
     const int64_t b = t->b, h = t->h[l], i = t->i[l], first = t->row[l].first, n = t->row[l].last - first;
@@ -8410,7 +8420,7 @@ static const float *attn__plain_scores(const attn__tile *t, int64_t l)
     return x;
 }
 /* Chunks in ascending order into the row's maximum and sum; lanes are chunks on the way. */
-static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *tops, float *sums)
+static void attn__softmax_only_join(attn__tile *t, int64_t l, int64_t chunks, float *tops, float *sums)
 {
     float before[ATTN__PARTS + 1], none[ATTN__PARTS] = {0}, old[ATTN__PARTS], fresh[ATTN__PARTS];
     int64_t c;
@@ -8422,9 +8432,9 @@ static void attn__plain_join(attn__tile *t, int64_t l, int64_t chunks, float *to
     for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
 }
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
-static void attn__plain_row(attn__tile *t, int64_t l)
+static void attn__softmax_only_row(attn__tile *t, int64_t l)
 {
-    const float *x = attn__plain_scores(t, l), scale = t->c->scale;
+    const float *x = attn__softmax_only_scores(t, l), scale = t->c->scale;
     const int64_t first = t->row[l].first, last = t->row[l].last;
     float tops[ATTN__PARTS], sums[ATTN__PARTS], *edge = t->m.t;
     int64_t c0, from, to, chunks;
@@ -8438,7 +8448,7 @@ static void attn__plain_row(attn__tile *t, int64_t l)
             attn__copy_floats(edge + (from - c0), x + from, to - from);
             t->f->mass(edge, NULL, 1, scale, tops, sums);
         } else t->f->mass(x + c0, NULL, chunks, scale, tops, sums);
-        attn__plain_join(t, l, chunks, tops, sums);
+        attn__softmax_only_join(t, l, chunks, tops, sums);
     }
 }
 
@@ -8447,7 +8457,7 @@ static void attn__begin_outputs(attn__tile *t)
 {
     const attn__call *c = t->c;
     const attn__array *carry = &c->carry_in;
-    const int64_t size = c->size_v, row = attn__few_row(t);
+    const int64_t size = c->size_v, row = attn__skinny_row(t);
     int64_t l;
     if (!carry->rank) {
         if (attn__has_outputs(c) && t->first >= t->last) attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
@@ -8458,7 +8468,7 @@ static void attn__begin_outputs(attn__tile *t)
         t->sum[l] = attn__read(carry, t->b, t->h[l], t->i[l], size + 1);
     }
     if (!attn__has_outputs(c)) return;
-    if (!t->few) attn__load_lanes(t, carry, 0, size, t->ones, t->m.o);
+    if (!t->skinny) attn__load_lanes(t, carry, 0, size, t->ones, t->m.o);
     else for (l = 0; l < t->lanes; l++) {
         attn__copy_row(t->f, carry, t->b, t->h[l], t->i[l], 0, size, t->m.o + l * row);
         attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
@@ -8521,7 +8531,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     float *w = direct ? attn__at(o, t->b, t->h[l], t->i[l], c0) : t->m.t;
     int64_t j;
     for (j = 0; stride != 1 && j < n; j++) w[j] = x[j * stride];
-    t->f->normalise(stride == 1 ? x : w, w, n, c->plain ? c->scale : 1.0f, base, inverse);
+    t->f->normalise(stride == 1 ? x : w, w, n, c->softmax_only ? c->scale : 1.0f, base, inverse);
     if (c->weights_after_dropout && c->dropout > 0.0f) {
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
         for (j = 0; j < n; j++) w[j] = attn__kept(&drop, c0 + j) ? w[j] * c->keep_scale : 0.0f;
@@ -8533,9 +8543,9 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
     const attn__call *c = t->c;
     int field = 0;
-    const attn__array *from = c->plain && !attn__next_mask(c, &field) ? &c->given_scores : &c->weights;
-    const int64_t first = c->plain ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
-    const int64_t last = c->plain ? t->row[l].last : t->last;
+    const attn__array *from = c->softmax_only && !attn__next_mask(c, &field) ? &c->given_scores : &c->weights;
+    const int64_t first = c->softmax_only ? t->row[l].first : t->first / ATTN__CHUNK * ATTN__CHUNK;
+    const int64_t last = c->softmax_only ? t->row[l].last : t->last;
     int64_t c0, n;
     attn__fill_lane(t, &c->weights, l, 0, first < last ? first : c->keys, 0.0f);
     for (c0 = first; c0 < last && attn__is_f32(from); c0 += n) {
@@ -8589,29 +8599,29 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
-    const int bare = !c->stats.rank && !c->lse.rank && !c->weights.rank && !c->sink.rank && !c->scores_masked.rank &&
-                     c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
+    const int out_alone = !c->stats.rank && !c->lse.rank && !c->weights.rank && !c->sink.rank &&
+                          !c->scores_masked.rank && c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
     float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
-    if (t->few && attn__has_outputs(c)) attn__few_to_lanes(t);
+    if (t->skinny && attn__has_outputs(c)) attn__skinny_to_lanes(t);
     if (c->carry_out.rank) attn__store_carry(t);
-    for (l = 0; bare && l < t->lanes; l++) factor[l] = t->sum[l] == 0.0f ? 0.0f : 1.0f / t->sum[l];
-    for (l = 0; !bare && l < t->lanes; l++) {
-        if (c->plain) attn__plain_row(t, l);
+    for (l = 0; out_alone && l < t->lanes; l++) factor[l] = t->sum[l] == 0.0f ? 0.0f : 1.0f / t->sum[l];
+    for (l = 0; !out_alone && l < t->lanes; l++) {
+        if (c->softmax_only) attn__softmax_only_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
         if (!c->scores_masked.rank) continue;       /* the chunks that were not visited */
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
         attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
     for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
-    if (!attn__is_f32(&c->weights) && !c->plain) attn__store_all_weights(t, inverse);
+    if (!attn__is_f32(&c->weights) && !c->softmax_only) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
 #ifndef ATTN_NO_BACKWARD
 
 /* --------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
-   (ATTN__R_x below); blocks of queries meet blocks of keys; sums over rows become the gradients of the parameters.
+   (ATTN__R_x below); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
    masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
    of its scores behind, [key][query]; three products with lanes along columns take them on:
@@ -8633,7 +8643,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->lanes = lanes;
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
-    t->few = 0;
+    t->skinny = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -8840,7 +8850,7 @@ static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t
     for (j = 0; to && j < n; j++) attn__copy_floats(to + lane0 + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
 /* P and dS of lanes from .. to of the block: nothing. */
-static void attn__no_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
+static void attn__no_bf16_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
     int64_t j;
     for (j = 0; from < to && j < n; j++) {
@@ -8865,7 +8875,7 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     }
     if (!r.whole) p->whole = 0;
     if (t->first >= c0 + n || t->last <= c0) {
-        attn__no_pairs(p, n, lane0, lane0 + t->ld);
+        attn__no_bf16_pairs(p, n, lane0, lane0 + t->ld);
         return;
     }
     attn__raw_scores(t, c0, n, &r);
@@ -8896,7 +8906,7 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     g.ld = t->ld;
     g.rows = n;
     t->f->grade(&g);
-    attn__no_pairs(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
+    attn__no_bf16_pairs(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
 }
 
 /* Rows under ATTN_EMPTY_UNIFORM: their weights on all keys. */
@@ -8958,7 +8968,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
-/* dS meets the vectors of both sides; for distance kernels their difference. */
+/* dS times the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
     const attn__backward *w = &p->c->w;
@@ -8993,7 +9003,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 /* ---- from sums to results */
 
 /* The block's rows: sums over keys become dq; what parameters need is left behind. */
-static void attn__close_block(attn__pass *p)
+static void attn__finish_block_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
@@ -9001,15 +9011,15 @@ static void attn__close_block(attn__pass *p)
     const float *y = p->m.dq;
     int64_t row = c->w.pad_u, i;
     if (!c->q.rank) return;
-    if (c->w.vectors && score->close) y = score->close(p, &row);
+    if (c->w.vectors && score->finish_rows) y = score->finish_rows(p, &row);
     for (i = 0; i < p->n; i++, y += row) {
         const int nothing = !c->w.vectors || p->dead[i];
-        if (!nothing && score->close_row) score->close_row(p, p->i0 + i, (float *)(uintptr_t)y);
+        if (!nothing && score->finish_row) score->finish_row(p, p->i0 + i, (float *)(uintptr_t)y);
         if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, 0, c->size_q, nothing ? NULL : y,
                                          factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
-static void attn__close_keys(attn__pass *p)
+static void attn__finish_keys_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
@@ -9021,7 +9031,7 @@ static void attn__close_keys(attn__pass *p)
         if (c->dv.rank)
             attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, dv, 1.0f, attn__adds(c, ATTN_GRAD_V));
         if (!c->dk.rank) continue;
-        if (!nothing && score->close_key) score->close_key(p, j, dk);
+        if (!nothing && score->finish_key) score->finish_key(p, j, dk);
         attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, nothing ? NULL : dk, factor,
                          attn__adds(c, ATTN_GRAD_K));
     }
@@ -9052,7 +9062,7 @@ static void attn__clear_outside(const attn__pass *p)
         if (scores) attn__fill_outside(&c->d_given_scores, p->b, p->head, i, c, 0.0f);
     }
 }
-/* Blocks q0 .. q1 of queries of the pass's head meet its keys. */
+/* Blocks q0 .. q1 of queries of the pass's head against its keys. */
 static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 {
     int64_t block, c0, to;
@@ -9061,13 +9071,13 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
         c0 = p->uniform || p->c->w.every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
         to = p->uniform || p->c->w.every ? p->c->keys : p->last;
         for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
-        if (p->does & ATTN__DO_Q) attn__close_block(p);
+        if (p->does & ATTN__DO_Q) attn__finish_block_gradient(p);
         attn__clear_outside(p);
     }
 }
-static void attn__close_stream(attn__pass *p)
+static void attn__finish_stream_gradient(attn__pass *p)
 {
-    if (p->c->w.vectors && attn__score_of(p->c)->close_stream) attn__score_of(p->c)->close_stream(p);
+    if (p->c->w.vectors && attn__score_of(p->c)->finish_stream) attn__score_of(p->c)->finish_stream(p);
 }
 static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
 {
@@ -9113,9 +9123,9 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t pa
                                                          p->c->w.blocks * (part + 1) / parts);
             else attn__run_queries(p, 0, p->c->w.blocks);
         }
-        if ((p->does & ATTN__DO_K) && (c->streams == c->heads || h + 1 == group)) attn__close_stream(p);
+        if ((p->does & ATTN__DO_K) && (c->streams == c->heads || h + 1 == group)) attn__finish_stream_gradient(p);
     }
-    if (p->does & ATTN__DO_K) attn__close_keys(p);
+    if (p->does & ATTN__DO_K) attn__finish_keys_gradient(p);
     if (own && (p->does & ATTN__DO_K)) attn__clear_keys_outside(p);
     p->c = c;
 }
@@ -9155,7 +9165,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.dv = attn__take(map, w->pad_v, keys);
     m.met = attn__take(map, 1, w->save_b ? keys : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
-    m.tile.held = c->typed ? attn__take_held(map, c) : NULL;
+    m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -9181,10 +9191,10 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
         else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
-/* b's columns as a tile, [depth][ld]. Columns that lie side by side are turned; those that are not f32 become floats
-   before that, in `copy`, some of each at a time. */
-ATTN__NOINLINE static void attn__bmm_turn(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes,
-                                          int64_t ld, float *panel, float *copy)
+/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
+   floats before that, in `copy`, some of each at a time. */
+ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
+                                               int64_t lanes, int64_t ld, float *panel, float *copy)
 {
     const attn__array turned = attn__turned(m->b);
     const int direct = attn__is_f32(&m->b);
@@ -9232,7 +9242,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     const int64_t lanes = attn__min(m->columns - column, ld);
     float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
     if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
-    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_turn(m, x, y, column, lanes, ld, panel, copy);
+    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
     else for (r = 0; r < m->depth; r++) {
         attn__copy_row(m->f, &m->b, x, y, r, column, lanes, panel + r * ld);
         attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
@@ -9262,7 +9272,7 @@ static int64_t attn__sum_floats(const attn__kernels *f)
 {
     return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
 }
-/* Is a column of a all zero (1: all -0), so that what it meets may be anything? */
+/* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
 static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
 {
     int64_t r;
@@ -9539,20 +9549,20 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
 }
 
 /* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
-enum { ATTN__FEW_LIST = 3 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
-static int64_t attn__few_floats(const attn__call *c)
+enum { ATTN__SKINNY_LIST = 3 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
+static int64_t attn__skinny_floats(const attn__call *c)
 {
     const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
     if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
         (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
-    return attn__add64((int)ATTN__FEW * (int)ATTN__FEW_ROW + (int)ATTN__FEW_LIST,
+    return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
                        attn__add64(rows, attn__scale_floats(c)));
 }
-static void attn__give_few(attn__tile_memory *m, const attn__call *c, float *at)
+static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
 {
     m->few_s = at;
-    m->list = (const char **)(void *)(at += (int)ATTN__FEW * (int)ATTN__FEW_ROW);
-    m->rows = at += ATTN__FEW_LIST;
+    m->list = (const char **)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
+    m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
 }
@@ -9580,11 +9590,11 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
     float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
     float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
-    attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
-    float *few = c->few_floats ? attn__take(map, 1, c->few_floats) : NULL;
+    attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
+    float *skinny = c->few_floats ? attn__take(map, 1, c->few_floats) : NULL;
     if (!t) return NULL;
-    if (c->few_floats) attn__give_few(&t->m, c, few);
-    t->m.held = held;
+    if (c->few_floats) attn__give_skinny(&t->m, c, skinny);
+    t->m.expanded = expanded;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
     t->m.o = t->m.raw + raw * ld;
@@ -9665,7 +9675,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->few = c->few_floats && t->lanes <= attn__most_few(c->f);
+    t->skinny = c->few_floats && t->lanes <= attn__most_skinny(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -9711,7 +9721,7 @@ static void attn__run_group(attn__task *task)
         tiles[i] = attn__begin_tile(task, stream * c->tiles + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
-    for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->plain && c0 < to;
+    for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->softmax_only && c0 < to;
          c0 += ATTN__CHUNK)
         for (i = 0; i < n; i++) {
             t = tiles[i];
@@ -9883,8 +9893,8 @@ static void attn__run_merge(attn__task *task)
     p->m.dv = attn__merge_slots(p, p->m.dv, w->pad_v, n);
     p->m.met = attn__merge_slots(p, p->m.met, w->save_b, n);
     if (round + 1 < w->rounds) return;
-    attn__close_stream(p);
-    attn__close_keys(p);
+    attn__finish_stream_gradient(p);
+    attn__finish_keys_gradient(p);
 }
 static void attn__run_sums(attn__task *task)
 {
@@ -9956,10 +9966,10 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 /* ---------------------------------------------------------------------------------------------------- >>planning
    From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
 
-/* The sizes that the letters of a walk stand for, and what follows from the types that it met. */
+/* The sizes that the letters of a walk stand for, and what follows from the types that it saw. */
 static void attn__set_sizes(attn__call *c, const attn__walk *w)
 {
-    c->typed = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
+    c->not_f32 = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
     c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
     c->batch = ATTN__LETTER(w, 'B');
     c->heads = ATTN__LETTER(w, 'H');
@@ -9999,14 +10009,14 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
                 (c->page && (c->scores.rank || c->scores_softcap.rank || c->weights.rank ||
                              c->empty == ATTN_EMPTY_UNIFORM));      /* what asks for all of an entry's keys */
     c->same_rows = attn__has_same_rows(c);
-    c->bare = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
-    c->plain = c->bare && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) && c->scale > 0.0f &&
-               !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
+    c->unmodified = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
+    c->softmax_only = c->unmodified && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
+                      c->scale > 0.0f && !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
     if (c->masked) {
-        c->bare = 0;
-        c->plain = c->plain && c->weights.rank && attn__is_contiguous(&c->weights);
+        c->unmodified = 0;
+        c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
     }
-    c->bare = c->bare && !c->weights.rank && !attn__score_of(c)->finish;
+    c->unmodified = c->unmodified && !c->weights.rank && !attn__score_of(c)->finish;
 }
 /* Which products of the forward pass are those of pairs of bf16. */
 static int32_t attn__fast_products(const attn__call *c)
@@ -10014,11 +10024,11 @@ static int32_t attn__fast_products(const attn__call *c)
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     int32_t fast = 0;
     if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
-        c->stream_rows <= ATTN__FEW) return 0;
+        c->stream_rows <= ATTN__SKINNY) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
-    return fast && c->f->pairs && attn__cpu_has_pairs() ? fast : 0;
+    return fast && c->f->pairs && attn__cpu_has_bf16_dot() ? fast : 0;
 }
 /* Tiles of a stream's rows. */
 static void attn__cut_rows(attn__call *c)
@@ -10041,17 +10051,17 @@ static void attn__set_tiles(attn__call *c)
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
-    c->few_floats = attn__few_floats(c);
+    c->few_floats = attn__skinny_floats(c);
     c->output_floats = attn__mul64(c->size_v, c->ld);
     if (c->few_floats)
-        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_few(c->f),
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),
                                                                    attn__add64(c->size_v, c->f->width)));
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
-    c->slot_floats = attn__mul64(ATTN__FEW, attn__add64(c->size_v, 2));
+    c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
     c->slots = attn__slot_count(c);
-    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_few(c->f))
+    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c->f))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
@@ -12038,13 +12048,13 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 
 /* -------------------------------------------------------------------------------------------------------- >>rope
    Rotary positions. */
-/* Rows at once: few enough that those of the tables stay near for the next head; of large arrays so many that what is
+/* Rows at once: few enough that those of the tables stay cached for the next head; of large arrays so many that what is
    read lies side by side for a while. */
-enum { ATTN__TURNED = 16, ATTN__TURNED_FAR = 128, ATTN__LARGE = 1 << 21 };
+enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128, ATTN__LARGE = 1 << 21 };
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;
-    attn__rotate turn;
+    attn__rotate rotate;
     const attn__kernels *f;
 } attn__rotation;
 
@@ -12054,12 +12064,12 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
 /* A row that does not lie there as floats side by side: through a buffer, some columns at a time. */
-static void attn__turn_stored(const attn__rotation *c, int64_t b, int64_t h, int64_t i)
+static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h, int64_t i)
 {
     const int64_t width = c->size[3], pairs = c->pairs, none = 0, at = attn__row_of_table(c, b, i);
-    const int apart = !c->turn.interleaved;
+    const int apart = !c->rotate.interleaved;
     float some[2 * ATTN__MAX_LANES], cosines[ATTN__MAX_LANES], sines[ATTN__MAX_LANES];
-    attn__rotate t = c->turn;
+    attn__rotate t = c->rotate;
     int64_t x, n;
     t.x = t.out = some;
     t.cosines = cosines;
@@ -12085,14 +12095,14 @@ static void attn__turn_stored(const attn__rotation *c, int64_t b, int64_t h, int
     }
 }
 /* Rows that do. The inner ones of a call of the kernel: heads where those lie closer, else rows. */
-static void attn__turn_floats(const attn__rotation *c, int64_t b)
+static void attn__rotate_floats(const attn__rotation *c, int64_t b)
 {
     const int by_head = c->size[2] == 1 || (c->size[1] > 1 && c->out.stride[1] < c->out.stride[2]);
     const int64_t inner = c->size[by_head ? 1 : 2], outer = c->size[by_head ? 2 : 1];
     const int large = inner * outer > ATTN__LARGE / c->size[3];
-    const int64_t most = large ? ATTN__TURNED_FAR : ATTN__TURNED;
-    int64_t at[ATTN__TURNED_FAR], r, o, j;
-    attn__rotate t = c->turn;
+    const int64_t most = large ? ATTN__ROTATED_FAR : ATTN__ROTATED;
+    int64_t at[ATTN__ROTATED_FAR], r, o, j;
+    attn__rotate t = c->rotate;
     t.at = at;
     t.at_step = !by_head;
     t.fetch = large ? 4 : 0;
@@ -12114,8 +12124,8 @@ ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
         (attn__is_contiguous(&c->cosines) && attn__is_contiguous(&c->sines)));
     int64_t b, h, i;
     for (b = 0; b < c->size[0]; b++) {
-        if (floats) attn__turn_floats(c, b);
-        else for (h = 0; h < c->size[1]; h++) for (i = 0; i < c->size[2]; i++) attn__turn_stored(c, b, h, i);
+        if (floats) attn__rotate_floats(c, b);
+        else for (h = 0; h < c->size[1]; h++) for (i = 0; i < c->size[2]; i++) attn__rotate_stored(c, b, h, i);
     }
 }
 /* Does every row have its row in the tables? */
@@ -12164,14 +12174,14 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.positions = a[3];
     c.out = a[4];
     ATTN__COPY(c.size, out.size, sizeof c.size);
-    c.turn.pairs = c.pairs = cosines.size[1];
-    c.turn.rest = out.size[3] - 2 * c.pairs;
-    c.turn.cosines = (const float *)c.cosines.data;
-    c.turn.sines = (const float *)c.sines.data;
-    c.turn.cosines_row = c.cosines.stride[2];
-    c.turn.sines_row = c.sines.stride[2];
-    c.turn.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
-    c.turn.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
+    c.rotate.pairs = c.pairs = cosines.size[1];
+    c.rotate.rest = out.size[3] - 2 * c.pairs;
+    c.rotate.cosines = (const float *)c.cosines.data;
+    c.rotate.sines = (const float *)c.sines.data;
+    c.rotate.cosines_row = c.cosines.stride[2];
+    c.rotate.sines_row = c.sines.stride[2];
+    c.rotate.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
+    c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
     if (!attn__elements(&v[4])) return attn__success(err);

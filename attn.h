@@ -2173,12 +2173,11 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__MM(name)        _mm256_##name
 #  define ATTN__MM_SI(name)     _mm256_##name##_si256
 #  define ATTN__M(kind)         __m256##kind
-#  define ATTN__FROM_SI         _mm256_castsi256_ps
+#  define ATTN__FLOATS          _mm256_castsi256_ps
 #  define ATTN__MASK            ATTN__VEC           /* the sign bit of each lane */
 #  define ATTN__VECS            3
 #  define ATTN__SUMS            12
 #  define ATTN__DOTS            2
-#  define ATTN__TYPES           1
 #  define ATTN__COMPARE         _mm256_cmp_ps
 #  define ATTN__ABOVE(a, b)     ATTN__ON_BITS(_mm256_cmpgt_epi32, a, b)
 #  define ATTN__NEGATIVE(x)     (x)
@@ -2188,21 +2187,17 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__CLEAR(x, m)     _mm256_andnot_ps(m, x)
 #  define ATTN__QUARTERS(a, b, odd) _mm256_permute2f128_ps(a, b, odd ? 0x31 : 0x20)
 #  define ATTN__EVENS(a, b)     _mm256_blend_ps(a, ATTN__FLOATS(_mm256_slli_epi64(ATTN__INTS(b), 32)), 0xaa)
-#  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm256_castsi128_si256(ATTN__EIGHT_HALVES(p)))
-#  define ATTN__PUT_QUARTER(x, q, p) ATTN__FLOATS(_mm256_inserti128_si256(ATTN__INTS(x), ATTN__EIGHT_HALVES(p), 1))
-#  define ATTN__EIGHT_BYTES(p)  _mm_loadl_epi64((const __m128i *)(const void *)(p))
-#  define ATTN__EIGHT_HALVES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm256_cvtepu8_epi32(ATTN__EIGHT_BYTES(p)))
+#  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm256_castsi128_si256(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__PUT_QUARTER(x, q, p) ATTN__FLOATS(_mm256_inserti128_si256(ATTN__INTS(x), ATTN__SIXTEEN_BYTES(p), 1))
+#  define ATTN__BYTES_OF(p)     _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#  define ATTN__HALVES_OF       ATTN__SIXTEEN_BYTES
 #  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
 #  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm256_permutevar8x32_epi32(ATTN__INTS(x), _mm256_add_epi32( \
     _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), _mm256_set1_epi32(4*(half)))))
 #  define ATTN__SWAP(x)         ATTN__FLOATS(_mm256_shuffle_epi32(ATTN__INTS(x), 0xb1))
-#  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm256_cvtepi8_epi32(ATTN__EIGHT_BYTES(p)))
-#  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm256_cvtepu16_epi32(ATTN__EIGHT_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
     _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
                                                               _mm256_extracti128_si256(ATTN__INTS(x), 1)))
-#  define ATTN__LOAD_F16(p)     _mm256_cvtph_ps(ATTN__EIGHT_HALVES(p))
 #  define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
 #elif ATTN__LANES == 16
@@ -2213,12 +2208,11 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__MM(name)        _mm512_##name
 #  define ATTN__MM_SI(name)     _mm512_##name##_si512
 #  define ATTN__M(kind)         __m512##kind
-#  define ATTN__FROM_SI         _mm512_castsi512_ps
+#  define ATTN__FLOATS          _mm512_castsi512_ps
 #  define ATTN__MASK            __mmask16
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            2
-#  define ATTN__TYPES           1
 #  define ATTN__COMPARE         _mm512_cmp_ps_mask
 #  define ATTN__ABOVE(a, b)     _mm512_cmpgt_epi32_mask(ATTN__INTS(a), ATTN__INTS(b))
 #  define ATTN__NEGATIVE(x)     _mm512_movepi32_mask(ATTN__INTS(x))
@@ -2229,18 +2223,14 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__LOAD_QUARTER(p) ATTN__FLOATS(_mm512_castsi128_si512(ATTN__SIXTEEN_BYTES(p)))
 #  define ATTN__PUT_QUARTER(x, q, p) \
     ATTN__FLOATS(_mm512_mask_broadcast_i32x4(ATTN__INTS(x), (__mmask16)(15 << 4*(q)), ATTN__SIXTEEN_BYTES(p)))
-#  define ATTN__SIXTEEN_BYTES(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
-#  define ATTN__SIXTEEN_HALVES(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
-#  define ATTN__LOAD_BYTES(p)   ATTN__FLOATS(_mm512_cvtepu8_epi32(ATTN__SIXTEEN_BYTES(p)))
+#  define ATTN__BYTES_OF        ATTN__SIXTEEN_BYTES
+#  define ATTN__HALVES_OF(p)    _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
 #  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm512_maskz_permutexvar_epi32(0xffff, _mm512_add_epi32( \
     _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8*(half))), ATTN__INTS(x)))
 #  define ATTN__SWAP(x)         ATTN__FLOATS(_mm512_maskz_ror_epi64(0xff, ATTN__INTS(x), 32))
-#  define ATTN__LOAD_CODES(p)   ATTN__FLOATS(_mm512_cvtepi8_epi32(ATTN__SIXTEEN_BYTES(p)))
-#  define ATTN__LOAD_HALVES(p)  ATTN__FLOATS(_mm512_cvtepu16_epi32(ATTN__SIXTEEN_HALVES(p)))
 #  define ATTN__STORE_HALVES(p, x) \
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
-#  define ATTN__LOAD_F16(p)     _mm512_cvtph_ps(ATTN__SIXTEEN_HALVES(p))
 #  define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
     0xffff, ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))     /* gcc warns of the plain one */
 #  define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
@@ -2259,7 +2249,6 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__VECS            4
 #  define ATTN__SUMS            24
 #  define ATTN__DOTS            4
-#  define ATTN__TYPES           1
 #  define ATTN__LOAD_BITS(p)    ATTN__FLOATS(vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)(p))))
 #  define ATTN__LOAD_BYTES      ATTN__V(load_bytes)
 #  define ATTN__LOAD_CODES      ATTN__V(load_codes)
@@ -2272,8 +2261,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)))))
 #  define ATTN__ALL_BITS(n)     ATTN__FLOATS(vdupq_n_u32((uint32_t)(n)))
 #  define ATTN__SIGNED(x)       vreinterpretq_s32_u32(ATTN__INTS(x))
-#  define ATTN__U64(x)        vreinterpretq_u64_u32(ATTN__INTS(x))
-#  define ATTN__OF_U64(x)     ATTN__FLOATS(vreinterpretq_u32_u64(x))
+#  define ATTN__U64(x)          vreinterpretq_u64_u32(ATTN__INTS(x))
+#  define ATTN__OF_U64(x)       ATTN__FLOATS(vreinterpretq_u32_u64(x))
 #  define ATTN__AND(a, b)       ATTN__FLOATS(vandq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__XOR(a, b)       ATTN__FLOATS(veorq_u32(ATTN__INTS(a), ATTN__INTS(b)))
 #  define ATTN__ADD_BITS(a, b)  ATTN__FLOATS(vaddq_u32(ATTN__INTS(a), ATTN__INTS(b)))
@@ -2292,8 +2281,6 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
-#  define ATTN__MIN             ATTN__V(min)
-#  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__KEEP(v)         __asm__("" : "+w"(v))
 #  define ATTN__VEC             float32x4_t
 #  define ATTN__FLOATS          vreinterpretq_f32_u32
@@ -2312,9 +2299,6 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__SQRT            vsqrtq_f32
 #  define ATTN__TO_FLOATS(x)    vcvtq_f32_s32(ATTN__SIGNED(x))
 ATTN__HELPER float ATTN__ONE(float x) { ATTN__KEEP(x); return x; }
-/* fmin and fmax would give NaN where only a is NaN. */
-ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
-ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
 ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
 {
     uint32_t four;
@@ -2397,8 +2381,6 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__ANY             ATTN__V(any)
 #  define ATTN__PICK            ATTN__V(pick)
 #  define ATTN__CLEAR(x, m)     ((attn__f4)((attn__i4)(x) & ~(m)))
-#  define ATTN__MIN             ATTN__V(min)
-#  define ATTN__MAX             ATTN__V(max)
 #  define ATTN__SQRT            ATTN__V(sqrt)
 #  define ATTN__FMA             ATTN__V(fma)
 #  if ATTN__X64
@@ -2434,8 +2416,6 @@ ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
 {
     return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
 }
-ATTN__HELPER attn__f4 ATTN__V(min)(attn__f4 a, attn__f4 b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
-ATTN__HELPER attn__f4 ATTN__V(max)(attn__f4 a, attn__f4 b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
 ATTN__HELPER int ATTN__V(any)(attn__i4 m)
 {
 #  if ATTN__X64
@@ -2482,10 +2462,6 @@ ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 ATTN__HELPER attn__f4 ATTN__V(fma_one)(float a, attn__f4 b, attn__f4 c)
 { __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(c) : "w"(b), "w"(a)); return c; }
 #  elif ATTN__HAS_FMA || defined(ATTN_NO_EXACT_FMA)
-#    define ATTN__FACTOR        attn__f4
-#    define ATTN__ONE           ATTN__ALL
-#    define ATTN__SPREAD(x)     (x)
-#    define ATTN__FMA_ONE       ATTN__FMA
 ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 {
 #    if !ATTN__HAS_FMA
@@ -2570,6 +2546,10 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #if ATTN__LANES == 4
 #  define ATTN__LOAD_QUARTER    ATTN__LOAD_BITS
 #  define ATTN__PUT_QUARTER(x, q, p) (x)
+#  define ATTN__MIN             ATTN__V(min)        /* fmin and fmax would give NaN where only a is NaN */
+#  define ATTN__MAX             ATTN__V(max)
+ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
+ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
 #endif
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
@@ -2582,19 +2562,18 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #endif
 /* ---- what both widths of x86 share */
 #ifdef ATTN__MM
-#  define ATTN__VEC             ATTN__M()
-#  define ATTN__FLOATS          ATTN__FROM_SI
-#  define ATTN__INTS            ATTN__MM_SI(castps)
-#  define ATTN__LOAD            ATTN__MM(loadu_ps)
-#  define ATTN__STORE           ATTN__MM(storeu_ps)
-#  define ATTN__ALL             ATTN__MM(set1_ps)
-#  if ATTN__LANES == 16         /* as ATTN__MIN below */
-#    define ATTN__UNPACK(half, a, b) _mm512_maskz_unpack##half##_ps(0xffff, a, b)
-#  else
-#    define ATTN__UNPACK(half, a, b) _mm256_unpack##half##_ps(a, b)
-#  endif
-#  define ATTN__TO_FLOATS(x)    ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
+#define ATTN__VEC               ATTN__M()
+#define ATTN__INTS              ATTN__MM_SI(castps)
+#define ATTN__LOAD              ATTN__MM(loadu_ps)
+#define ATTN__STORE             ATTN__MM(storeu_ps)
+#define ATTN__ALL               ATTN__MM(set1_ps)
+#define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
+#define ATTN__SIXTEEN_BYTES(p)  _mm_loadu_si128((const __m128i *)(const void *)(p))
 #define ATTN__LOAD_BITS(p)      ATTN__LOAD((const float *)(const void *)(p))
+#define ATTN__LOAD_BYTES(p)     ATTN__FLOATS(ATTN__MM(cvtepu8_epi32)(ATTN__BYTES_OF(p)))
+#define ATTN__LOAD_CODES(p)     ATTN__FLOATS(ATTN__MM(cvtepi8_epi32)(ATTN__BYTES_OF(p)))
+#define ATTN__LOAD_HALVES(p)    ATTN__FLOATS(ATTN__MM(cvtepu16_epi32)(ATTN__HALVES_OF(p)))
+#define ATTN__LOAD_F16(p)       ATTN__MM(cvtph_ps)(ATTN__HALVES_OF(p))
 #define ATTN__ALL_BITS(n)       ATTN__FLOATS(ATTN__MM(set1_epi32)((int32_t)(n)))
 #define ATTN__ON_BITS(f, a, b)  ATTN__FLOATS(f(ATTN__INTS(a), ATTN__INTS(b)))
 #define ATTN__AND(a, b)         ATTN__ON_BITS(ATTN__MM_SI(and), a, b)
@@ -2604,10 +2583,6 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #define ATTN__LEFT(x, n)        ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(x), n))
 #define ATTN__RIGHT(x, n)       ATTN__FLOATS(ATTN__MM(srai_epi32)(ATTN__INTS(x), n))
 #define ATTN__ODD(x)            ATTN__FLOATS(ATTN__MM(srli_epi64)(ATTN__INTS(x), 32))
-#define ATTN__FACTOR            ATTN__VEC
-#define ATTN__ONE               ATTN__ALL
-#define ATTN__SPREAD(x)         (x)
-#define ATTN__FMA_ONE           ATTN__FMA
 #if ATTN__GNU
 #  define ATTN__KEEP(v)         __asm__("" : "+v"(v))
 #else
@@ -2617,17 +2592,19 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__MUL             ATTN__MM(mul_ps)
 #  define ATTN__DIV             ATTN__MM(div_ps)
 #endif
-#  if ATTN__LANES == 16         /* with a mask of all: gcc 12 warns of the plain ones, wrongly */
-#    define ATTN__MIN(a, b)     _mm512_maskz_min_ps(0xffff, a, b)
-#    define ATTN__MAX(a, b)     _mm512_maskz_max_ps(0xffff, a, b)
-#  else
-#    define ATTN__MIN           ATTN__MM(min_ps)
-#    define ATTN__MAX           ATTN__MM(max_ps)
-#  endif
-#  define ATTN__LESS(a, b)      ATTN__COMPARE(a, b, _CMP_LT_OQ)
-#  define ATTN__SAME(a, b)      ATTN__COMPARE(a, b, _CMP_EQ_OQ)
-#  define ATTN__FMA             ATTN__MM(fmadd_ps)
-#  define ATTN__SQRT            ATTN__MM(sqrt_ps)
+#if ATTN__LANES == 16           /* with a mask of all: gcc 12 warns of the plain ones, wrongly */
+#  define ATTN__MIN(a, b)       _mm512_maskz_min_ps(0xffff, a, b)
+#  define ATTN__MAX(a, b)       _mm512_maskz_max_ps(0xffff, a, b)
+#  define ATTN__UNPACK(half, a, b) _mm512_maskz_unpack##half##_ps(0xffff, a, b)
+#else
+#  define ATTN__MIN             ATTN__MM(min_ps)
+#  define ATTN__MAX             ATTN__MM(max_ps)
+#  define ATTN__UNPACK(half, a, b) _mm256_unpack##half##_ps(a, b)
+#endif
+#define ATTN__LESS(a, b)        ATTN__COMPARE(a, b, _CMP_LT_OQ)
+#define ATTN__SAME(a, b)        ATTN__COMPARE(a, b, _CMP_EQ_OQ)
+#define ATTN__FMA               ATTN__MM(fmadd_ps)
+#define ATTN__SQRT              ATTN__MM(sqrt_ps)
 
 /* Twice the same step. */
 ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
@@ -2643,6 +2620,15 @@ ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
     }
 }
 #endif /* ATTN__MM */
+#ifndef ATTN__FACTOR
+#  define ATTN__FACTOR          ATTN__VEC
+#  define ATTN__ONE             ATTN__ALL
+#  define ATTN__SPREAD(x)       (x)
+#  define ATTN__FMA_ONE         ATTN__FMA
+#endif
+#ifndef ATTN__TYPES
+#  define ATTN__TYPES           1
+#endif
 /* Within 16 bytes; then whole 16 bytes, in squares of 4 rows, of 8. */
 ATTN__HELPER void ATTN__V(transpose)(ATTN__VEC *r)
 {
@@ -4141,6 +4127,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__ALL_BITS
 #undef ATTN__AND
 #undef ATTN__ANY
+#undef ATTN__BYTES_OF
 #undef ATTN__CLEAR
 #undef ATTN__MUL_UNLESS
 #undef ATTN__COMPARE
@@ -4155,15 +4142,13 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__SKINNY_OF
 #undef ATTN__EACH
 #undef ATTN__EITHER
-#undef ATTN__EIGHT_BYTES
-#undef ATTN__EIGHT_HALVES
 #undef ATTN__EVENS
 #undef ATTN__FACTOR
 #undef ATTN__FLOATS
 #undef ATTN__FOUR_HALVES
-#undef ATTN__FROM_SI
 #undef ATTN__FMA
 #undef ATTN__FMA_ONE
+#undef ATTN__HALVES_OF
 #undef ATTN__HELPER
 #undef ATTN__INTS
 #undef ATTN__ISA
@@ -4204,7 +4189,6 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__SHUFFLE
 #undef ATTN__SIGNED
 #undef ATTN__SIXTEEN_BYTES
-#undef ATTN__SIXTEEN_HALVES
 #undef ATTN__SPREAD
 #undef ATTN__UNPACK
 #undef ATTN__SQRT

@@ -177,9 +177,11 @@
              pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
              taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
              d_bias that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and
-             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). A workspace serves one
-             call at a time; calls one after the other may share it. It must not overlap an array of the call (not
-             checked). Stack: at most 16 KB per task (compiled with optimisation).
+             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never shrinks as a
+             size grows: that of the largest call serves all others with the same options. The smallest calls need some
+             30 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls one after the
+             other may share it. It must not overlap an array of the call (not checked). Stack: at most 16 KB per task
+             (compiled with optimisation).
 
    THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
              them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
@@ -4881,6 +4883,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
                                    or queries transformed per head */
     int64_t stream_heads, stream_rows;  /* heads of a stream, and their queries */
     int64_t ld;                 /* lanes of a tile */
+    int64_t room_lanes, room_keys;      /* of a tile and a chunk, for which a worker has room: as many as there are */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t side_by_side;
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
@@ -9741,7 +9744,7 @@ static void attn__give_few(attn__tile_memory *m, const attn__call *c, float *at)
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, 1, c->output_floats);
+    float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = first->m;
@@ -9756,9 +9759,10 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
-    const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = c->output_floats;
-    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
+    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
+    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, ATTN__RUN * ATTN__SIDE);
+    const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
+    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
     float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
     float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__held *held = c->typed || c->page ? attn__take_held(map, c) : NULL;
@@ -9772,7 +9776,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     t->m.acc = t->m.o + outputs;
     t->m.part = t->m.acc + outputs;
     t->m.s = t->m.part + outputs;
-    t->m.t = t->m.s + ATTN__CHUNK * ld;
+    t->m.t = t->m.s + scores;
     t->m.w = w;
     t->m.copy = copy;
     t->c = c;
@@ -10208,6 +10212,19 @@ static void attn__cut_rows(attn__call *c)
     c->tiles = attn__blocks(c->stream_rows, c->ld);
     c->fast = attn__fast_products(c);
 }
+/* Room for a tile, of no more lanes and keys than there are. Rows are those of all heads, though with more key heads a
+   tile has fewer: workspace must not shrink as a size grows. */
+static void attn__set_room(attn__call *c)
+{
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
+    const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
+    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;        /* keys are prepared by tiles of all lanes */
+    c->room_keys = c->is_backward ? ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
+    c->output_floats = attn__mul64(c->size_v, c->room_lanes);
+    if (c->few_floats)
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_few(c->f),
+                                                                   attn__add64(c->size_v, c->f->width)));
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
@@ -10223,10 +10240,7 @@ static void attn__set_tiles(attn__call *c)
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->few_floats = attn__few_floats(c);
-    c->output_floats = attn__mul64(c->size_v, c->ld);
-    if (c->few_floats)
-        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_few(c->f),
-                                                                   attn__add64(c->size_v, c->f->width)));
+    attn__set_room(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;

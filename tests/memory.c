@@ -446,7 +446,8 @@ static void test_small(void) {
         attn_desc one = shape(ATTN_SCORE_SCALED_DOT, small), many = shape(ATTN_SCORE_SCALED_DOT, large);
         one.isa = many.isa = (int32_t)test_isa(n);
         size_t bytes = bytes_of(&one), most = bytes_of(&many);
-        CHECKF(bytes <= most / 4 * 3, "%lu bytes for 1 x 16, %lu for 64 x 256", (unsigned long)bytes, (unsigned long)most);
+        CHECKF(bytes <= most / 4 * 3, "%lu bytes for 1 x 16, %lu for 64 x 256", (unsigned long)bytes,
+               (unsigned long)most);
     }
 }
 

@@ -192,9 +192,11 @@
              pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
              taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
              d_bias that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and
-             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). A workspace serves one
-             call at a time; calls one after the other may share it. It must not overlap an array of the call (not
-             checked). Stack: at most 16 KB per task (compiled with optimisation).
+             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never shrinks as a
+             size grows: that of the largest call serves all others with the same options. The smallest calls need some
+             30 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls one after the
+             other may share it. It must not overlap an array of the call (not checked). Stack: at most 16 KB per task
+             (compiled with optimisation).
 
    THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
              them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
@@ -4713,6 +4715,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
                                    or queries transformed per head */
     int64_t stream_heads, stream_rows;  /* heads of a stream, and their queries */
     int64_t ld;                 /* lanes of a tile */
+    int64_t room_lanes, room_keys;      /* of a tile and a chunk, for which a worker has room: as many as there are */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t side_by_side;
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
@@ -4720,7 +4723,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
-    int64_t few_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
+    int64_t skinny_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t shared_bytes;       /* what the tasks share */
@@ -9554,7 +9557,7 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    float *query = attn__take(map, attn__query_floats(c), c->ld), *o = attn__take(map, 1, c->output_floats);
+    float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     if (!t) return NULL;
     t->m = first->m;
@@ -9569,15 +9572,16 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->ld;
-    const int64_t others = attn__add64(raw, 2 * ATTN__CHUNK), outputs = c->output_floats;
-    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, others), ld), attn__mul64(3, outputs)));
+    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
+    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, ATTN__RUN * ATTN__SIDE);
+    const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
+    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
     float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
     float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
-    float *skinny = c->few_floats ? attn__take(map, 1, c->few_floats) : NULL;
+    float *skinny = c->skinny_floats ? attn__take(map, 1, c->skinny_floats) : NULL;
     if (!t) return NULL;
-    if (c->few_floats) attn__give_skinny(&t->m, c, skinny);
+    if (c->skinny_floats) attn__give_skinny(&t->m, c, skinny);
     t->m.expanded = expanded;
     t->m.query = rows;
     t->m.raw = t->m.query + query * ld;
@@ -9585,7 +9589,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     t->m.acc = t->m.o + outputs;
     t->m.part = t->m.acc + outputs;
     t->m.s = t->m.part + outputs;
-    t->m.t = t->m.s + ATTN__CHUNK * ld;
+    t->m.t = t->m.s + scores;
     t->m.w = w;
     t->m.copy = copy;
     t->c = c;
@@ -9659,7 +9663,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = c->few_floats && t->lanes <= attn__most_skinny(c->f);
+    t->skinny = c->skinny_floats && t->lanes <= attn__most_skinny(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -10021,6 +10025,19 @@ static void attn__cut_rows(attn__call *c)
     c->tiles = attn__blocks(c->stream_rows, c->ld);
     c->fast = attn__fast_products(c);
 }
+/* Room for a tile, of no more lanes and keys than there are. Rows are those of all heads, though with more key heads a
+   tile has fewer: workspace must not shrink as a size grows. */
+static void attn__set_room(attn__call *c)
+{
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
+    const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
+    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;        /* keys are prepared by tiles of all lanes */
+    c->room_keys = c->is_backward ? ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
+    c->output_floats = attn__mul64(c->size_v, c->room_lanes);
+    if (c->skinny_floats)
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),
+                                                                   attn__add64(c->size_v, c->f->width)));
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
@@ -10035,11 +10052,8 @@ static void attn__set_tiles(attn__call *c)
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
-    c->few_floats = attn__skinny_floats(c);
-    c->output_floats = attn__mul64(c->size_v, c->ld);
-    if (c->few_floats)
-        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),
-                                                                   attn__add64(c->size_v, c->f->width)));
+    c->skinny_floats = attn__skinny_floats(c);
+    attn__set_room(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;

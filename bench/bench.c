@@ -404,6 +404,28 @@ static void bar_of_fixed_cost(void) {
     print_bar("1x16x16 d16 over the least call there is, in time", ratios, 3);
     free_data(&least), free_data(&small), free(a.desc.workspace), free(b.desc.workspace);
 }
+typedef struct planned {
+    attn_plan plan;
+    void *workspace;
+} planned;
+static void run_plan(void *arg) {
+    const planned *x = (const planned *)arg;
+    for (int32_t phase = 0; phase < x->plan.phases; phase++)
+        for (int64_t i = 0; i < x->plan.tasks[phase]; i++) attn_task(&x->plan, x->workspace, phase, i, 0);
+}
+static void bar_of_plan(void) { /* what is saved by checking a call once, not each time that it runs */
+    double ratios[MAX_SAMPLES];
+    job j = {"1x16x16 d16", SELF(1, 16, 16)};
+    call c;
+    planned x;
+    j.threads = 1;
+    make_data(&j), prepare(&c, &j);
+    x.workspace = c.desc.workspace;
+    if (attn_plan_forward(&c.desc, &x.plan, NULL) != ATTN_OK) stop("no plan");
+    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_plan, &x, 0) / rate(run_call, &c, 0);
+    print_bar("1x16x16 d16, tasks of a plan over attn_forward", ratios, 1);
+    free_data(&j), free(c.desc.workspace);
+}
 
 void attention_loop(void *job, int64_t i, int32_t worker);
 static void run_loop(void *arg) {
@@ -568,6 +590,6 @@ int main(int argc, char **argv) {
     measure_rows();
     if (options.filter) return 0;
     for (int isa = ATTN_ISA_AVX2; isa < ATTN_ISA_COUNT; isa++) bar_of_product(isa);
-    bar_of_fixed_cost(), bar_of_loops(), bars_of_sequences();
+    bar_of_fixed_cost(), bar_of_plan(), bar_of_loops(), bars_of_sequences();
     return 0;
 }

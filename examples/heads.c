@@ -97,6 +97,7 @@ static void multi_head(void) {
     const float *const w[4] = {w_query, w_key, w_value, w_result};
     attn_desc attention = {0}; /* what every head does */
     attn_mha_desc d = {0};     /* the projections around it */
+    static uint8_t mask[B * H * SQ * SK];
     attn_heatmap map;
     fill(query, B * SQ * E);
     fill(key, B * SK * E);
@@ -129,6 +130,8 @@ static void multi_head(void) {
            H);
     memset(&map, 0, sizeof map);
     map.values = attn_view_f32(weights, 4, B, H, SQ, SK); /* as they are: B rows of H panels */
+    must(attn_mask(attn_out_u8(mask, 4, B, H, SQ, SK), &attention, &err));
+    map.mask = attn_view_u8(mask, 4, B, H, SQ, SK); /* what lies beyond a sentence is hatched */
     map.panel_titles = titles;
     draw(map, "multi_head");
 }

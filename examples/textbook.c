@@ -76,6 +76,14 @@ static attn_heatmap heatmap(attn_view values) {
     return map;
 }
 
+/* What the descriptor masks out of a picture of weights [batch,queries,keys] is hatched, unlike weights of 0. */
+static void hatch(attn_heatmap *map, const attn_desc *d, int batch, int queries, int keys, uint8_t *mask) {
+    must(attn_mask(attn_out_typed(ATTN_U8, mask, 4, batch, 1, queries, keys), d, &err));
+    map->mask = map->values;
+    map->mask.type = ATTN_U8;
+    map->mask.data = mask;
+}
+
 static void draw(attn_heatmap map, const char *name, const char *title) {
     char path[1024];
     attn_writer writer = {put, stdout};
@@ -185,6 +193,7 @@ static const float expected[2 * 4] = {2, 3, 4, 5, 10, 11, 12, 13}; /* means of t
 
 static void equal_keys(const pooling *p, int score, const char *name, const char *title) {
     float out[2 * 4], weights[2 * 10];
+    uint8_t mask[2 * 10];
     attn_desc d = pooling_desc(p, score, out, weights);
     forward(&d);
     print_rows("output", out, 2, 4);
@@ -194,6 +203,9 @@ static void equal_keys(const pooling *p, int score, const char *name, const char
         check(fabs(weights[i] - (i % 10 < length ? 1.0 / length : 0)) <= 1e-6, "equal keys share the weight");
     }
     attn_heatmap map = heatmap(attn_view_f32(weights, 2, 2, 10, 0, 0));
+    hatch(&map, &d, 2, 1, 10, mask);
+    map.range_set = 1; /* masked cells do not count for it: it would begin at 1/6 */
+    map.range_max = 0.5f;
     map.y_ticks = sentence_ticks;
     draw(map, name, title);
 }
@@ -227,6 +239,7 @@ static void padded_batch(void) {
     static const char *const sentences[3] = {"the tide comes in", "gulls cry out", "calm again"};
     static const int32_t lengths[3] = {4, 3, 2};
     float x[3 * 4 * 8], out[3 * 4 * 8], weights[3 * 4 * 4];
+    uint8_t mask[3 * 4 * 4];
     attn_desc d = blank();
     fill_normal(x, 3 * 4 * 8); /* word vectors of 8 numbers */
     for (int b = 0; b < 3; b++)
@@ -246,6 +259,7 @@ static void padded_batch(void) {
         }
     for (int i = 0; i < 3 * 4 * 8; i++) check(isfinite(out[i]), "what is in the padding has no influence");
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, 3, 4, 4, 0));
+    hatch(&map, &d, 3, 4, 4, mask);
     map.panel_titles = sentences;
     draw(map, "padded_batch", "A padded batch");
 }
@@ -284,6 +298,7 @@ static void sequences(void) {
     check(attended(pictures[2]) == 7 * 8 / 2, "nothing attends to padding");
     check(attended(pictures[3]) == (5 + 4) * 7, "both questions attend to the text");
     attn_heatmap map = heatmap(attn_view_u8(&pictures[0][0], 3, 4, WORDS, WORDS, 0));
+    map.mask = map.values;
     map.panel_titles = titles;
     draw(map, "sequences", "Sequences in one array");
 }
@@ -378,6 +393,7 @@ static void check_weights(const pooling *p, int score, const float *weights) {
 static void other_keys(pooling p) {
     static const char *const titles[2] = {"additive", "scaled dot product"};
     float out[2 * 4], weights[2 * 2 * 10]; /* [scoring function, sentence, key] */
+    uint8_t mask[2 * 10];
     fill_normal(p.keys, 2 * 10 * 2);
     attn_desc additive = pooling_desc(&p, ATTN_SCORE_ADDITIVE, out, weights);
     attn_desc dot = pooling_desc(&p, ATTN_SCORE_SCALED_DOT, out, weights + 20);
@@ -388,6 +404,8 @@ static void other_keys(pooling p) {
     printf("7a. Keys that differ\n");
     check(largest_difference(weights, weights + 20, 20) > 0.05, "the two heatmaps differ");
     attn_heatmap map = heatmap(attn_view_f32(weights, 3, 2, 2, 10, 0));
+    hatch(&map, &dot, 2, 1, 10, mask);
+    map.mask.stride[0] = 0; /* both panels have one mask */
     map.panel_titles = titles;
     map.y_ticks = sentence_ticks;
     draw(map, "other_keys", "Keys that differ");

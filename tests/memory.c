@@ -439,6 +439,18 @@ static void test_linear(void) { /* in queries and keys, whatever is asked for */
     }
 }
 
+/* A small call has no room for more rows and keys than it has. */
+static void test_small(void) {
+    static const int64_t small[AXES] = {1, 1, 1, 1, 16, 16, 16, 8, 1}, large[AXES] = {1, 1, 1, 64, 256, 16, 16, 8, 1};
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc one = shape(ATTN_SCORE_SCALED_DOT, small), many = shape(ATTN_SCORE_SCALED_DOT, large);
+        one.isa = many.isa = (int32_t)test_isa(n);
+        size_t bytes = bytes_of(&one), most = bytes_of(&many);
+        CHECKF(bytes <= most / 4 * 3, "%lu bytes for 1 x 16, %lu for 64 x 256", (unsigned long)bytes,
+               (unsigned long)most);
+    }
+}
+
 /* Neither data, nor the content of lengths, nor the results asked for, change it; a plan says the same. */
 static void test_size_alone(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
@@ -812,6 +824,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.workspace_too_small", test_workspace_too_small},
                                   {"memory.whole_lines", test_whole_lines},
                                   {"memory.monotone", test_monotone},
+                                  {"memory.small", test_small},
                                   {"memory.monotone_long", test_monotone_long},
                                   {"memory.linear", test_linear},
                                   {"memory.size_alone", test_size_alone},

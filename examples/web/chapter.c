@@ -57,8 +57,10 @@ static int narrow;
 void fit(double width) { narrow = (int)width; }
 
 static attn_view below_each_other(attn_view v) { /* [panels, rows, columns] as [panels, 1, rows, columns] */
-    if (v.rank != 3) return v;
-    for (int axis = 3; axis > 1; axis--) v.size[axis] = v.size[axis - 1], v.stride[axis] = v.stride[axis - 1];
+    if (v.rank < 3) return v;
+    for (int axis = 3; v.rank == 3 && axis > 1; axis--)
+        v.size[axis] = v.size[axis - 1], v.stride[axis] = v.stride[axis - 1];
+    if (v.rank == 4) v.size[0] *= v.size[1], v.stride[0] = v.stride[1]; /* rows of panels become one column */
     v.size[1] = 1;
     v.rank = 4;
     return v;
@@ -295,6 +297,7 @@ void masks(double causal, double left, double right, double length) {
     if (!good(attn_forward(&d, &err))) return;
     if (!good(attn_mask(attn_out_u8(mask, 4, 1, 1, TOKENS, TOKENS), &d, &err))) return;
     attn_heatmap map = heatmap(attn_view_u8(mask, 2, TOKENS, TOKENS, 0, 0));
+    map.mask = map.values;
     map.no_colorbar = 1;
     map.title = "May attend";
     map.width = 370;
@@ -309,34 +312,35 @@ void masks(double causal, double left, double right, double length) {
     say("<p><b>%d</b> of %d pairs have a weight.</p>", pairs, TOKENS * TOKENS);
 }
 
-/* ---- 6. sequences in one array */
+/* ---- 6. sequences in one array, and a window over one of them: what is hatched is never computed */
 void sequences(double first, double second, double left, double padding) {
-    static const char *const titles[3] = {"Three documents", "Padding first", "A shared prefix"};
-    static uint8_t pictures[3][TOKENS * TOKENS];
+    static const char *const titles[4] = {"Three documents", "A window", "Padding first", "A shared prefix"};
+    static uint8_t pictures[4][TOKENS * TOKENS];
     const int32_t lengths[3] = {(int32_t)first, (int32_t)second, TOKENS - (int32_t)first - (int32_t)second};
     const int32_t starts[3] = {0, lengths[0], lengths[0] + lengths[1]}, behind[1] = {(int32_t)padding};
     const int32_t prefix_starts[2] = {0, 0}, prefix_lengths[2] = {lengths[0], lengths[0]};
-    attn_desc d[3] = {{0}};
+    attn_desc d[4] = {{0}};
     int pairs = 0;
     begin_text();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         d[i].causal = 1;
         d[i].window = left < TOKENS;
         if (d[i].window) d[i].window_left = (int64_t)left, d[i].window_right = ATTN_UNBOUNDED;
     }
     d[0].query_starts = d[0].key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
     d[0].query_lengths = d[0].key_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
-    d[1].query_starts = d[1].key_starts = attn_view_i32(behind, 1, 1, 0, 0, 0);
-    d[2].query_starts = attn_view_i32(starts + 1, 1, 2, 0, 0, 0);
-    d[2].query_lengths = attn_view_i32(lengths + 1, 1, 2, 0, 0, 0);
-    d[2].key_starts = attn_view_i32(prefix_starts, 1, 2, 0, 0, 0);
-    d[2].key_lengths = attn_view_i32(prefix_lengths, 1, 2, 0, 0, 0);
-    for (int i = 0; i < 3; i++)
+    d[2].query_starts = d[2].key_starts = attn_view_i32(behind, 1, 1, 0, 0, 0);
+    d[3].query_starts = attn_view_i32(starts + 1, 1, 2, 0, 0, 0);
+    d[3].query_lengths = attn_view_i32(lengths + 1, 1, 2, 0, 0, 0);
+    d[3].key_starts = attn_view_i32(prefix_starts, 1, 2, 0, 0, 0);
+    d[3].key_lengths = attn_view_i32(prefix_lengths, 1, 2, 0, 0, 0);
+    for (int i = 0; i < 4; i++)
         if (!good(attn_mask(attn_out_typed(ATTN_U8, pictures[i], 4, 1, 1, TOKENS, TOKENS), &d[i], &err))) return;
-    attn_heatmap map = heatmap(attn_view_u8(pictures[0], 3, 3, TOKENS, TOKENS, 0));
+    attn_heatmap map = heatmap(attn_view_u8(pictures[0], 4, 2, 2, TOKENS, TOKENS));
+    map.mask = map.values;
     map.panel_titles = titles;
     map.no_colorbar = 1;
-    map.width = 940;
+    map.width = 700;
     draw(&map);
     for (int i = 0; i < TOKENS * TOKENS; i++) pairs += pictures[0][i];
     say("<p>In the first picture <b>%d</b> of %d pairs attend.</p>", pairs, TOKENS * TOKENS);

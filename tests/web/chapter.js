@@ -149,7 +149,8 @@ async function masks(page) {
         for (const [n, value] of [causal, left, right, length].entries()) await set(page, 'masks', n, value)
         const [mask] = await cells(page, 'masks', 0, 24, 24), [weights] = await cells(page, 'masks', 1, 24, 24)
         const name = `${causal ? 'causal, ' : ''}${left} to the left, ${right} to the right, length ${length}`
-        check(name + ': the mask', mask.length === 24 && mask.every((row, i) => row.every((m, j) => m === may(i, j))))
+        check(name + ': the mask', mask.length === 24 && mask.every((row, i) =>
+            row.every((m, j) => m === (may(i, j) ? 1 : null))))
         check(name + ': the weights', weights.every((row, i) => {
             const any = row.some((_, j) => may(i, j))
             return row.every((w, j) => may(i, j) ? w !== null : w === null) && (!any || add_up([row]))
@@ -161,12 +162,13 @@ async function sequences(page) {
     for (const [first, second, left, padding] of [[8, 6, 24, 5], [0, 12, 2, 24], [5, 0, 0, 0]]) {
         const starts = [0, first, first + second, 24], of = i => starts.findLastIndex(start => i >= start)
         const may = [(i, j) => of(i) === of(j) && j <= i && j >= i - left,
-            (i, j) => j >= padding && j <= i && j >= i - left, (i, j) => i >= first && j < first]
+            (i, j) => j <= i && j >= i - left, (i, j) => j >= padding && j <= i && j >= i - left,
+            (i, j) => i >= first && j < first]
         for (const [n, value] of [first, second, left, padding].entries()) await set(page, 'sequences', n, value)
         const panels = await cells(page, 'sequences', 0, 24, 24)
         check(`lengths ${first}, ${second}, window ${left}, padding ${padding}: who attends to whom`,
-            panels.length === 3 && panels.every((rows, p) =>
-                rows.every((row, i) => row.every((m, j) => m === +may[p](i, j)))))
+            panels.length === 4 && panels.every((rows, p) =>
+                rows.every((row, i) => row.every((m, j) => m === (may[p](i, j) ? 1 : null)))))
     }
 }
 

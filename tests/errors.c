@@ -126,7 +126,7 @@ static attn_view cut_out(attn_view v, int64_t index) {
     return v;
 }
 /* Keys and values as codes, with their scales. */
-static void codes(attn_desc *d) {
+static void store_codes(attn_desc *d) {
     d->k.type = ATTN_I8;
     d->k_scale = floats(4, B, d->k.size[1], SK, 1);
 }
@@ -501,159 +501,41 @@ NUMBERS(each_outside, 0, 1, 2, 3, 4, 5, 6, 7, 8);
 static const int64_t outside[][2] = {{-1, 2},        {0, -1},        {0, SK + 1},    {SK, 1},       {SK + 1, 0},
                                      {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MIN, 0}, {0, INT64_MIN}};
 
-/* A row of refusals.h, without its change: that is a case of a switch, found by the line. */
+/* A row of refusals.h: which call, what it says. Its change is a case of a switch, found by the line. */
+enum { FORWARD_ROWS, BACKWARD_ROWS, MHA_ROWS, MHA_BACKWARD_ROWS, PIECE_ROWS };
 typedef struct refusal {
-    int line;
+    int line, kind;
     attn_status status;
     const char *text;
     attn_desc (*from)(void);
     const int64_t *numbers;
     size_t count;
 } refusal;
+static const refusal refusals[] = {
+#define ROW(kind, st, text, from, numbers, count) {__LINE__, kind##_ROWS, st, text, from, numbers, count},
+#define FORWARD(st, text, from, ...) ROW(FORWARD, ATTN_ERR_##st, text, from, once, 1)
+#define FORWARD_EACH(numbers, st, text, from, ...) \
+    ROW(FORWARD, ATTN_ERR_##st, text, from, numbers, sizeof numbers / sizeof *numbers)
+#define BACKWARD(st, text, from, ...) ROW(BACKWARD, ATTN_ERR_##st, text, from, once, 1)
+#define MHA(st, text, ...) ROW(MHA, ATTN_ERR_##st, text, valid, once, 1)
+#define MHA_BACKWARD(st, text, ...) ROW(MHA_BACKWARD, ATTN_ERR_##st, text, valid, once, 1)
+#define PIECE(st, text, ...) ROW(PIECE, ATTN_ERR_##st, text, valid, once, 1)
+#define PIECE_EACH(numbers, st, text, ...) \
+    ROW(PIECE, ATTN_ERR_##st, text, valid, numbers, sizeof numbers / sizeof *numbers)
+#include "refusals.h"
+};
 
-/* Every row of a table, with each of its numbers. `refuse` makes the call and compares with the text. */
-static void run_table(const refusal *row, void (*refuse)(const refusal *row, const char *want, int64_t n)) {
-    const char *before = "";
-    for (; row->line; row++) {
-        size_t length = strcspn(row->text, " "), shorter = strcspn(before, " ");
-        int order = strncmp(before, row->text, shorter < length ? shorter : length);
-        CHECKF(order < 0 || (order == 0 && shorter <= length), "line %d: %.*s stands behind %.*s", row->line,
-               (int)length, row->text, (int)shorter, before);
-        before = row->text;
-        for (size_t i = 0; i < row->count; i++) {
-            static const char *const types[] = {"F32", "F16", "BF16", "F64", "U8", "I32", "I64", "I8"};
-            const char *from = strchr(row->text, '%');
-            int64_t n = row->numbers[i];
-            int is_type = length > 5 && !strncmp(row->text + length - 5, ".type", 5) && n >= 0 && n < ATTN_TYPE_COUNT;
-            char number[32], want[400];
-            if (is_type) snprintf(number, sizeof number, "ATTN_%s", types[n]);
-            else snprintf(number, sizeof number, "%lld", (long long)n);
-            snprintf(want, sizeof want, "%.*s%s%s", (int)strcspn(row->text, "%"), row->text, from ? number : "",
-                     from ? from + 1 : "");
-            refuse(row, want, n);
-        }
-    }
-}
-#define ROW(st, text, from) {__LINE__, st, text, from, once, 1},
-#define ROW_EACH(numbers, st, text, from) {__LINE__, st, text, from, numbers, sizeof numbers / sizeof *numbers},
-
-static void change_forward(int line, int64_t n, attn_desc *of) {
-    attn_desc d = *of;
-    switch (line) {
-#define FORWARD(st, text, from, ...) \
-    case __LINE__: { \
-        __VA_ARGS__; \
-    } break;
-#define FORWARD_EACH(numbers, st, text, from, ...) FORWARD(st, text, from, __VA_ARGS__)
-#include "refusals.h"
-    }
-    *of = d;
-}
-static void refuse_forward(const refusal *row, const char *want, int64_t n) {
-    attn_desc d = row->from();
-    change_forward(row->line, n, &d);
-    refused(&d, row->status, want, row->line);
-}
-static void test_forward(void) {
-    static const refusal rows[] = {
-#define FORWARD(st, text, from, ...) ROW(ATTN_ERR_##st, text, from)
-#define FORWARD_EACH(numbers, st, text, from, ...) ROW_EACH(numbers, ATTN_ERR_##st, text, from)
-#include "refusals.h"
-        {0, ATTN_OK, 0, 0, 0, 0}};
-    released = 0;
-    run_table(rows, refuse_forward);
-    CHECK(released == 0);
-}
-
-static void change_backward(int line, attn_desc *of, attn_grad *to) {
-    attn_desc d = *of;
-    attn_grad g = *to;
-    switch (line) {
-#define BACKWARD(st, text, from, ...) \
-    case __LINE__: { \
-        __VA_ARGS__; \
-    } break;
-#include "refusals.h"
-    }
-    *of = d;
-    *to = g;
-}
-static void refuse_backward(const refusal *row, const char *want, int64_t n) {
-    attn_desc d = row->from();
-    attn_grad g = grads_of(&d);
-    (void)n;
-    change_backward(row->line, &d, &g);
-    refused_backward(&d, &g, row->status, want, row->line);
-}
-static void test_backward(void) {
-    static const refusal rows[] = {
-#define BACKWARD(st, text, from, ...) ROW(ATTN_ERR_##st, text, from)
-#include "refusals.h"
-        {0, ATTN_OK, 0, 0, 0, 0}};
-    released = 0;
-    run_table(rows, refuse_backward);
-    CHECK(released == 0);
-}
-
-static void refuse_mha(const refusal *row, const char *want, int64_t n) {
-    attn_desc options = valid(); /* fills and paints the memory */
-    attn_error err;
-    memset(&options, 0, sizeof options);
-    attn_mha_desc h = heads(&options);
-    (void)n;
-    switch (row->line) {
-#define MHA(st, text, ...) \
-    case __LINE__: { \
-        __VA_ARGS__; \
-    } break;
-#include "refusals.h"
-    }
-    poison_error(&err);
-    check_error(attn_mha(&h, &err), &err, row->status, want, row->line);
-    check_unwritten(row->line);
-}
-static void refuse_mha_backward(const refusal *row, const char *want, int64_t n) {
-    attn_desc options = valid();
-    attn_error err;
-    memset(&options, 0, sizeof options);
-    attn_mha_desc h = heads(&options);
-    attn_mha_grad g = head_grads(&h);
-    (void)n;
-    switch (row->line) {
-#define MHA_BACKWARD(st, text, ...) \
-    case __LINE__: { \
-        __VA_ARGS__; \
-    } break;
-#include "refusals.h"
-    }
-    poison_error(&err);
-    check_error(attn_mha_backward(&h, &g, &err), &err, row->status, want, row->line);
-    check_unwritten(row->line);
-}
-static void test_mha(void) {
-    static const refusal rows[] = {
-#define MHA(st, text, ...) ROW(ATTN_ERR_##st, text, 0)
-#include "refusals.h"
-        {0, ATTN_OK, 0, 0, 0, 0}};
-    run_table(rows, refuse_mha);
-}
-static void test_mha_backward(void) {
-    static const refusal rows[] = {
-#define MHA_BACKWARD(st, text, ...) ROW(ATTN_ERR_##st, text, 0)
-#include "refusals.h"
-        {0, ATTN_OK, 0, 0, 0, 0}};
-    run_table(rows, refuse_mha_backward);
-}
-
-/* The call of a row, with arguments that would do. */
-static attn_status call(int line, int64_t n, attn_error *err) {
-    attn_desc d = valid(), options;
+/* Makes the call of a row with all that a change may name. */
+static void refuse(const refusal *row, const char *want, int64_t n) {
+    attn_desc d = row->from(), options; /* fills and paints the memory */
     attn_grad g = grads_of(&d);
     attn_view none, q = d.q, k = d.k;
     attn_out nowhere;
     ABSENT(options), ABSENT(none), ABSENT(nowhere);
     attn_mha_desc h = heads(&options);
     attn_mha_grad hg = head_grads(&h);
+    attn_status got = ATTN_OK;
+    attn_error its, *err = &its;
     attn_plan plan;
     size_t size;
     /* softmax, mask, products, merging */
@@ -672,29 +554,60 @@ static attn_status call(int line, int64_t n, attn_error *err) {
     attn_view from = floats(4, 1, 2, 3, 40);
     attn_out to = attn_out_f32(m.weights, 4, 1, 2, 3, 40), codes = attn_out_typed(ATTN_I8, m.out, 4, 1, 2, 3, 40),
              scale = attn_out_f32(m.lse, 4, 1, 2, 3, 2);
-    switch (line) {
-#define PIECE(st, text, ...) \
-    case __LINE__: \
-        return __VA_ARGS__;
-#define PIECE_EACH(numbers, st, text, ...) PIECE(st, text, __VA_ARGS__)
+    poison_error(err);
+    switch (row->line) {
+#define FORWARD(st, text, from, ...) \
+    case __LINE__: { \
+        __VA_ARGS__; \
+    } break;
+#define FORWARD_EACH(numbers, ...) FORWARD(__VA_ARGS__)
+#define BACKWARD FORWARD
+#define MHA(st, text, ...) FORWARD(st, text, valid, __VA_ARGS__)
+#define MHA_BACKWARD MHA
+#define PIECE(st, text, ...) FORWARD(st, text, valid, got = (__VA_ARGS__))
+#define PIECE_EACH(numbers, ...) PIECE(__VA_ARGS__)
 #include "refusals.h"
     }
-    return ATTN_OK;
-}
-static void refuse_piece(const refusal *row, const char *want, int64_t n) {
-    attn_error err;
-    poison_error(&err);
-    check_error(call(row->line, n, &err), &err, row->status, want, row->line);
+    if (row->kind == FORWARD_ROWS) refused(&d, row->status, want, row->line);
+    if (row->kind == BACKWARD_ROWS) refused_backward(&d, &g, row->status, want, row->line);
+    if (row->kind == MHA_ROWS) got = attn_mha(&h, err);
+    if (row->kind == MHA_BACKWARD_ROWS) got = attn_mha_backward(&h, &hg, err);
+    if (row->kind >= MHA_ROWS) check_error(got, err, row->status, want, row->line);
     check_unwritten(row->line);
 }
-static void test_pieces(void) {
-    static const refusal rows[] = {
-#define PIECE(st, text, ...) ROW(ATTN_ERR_##st, text, 0)
-#define PIECE_EACH(numbers, st, text, ...) ROW_EACH(numbers, ATTN_ERR_##st, text, 0)
-#include "refusals.h"
-        {0, ATTN_OK, 0, 0, 0, 0}};
-    run_table(rows, refuse_piece);
+
+/* The text of a row for one of its numbers. */
+static void text_of(const refusal *row, int64_t n, char text[400]) {
+    static const char *const types[] = {"F32", "F16", "BF16", "F64", "U8", "I32", "I64", "I8"};
+    const char *at = strchr(row->text, '%'), *type = strstr(row->text, ".type ");
+    char number[32];
+    snprintf(number, sizeof number, "%lld", (long long)n);
+    if (type && n >= 0 && n < ATTN_TYPE_COUNT) snprintf(number, sizeof number, "ATTN_%s", types[n]);
+    snprintf(text, 400, "%.*s%s%s", (int)strcspn(row->text, "%"), row->text, at ? number : "", at ? at + 1 : "");
 }
+
+/* Every row of a kind with each of its numbers; the rows are in the order of the fields' names. */
+static void test_rows(int kind) {
+    char field[64], before[64] = "", text[400];
+    released = 0;
+    for (size_t r = 0; r < sizeof refusals / sizeof *refusals; r++) {
+        const refusal *row = &refusals[r];
+        if (row->kind != kind) continue;
+        snprintf(field, sizeof field, "%.*s", (int)strcspn(row->text, " "), row->text);
+        CHECKF(strcmp(before, field) <= 0, "line %d: %s stands behind %s", row->line, field, before);
+        memcpy(before, field, sizeof before);
+        for (size_t i = 0; i < row->count; i++) {
+            text_of(row, row->numbers[i], text);
+            refuse(row, text, row->numbers[i]);
+        }
+    }
+    CHECK(released == 0);
+}
+static void test_forward(void) { test_rows(FORWARD_ROWS); }
+static void test_backward(void) { test_rows(BACKWARD_ROWS); }
+static void test_mha(void) { test_rows(MHA_ROWS); }
+static void test_mha_backward(void) { test_rows(MHA_BACKWARD_ROWS); }
+static void test_pieces(void) { test_rows(PIECE_ROWS); }
 
 /* ---- what is accepted */
 static void test_accepted(void) { /* what the changes start from, and what comes close to a refusal */
@@ -716,8 +629,8 @@ static void test_accepted(void) { /* what the changes start from, and what comes
     ACCEPTED(valid, d.weights_after_dropout = 1; d.dropout = 0.5f);
     ACCEPTED(valid, d.weights_after_dropout = 1; memset(&d.weights, 0, sizeof d.weights)); /* as in evaluation */
     ACCEPTED(valid, d.seed = 7; d.dropout_origin[2] = 5; d.align = ATTN_ALIGN_BOTTOM_RIGHT);
-    ACCEPTED(valid, codes(&d));
-    ACCEPTED(valid, codes(&d); d.k_scale.type = ATTN_F16);
+    ACCEPTED(valid, store_codes(&d));
+    ACCEPTED(valid, store_codes(&d); d.k_scale.type = ATTN_F16);
     ACCEPTED(valid, d.k = attn_view_slice(d.k, 2, 0, SK); d.out = attn_out_slice(d.out, 0, 0, B));
     ACCEPTED(valid, d.out.size[0] = 1; d.out.stride[0] = 0; d.q.size[0] = d.k.size[0] = d.v.size[0] = 1;
              d.lse.size[0] = 1; d.weights.size[0] = d.scores.size[0] = d.scores_softcap.size[0] =
@@ -868,10 +781,14 @@ static void test_hooks(void) {
     d = valid();
     attn_grad g = grads_of(&d);
     CHECK(size_of_backward(&d, &g) > 16);
-    REFUSED(valid, ATTN_ERR_OVERFLOW, "workspace", no_results(&d); d.parallel.workers = INT32_MAX;
-            d.q = attn_view_bhsd(m.q, 1, 1, 1, D); d.k = attn_view_bhsd(m.k, 1, 1, SK, D);
-            d.v = attn_view_bhsd(m.v, 1, 1, SK, FAR << 10); ABSENT(d.v.stride);
-            d.out = attn_out_bhsd(m.out, 1, 1, 1, FAR << 10));
+    no_results(&d);
+    d.parallel.workers = INT32_MAX;
+    d.q = attn_view_bhsd(m.q, 1, 1, 1, D);
+    d.k = attn_view_bhsd(m.k, 1, 1, SK, D);
+    d.v = attn_view_bhsd(m.v, 1, 1, SK, FAR << 10);
+    ABSENT(d.v.stride);
+    d.out = attn_out_bhsd(m.out, 1, 1, 1, FAR << 10);
+    refused(&d, ATTN_ERR_OVERFLOW, "workspace", __LINE__);
 }
 
 /* Sizes whose product no 64 bits hold make a view that is refused, and so is each part of it; no data moves. */
@@ -1110,30 +1027,12 @@ static void test_beyond_rank(void) {
             attn_error err;
             attn_desc d = from[call]();
             attn_grad g = grads_of(&d);
-            void *const views[] = {&d.q,
-                                   &d.k,
-                                   &d.v,
-                                   &d.out,
-                                   &d.lse,
-                                   &d.weights,
-                                   &d.scores,
-                                   &d.scores_softcap,
-                                   &d.scores_masked,
-                                   &d.stats,
-                                   &d.sigma_per_head,
-                                   &d.bilinear,
-                                   &d.w_q,
-                                   &d.w_k,
-                                   &d.w_v,
-                                   &d.hidden_bias,
-                                   &d.given_scores,
-                                   &d.bias,
-                                   &d.alibi,
-                                   &d.sink,
-                                   &d.mask,
-                                   &d.key_lengths,
-                                   &d.query_lengths,
-                                   &d.positions};
+            // clang-format off
+            void *const views[] = {&d.q, &d.k, &d.v, &d.out, &d.lse, &d.weights, &d.scores, &d.scores_softcap,
+                    &d.scores_masked, &d.stats, &d.sigma_per_head, &d.bilinear, &d.w_q, &d.w_k, &d.w_v, &d.hidden_bias,
+                    &d.given_scores, &d.bias, &d.alibi, &d.sink, &d.mask, &d.key_lengths, &d.query_lengths,
+                    &d.positions};
+            // clang-format on
             for (int junked = 0; junked < 2; junked++) {
                 for (size_t v = 0; junked && v < sizeof views / sizeof *views; v++)
                     set_beyond_rank(views[v], junk[n][0], junk[n][1]);
@@ -1843,45 +1742,17 @@ static void test_backward_packed(void) {
     refused_backward(&d, &g, ATTN_ERR_SIZE, "d_bias.size[2]", __LINE__);
 }
 
-const test_case suite_errors[] = {{"errors.accepted", test_accepted},
-                                  {"errors.forward", test_forward},
-                                  {"errors.backward", test_backward},
-                                  {"errors.mha", test_mha},
-                                  {"errors.mha_backward", test_mha_backward},
-                                  {"errors.pieces", test_pieces},
-                                  {"errors.backward_accepted", test_backward_accepted},
-                                  {"errors.align", test_align},
-                                  {"errors.align_of_pieces", test_align_of_pieces},
-                                  {"errors.positions", test_positions},
-                                  {"errors.no_view", test_no_view},
-                                  {"errors.hooks", test_hooks},
-                                  {"errors.huge_views", test_huge_views},
-                                  {"errors.no_elements", test_no_elements},
-                                  {"errors.isa", test_missing_isa},
-                                  {"errors.most_elements", test_most_elements},
-                                  {"errors.many_small_sizes", test_many_small_sizes},
-                                  {"errors.overflow_workspace", test_overflow_workspace},
-                                  {"errors.count", test_count},
-                                  {"errors.interleaved", test_interleaved},
-                                  {"errors.elementary", test_elementary},
-                                  {"errors.mha_texts", test_mha_texts},
-                                  {"errors.beyond_rank", test_beyond_rank},
-                                  {"errors.backward_null", test_backward_null},
-                                  {"errors.backward_views", test_backward_views},
-                                  {"errors.backward_options", test_backward_options},
-                                  {"errors.backward_overlap", test_backward_overlap},
-                                  {"errors.mha_results", test_mha_results},
-                                  {"errors.layout", test_layout},
-                                  {"errors.struct_bytes", test_struct_bytes},
-                                  {"errors.numbers", test_numbers},
-                                  {"errors.strings", test_strings},
-                                  {"errors.words", test_words},
-                                  {"errors.explain", test_explain},
-                                  {"errors.explained_options", test_explained_options},
-                                  {"errors.backward_explain", test_backward_explain},
-                                  {"errors.write", test_write},
-                                  {"errors.far_pictures", test_far_pictures},
-                                  {"errors.third_entry", test_third_entry},
-                                  {"errors.packed_many", test_packed_many},
-                                  {"errors.backward_packed", test_backward_packed},
-                                  {0, 0}};
+#define TEST(name) \
+    { "errors." #name, test_##name }
+// clang-format off
+const test_case suite_errors[] = {
+    TEST(accepted), TEST(forward), TEST(backward), TEST(mha), TEST(mha_backward), TEST(pieces),
+    TEST(backward_accepted), TEST(align), TEST(align_of_pieces), TEST(positions), TEST(no_view), TEST(hooks),
+    TEST(huge_views), TEST(no_elements), TEST(missing_isa), TEST(most_elements), TEST(many_small_sizes),
+    TEST(overflow_workspace), TEST(count), TEST(interleaved), TEST(elementary), TEST(mha_texts), TEST(beyond_rank),
+    TEST(backward_null), TEST(backward_views), TEST(backward_options), TEST(backward_overlap), TEST(mha_results),
+    TEST(layout), TEST(struct_bytes), TEST(numbers), TEST(strings), TEST(words), TEST(explain),
+    TEST(explained_options), TEST(backward_explain), TEST(write), TEST(far_pictures), TEST(third_entry),
+    TEST(packed_many), TEST(backward_packed),
+    {0, 0}};
+// clang-format on

@@ -4,39 +4,26 @@
        FORWARD(status, "field rule: wanted, is given", the call, change of d)
        BACKWARD(status, text, the call, change of d and g)
        MHA(status, text, change of h or options)               attn_mha
-       MHA_BACKWARD(status, text, change of h, g or options)   attn_mha_backward
+       MHA_BACKWARD(status, text, change of h, hg or options)  attn_mha_backward
        PIECE(status, text, expression)                         any other function
 
    *_EACH(numbers, ...) stands for a row for each of the numbers (errors.c lists them): n in the change, % in the text.
    A text that ends in * says no more than what stands before it. Each part is in the order of the fields' names. */
-#ifndef FORWARD
-#define FORWARD(...)
-#define FORWARD_EACH(...)
-#endif
-#ifndef BACKWARD
-#define BACKWARD(...)
-#endif
-#ifndef MHA
-#define MHA(...)
-#endif
-#ifndef MHA_BACKWARD
-#define MHA_BACKWARD(...)
-#endif
-#ifndef PIECE
-#define PIECE(...)
-#define PIECE_EACH(...)
-#endif
+
 /* Rules that are long */
 #define BROADCAST "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ..."
 #define CHOOSE \
     "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at the last key, as in decode), " \
     "ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS"
-#define OF_PARTS \
+#define KEYS_IN_PARTS \
     "must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS where keys come in parts: a part does not know where all " \
     "keys end"
 #define FLOATS "ATTN_F32, ATTN_F16 or ATTN_BF16"
 #define OVERLAPS_ITSELF "must not make the output overlap itself"
 #define MATRIX "must be that of a matrix: 2, or 3 or 4 with batch axes before it"
+#define TOO_MANY "must have fewer than 2^60 elements"
+#define OF_HEADS(axes) "must be that of [B,H," axes "]; without heads H = 1"
+#define OF_KV_HEADS(axes) "must be that of [B,Hkv," axes "]; without heads Hkv = 1"
 
 // clang-format off
 /* ---- attn_forward */
@@ -59,63 +46,59 @@ FORWARD(OPTION, "align must be set where an entry has not as many queries as key
     padded, d.align = 0; d.causal = 1) /* entries of 3 queries and 4 keys */
 FORWARD(OPTION, "align must be set where an entry has not as many queries as keys: see ATTN_ALIGN_UNSET",
     packed, d.align = 0; d.causal = 1)
-FORWARD(OPTION, "align " OF_PARTS, last_part, d.causal = 1; d.align = ATTN_ALIGN_BOTTOM_RIGHT)
-FORWARD(OPTION, "align " OF_PARTS, middle_part, d.window = 1; d.key_origin = 0)
-FORWARD(OPTION, "align " OF_PARTS,
+FORWARD(OPTION, "align " KEYS_IN_PARTS, last_part, d.causal = 1; d.align = ATTN_ALIGN_BOTTOM_RIGHT)
+FORWARD(OPTION, "align " KEYS_IN_PARTS, middle_part, d.window = 1; d.key_origin = 0)
+FORWARD(OPTION, "align " KEYS_IN_PARTS,
     valid, d.alibi = floats(1, H, 0, 0, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT; d.key_origin = ATTN_PART_KEYS)
 FORWARD(OPTION, "align must be one of attn_align", valid, d.align = ATTN_ALIGN_COUNT)
-FORWARD_EACH(unknown, OPTION, "align must be one of attn_align", valid, d.align = (int32_t)n)
+FORWARD_EACH(unknown, OPTION, "align must be one of attn_align", valid, d.align = n)
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.allocate = allocate_nothing)
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.release = no_release)
 FORWARD(OPTION, "bias must have one row and one column where queries or keys are packed",
     packed, d.bias = floats(4, B, 1, 1, 2 * SK))
-FORWARD_EACH(one_to_three, OVERFLOW, "bias must have fewer than 2^60 elements",
+FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_f32(m.scores, 3, 4, FAR, FAR, 0), n))
-FORWARD_EACH(one_to_three, OVERFLOW, "bias must have fewer than 2^60 elements",
+FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_f32(m.scores, 4, 4, FAR, FAR, SK), n))
-FORWARD_EACH(one_to_three, OVERFLOW, "bias must have fewer than 2^60 elements",
+FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_bhsd(m.scores, 4, 1, FAR, FAR), n))
-FORWARD_EACH(one_to_three, OVERFLOW, "bias must have fewer than 2^60 elements",
+FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_bshd(m.scores, 4, FAR, FAR, 1), n))
-FORWARD_EACH(one_to_three, OVERFLOW, "bias must have fewer than 2^60 elements",
+FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_rows(m.scores, 4, FAR, 1, 1, FAR), n))
-FORWARD_EACH(one_and_two, OVERFLOW, "bias must have fewer than 2^60 elements",
-    valid, d.bias = attn_view_qkv(m.q, (int)n, 1, 1, FAR, FAR))
-FORWARD_EACH(one_and_two, OVERFLOW, "bias must have fewer than 2^60 elements",
-    valid, d.bias = cut_out(attn_view_qkv(m.q, (int)n, 1, 1, FAR, FAR), 0))
-FORWARD_EACH(one_and_two, OVERFLOW, "bias must have fewer than 2^60 elements",
-    valid, d.bias = cut_out(attn_view_qkv(m.q, (int)n, 2, FAR >> 9, FAR >> 25, FAR >> 24), 1))
+FORWARD_EACH(one_and_two, OVERFLOW, "bias " TOO_MANY, valid, d.bias = attn_view_qkv(m.q, n, 1, 1, FAR, FAR))
+FORWARD_EACH(one_and_two, OVERFLOW, "bias " TOO_MANY, valid, d.bias = cut_out(attn_view_qkv(m.q, n, 1, 1, FAR, FAR), 0))
+FORWARD_EACH(one_and_two, OVERFLOW, "bias " TOO_MANY,
+    valid, d.bias = cut_out(attn_view_qkv(m.q, n, 2, FAR >> 9, FAR >> 25, FAR >> 24), 1))
 FORWARD(NULL, "bias.data must not be NULL", valid, d.bias = attn_view_f32(0, 1, SK, 0, 0, 0))
 FORWARD(RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 1, is -1",
     valid, d.bias = attn_view_slice(floats(2, SQ, SK, 0, 0), 2, 0, 1))
 FORWARD(RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 1, is -1",
     valid, d.bias = attn_view_swap(floats(2, SQ, SK, 0, 0), 1, 2))
 FORWARD_EACH(negative_32, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 1, is %",
-    valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = (int32_t)n)
+    valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
 FORWARD_EACH(large_ranks, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 4, is %",
-    valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = (int32_t)n)
+    valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 4, is 2", valid, d.bias = floats(3, HKV, SQ, SK, 0))
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 2, is 3", padded, d.bias = floats(4, 3, 1, SQ, SK))
 FORWARD(SIZE, "bias.size[3] " BROADCAST ": 5, is 6", valid, d.bias = floats(4, B, H, SQ, SK + 1); d.bias.stride[0] = 0)
 FORWARD_EACH(other_floats, TYPE, "bias.type must be " FLOATS ", is %",
-    valid, d.bias = floats(1, SK, 0, 0, 0); d.bias.type = (int32_t)n)
+    valid, d.bias = floats(1, SK, 0, 0, 0); d.bias.type = n)
 FORWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, ABSENT(d.bilinear))
 FORWARD_EACH(without_views, OPTION, "bilinear counts for ATTN_SCORE_BILINEAR only",
-    valid, d.score = (int32_t)n; d.bilinear = floats(2, D, D, 0, 0))
+    valid, d.score = n; d.bilinear = floats(2, D, D, 0, 0))
 FORWARD(NULL, "bilinear.data must not be NULL", bilinear, d.bilinear.data = 0)
 FORWARD(RANK, "bilinear.rank must be that of [Dq,Dk] or [H,Dq,Dk]: 2, is 1", bilinear, d.bilinear.rank = 1)
 FORWARD(RANK, "bilinear.rank must be that of [Dq,Dk] or [H,Dq,Dk]: 3, is 4",
     bilinear, d.bilinear = floats(4, 1, 1, D, D))
 FORWARD_EACH(four_and_five, RANK, "bilinear.rank must be that of [Dq,Dk] or [H,Dq,Dk]: 3, is %",
-    bilinear, d.bilinear.rank = (int32_t)n)
+    bilinear, d.bilinear.rank = n)
 FORWARD(SIZE, "bilinear.size[0] must equal q.size[3]: 4, is 3", bilinear, d.bilinear.size[0] = D - 1)
 FORWARD(SIZE, "bilinear.size[0] must equal q.size[1]: 4, is 2", bilinear, d.bilinear = floats(3, HKV, D, D, 0))
 FORWARD(SIZE, "bilinear.size[1] must equal k.size[3]: 4, is 3", bilinear, d.bilinear.size[1] = D - 1)
 FORWARD(NULL, "carry_in.data must not be NULL", last_part, d.carry_in.data = 0)
-FORWARD(RANK, "carry_in.rank must be that of [B,H,Sq,Dv+2]; without heads H = 1: 4, is 0",
-    last_part, d.carry_in.rank = 0)
-FORWARD(RANK, "carry_in.rank must be that of [B,H,Sq,Dv+2]; without heads H = 1: 4, is 3",
-    last_part, d.carry_in.rank = 3)
+FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", last_part, d.carry_in.rank = 0)
+FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 3", last_part, d.carry_in.rank = 3)
 FORWARD(SIZE, "carry_in.size[0] must equal q.size[0]: 2, is 1", last_part, d.carry_in.size[0] = 1)
 FORWARD(SIZE, "carry_in.size[1] must equal q.size[1]: 4, is 2", last_part, d.carry_in.size[1] = HKV)
 FORWARD(SIZE, "carry_in.size[2] must equal q.size[2]: 3, is 2", last_part, d.carry_in.size[2] = SQ - 1)
@@ -125,54 +108,46 @@ FORWARD(OVERLAP, "carry_out must not overlap an input",
     middle_part, d.carry_in = attn_view_of(d.carry_out); d.carry_in.stride[0] = d.carry_out.stride[1];
         d.carry_in.stride[1] = d.carry_out.stride[0]) /* not as it lies there */
 FORWARD(NULL, "carry_out.data must not be NULL", middle_part, d.carry_out.data = 0)
-FORWARD(RANK, "carry_out.rank must be that of [B,H,Sq,Dv+2]; without heads H = 1: 4, is 0",
-    middle_part, d.carry_out.rank = 0)
+FORWARD(RANK, "carry_out.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", middle_part, d.carry_out.rank = 0)
 FORWARD(SIZE, "carry_out.size[3] must equal v.size[3] + 2: 5, is 4", middle_part, d.carry_out.size[3] = DV + 1)
 FORWARD(STRIDE, "carry_out.stride " OVERLAPS_ITSELF, middle_part, d.carry_out.stride[0] = 0)
 FORWARD(TYPE, "carry_out.type must be ATTN_F32, is ATTN_BF16", middle_part, d.carry_out.type = ATTN_BF16)
-FORWARD_EACH(no_flags, OPTION, "causal must be 0 or 1", square, d.causal = (int32_t)n)
+FORWARD_EACH(no_flags, OPTION, "causal must be 0 or 1", square, d.causal = n)
 FORWARD(RANGE, "dropout must be within 0..1", valid, d.dropout = -FLT_MIN)
 FORWARD(RANGE, "dropout must be within 0..1", valid, d.dropout = 1 + FLT_EPSILON)
 FORWARD_EACH(each_odd, RANGE, "dropout must be within 0..1", valid, d.dropout = odd[n])
 FORWARD(OPTION, "empty must not be ATTN_EMPTY_UNIFORM where keys come in parts",
     last_part, d.empty = ATTN_EMPTY_UNIFORM)
 FORWARD(OPTION, "empty must be one of attn_empty", valid, d.empty = ATTN_EMPTY_COUNT)
-FORWARD_EACH(unknown, OPTION, "empty must be one of attn_empty", valid, d.empty = (int32_t)n)
+FORWARD_EACH(unknown, OPTION, "empty must be one of attn_empty", valid, d.empty = n)
 FORWARD(NULL, "given_scores must be given for ATTN_SCORE_GIVEN", given, ABSENT(d.given_scores))
 FORWARD_EACH(without_views, OPTION, "given_scores counts for ATTN_SCORE_GIVEN only",
-    valid, d.score = (int32_t)n; d.given_scores = floats(4, B, H, SQ, SK))
+    valid, d.score = n; d.given_scores = floats(4, B, H, SQ, SK))
 FORWARD(NULL, "given_scores.data must not be NULL", given, d.given_scores.data = 0)
-FORWARD(RANK, "given_scores.rank must be that of [B,H,Sq,Sk]; without heads H = 1: 4, is 3",
-    given, d.given_scores.rank = 3)
+FORWARD(RANK, "given_scores.rank " OF_HEADS("Sq,Sk") ": 4, is 3", given, d.given_scores.rank = 3)
 FORWARD_EACH(without_views, OPTION, "hidden_bias counts for ATTN_SCORE_ADDITIVE only",
-    valid, d.score = (int32_t)n; d.hidden_bias = floats(1, HIDDEN, 0, 0, 0))
+    valid, d.score = n; d.hidden_bias = floats(1, HIDDEN, 0, 0, 0))
 FORWARD(NULL, "hidden_bias.data must not be NULL", additive, d.hidden_bias.data = 0)
 FORWARD(RANK, "hidden_bias.rank must be that of [h] or [H,h]: 2, is 3", additive, d.hidden_bias.rank = 3)
 FORWARD(SIZE, "hidden_bias.size[0] must equal w_v.size[0]: 6, is 1", additive, d.hidden_bias.size[0] = 1)
 FORWARD(OPTION, "isa must be one of attn_isa", valid, d.isa = ATTN_ISA_COUNT)
-FORWARD_EACH(unknown, OPTION, "isa must be one of attn_isa", valid, d.isa = (int32_t)n)
+FORWARD_EACH(unknown, OPTION, "isa must be one of attn_isa", valid, d.isa = n)
 FORWARD(NULL, "k must be given", valid, ABSENT(d.k))
 FORWARD(OPTION, "k must be absent for ATTN_SCORE_GIVEN", given, d.k = attn_view_bhsd(m.k, B, HKV, SK, D))
 FORWARD(OVERFLOW, "k must make B*H*Sq*Sk a number that can be counted",
     valid, d.q.size[2] = FAR; ABSENT(d.q.stride); d.k.size[2] = d.v.size[2] = FAR; ABSENT(d.k.stride);
         ABSENT(d.v.stride); no_results(&d); d.lse = attn_out_f32(m.lse, 3, B, H, FAR, 0))
-FORWARD(OVERFLOW, "k must have fewer than 2^60 elements",
-    valid, d.k.stride[2] = INT64_MAX / 2; d.k = attn_view_slice(d.k, 2, 4, 1))
-FORWARD(OVERFLOW, "k must have fewer than 2^60 elements",
-    valid, d.k.stride[0] = INT64_MIN; d.k = attn_view_slice(d.k, 0, 1, 1))
-FORWARD_EACH(huge, OVERFLOW, "k must have fewer than 2^60 elements", valid, d.k.size[2] = n)
+FORWARD(OVERFLOW, "k " TOO_MANY, valid, d.k.stride[2] = INT64_MAX / 2; d.k = attn_view_slice(d.k, 2, 4, 1))
+FORWARD(OVERFLOW, "k " TOO_MANY, valid, d.k.stride[0] = INT64_MIN; d.k = attn_view_slice(d.k, 0, 1, 1))
+FORWARD_EACH(huge, OVERFLOW, "k " TOO_MANY, valid, d.k.size[2] = n)
 FORWARD(NULL, "k.data must not be NULL", valid, d.k.data = 0)
-FORWARD(RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is 2", valid, d.k.rank = 2)
-FORWARD_EACH(wrong_ranks, RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is %",
-    valid, d.k.rank = (int32_t)n)
-FORWARD_EACH(no_axes, RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is -1",
-    valid, d.k = attn_view_slice(d.k, (int)n, 0, 1))
-FORWARD_EACH(no_axes, RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is -1",
-    valid, d.k = attn_view_swap(d.k, (int)n, 2))
-FORWARD_EACH(no_axes, RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is -1",
-    valid, d.k = attn_view_swap(d.k, 2, (int)n))
-FORWARD_EACH(no_axes, RANK, "k.rank must be that of [B,Hkv,Sk,D]; without heads Hkv = 1: 4, is -1",
-    valid, d.k = attn_view_swap(attn_view_slice(d.k, (int)n, 0, 1), 0, 1))
+FORWARD(RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is 2", valid, d.k.rank = 2)
+FORWARD_EACH(wrong_ranks, RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is %", valid, d.k.rank = n)
+FORWARD_EACH(no_axes, RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is -1", valid, d.k = attn_view_slice(d.k, n, 0, 1))
+FORWARD_EACH(no_axes, RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is -1", valid, d.k = attn_view_swap(d.k, n, 2))
+FORWARD_EACH(no_axes, RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is -1", valid, d.k = attn_view_swap(d.k, 2, n))
+FORWARD_EACH(no_axes, RANK, "k.rank " OF_KV_HEADS("Sk,D") ": 4, is -1",
+    valid, d.k = attn_view_swap(attn_view_slice(d.k, n, 0, 1), 0, 1))
 FORWARD(SIZE, "k.size[0] must equal q.size[0]: 2, is 1", valid, d.k.size[0] = 1)
 FORWARD(SIZE, "k.size[0] must equal q.size[0]: 0, is 2", valid, d.q.size[0] = 0)
 FORWARD(SIZE, "k.size[1] must divide the number of query heads: 3 does not divide 4", valid, d.k.size[1] = 3)
@@ -187,20 +162,19 @@ FORWARD_EACH(each_outside, SIZE, "k.size[2] must be at least: 0, is -1",
 FORWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 3", valid, d.k.size[3] = D - 1)
 FORWARD(SIZE, "k.size[3] must equal the size of w_v where w_k is absent: 6, is 4", additive, ABSENT(d.w_k))
 FORWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 0", valid, d.k.size[3] = 0)
-FORWARD_EACH(no_floats, TYPE, "k.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is %",
-    valid, d.k.type = (int32_t)n)
+FORWARD_EACH(no_floats, TYPE, "k.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is %", valid, d.k.type = n)
 FORWARD(NULL, "k_scale must be given for ATTN_I8", valid, d.k.type = ATTN_I8)
-FORWARD(OPTION, "k_scale counts for ATTN_I8 only", valid, codes(&d); d.k.type = ATTN_F32)
-FORWARD(NULL, "k_scale.data must not be NULL", valid, codes(&d); d.k_scale.data = 0)
+FORWARD(OPTION, "k_scale counts for ATTN_I8 only", valid, store_codes(&d); d.k.type = ATTN_F32)
+FORWARD(NULL, "k_scale.data must not be NULL", valid, store_codes(&d); d.k_scale.data = 0)
 FORWARD(RANK, "k_scale.rank must be that of [B,Hkv,Sk,1] or [B,Hkv,Sk,ceil(D/32)]: 4, is 3",
-    valid, codes(&d); d.k_scale.rank = 3)
-FORWARD(SIZE, "k_scale.size[2] must equal k.size[2]: 5, is 4", valid, codes(&d); d.k_scale.size[2]--)
+    valid, store_codes(&d); d.k_scale.rank = 3)
+FORWARD(SIZE, "k_scale.size[2] must equal k.size[2]: 5, is 4", valid, store_codes(&d); d.k_scale.size[2]--)
 FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 2",
-    valid, codes(&d); d.k_scale.size[3] = 2)
+    valid, store_codes(&d); d.k_scale.size[3] = 2)
 FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 0",
-    valid, codes(&d); d.k_scale.size[3] = 0)
-FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16", valid, codes(&d); d.k_scale.type = ATTN_BF16)
-FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_I8", valid, codes(&d); d.k_scale.type = ATTN_I8)
+    valid, store_codes(&d); d.k_scale.size[3] = 0)
+FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16", valid, store_codes(&d); d.k_scale.type = ATTN_BF16)
+FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_I8", valid, store_codes(&d); d.k_scale.type = ATTN_I8)
 FORWARD(RANGE, "key_lengths must be at least: 0, is -1 at [1]", valid, d.key_lengths = ints(1, B, 0); m.ints[1] = -1)
 FORWARD(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [1]",
     valid, d.key_lengths = ints(1, B, 0); m.ints[1] = SK + 1)
@@ -238,7 +212,7 @@ FORWARD(RANGE, "key_starts plus key_lengths must be at most Sk: 5, is 6 at [1]",
 FORWARD(RANGE, "key_starts plus key_lengths must be at most Sk: 10, is 11 at [1]", packed, seq.key_starts[1] = 6)
 FORWARD(RANGE, "key_starts plus key_lengths must be at most Sk: 4, is 5 at [0]",
     paged, seq.key_starts[0] = 1; d.key_starts = seq_ints(seq.key_starts))
-FORWARD_EACH(negative_32, RANGE, "key_starts must be at least: 0, is % at [0]", padded, seq.key_starts[0] = (int32_t)n)
+FORWARD_EACH(negative_32, RANGE, "key_starts must be at least: 0, is % at [0]", padded, seq.key_starts[0] = n)
 FORWARD(NULL, "key_starts.data must not be NULL", padded, d.key_starts.data = 0)
 FORWARD(RANK, "key_starts.rank must be that of [B]: 1, is 4", padded, d.key_starts.rank = 4)
 FORWARD(SIZE, "key_starts.size[0] must equal query_starts.size[0]: 2, is 1", padded, d.key_starts.size[0] = 1)
@@ -248,24 +222,24 @@ FORWARD(OVERLAP, "lse must not overlap an input", valid, d.sink = attn_view_f32(
 FORWARD(OVERLAP, "lse must not overlap an input", additive, d.lse.data = m.small)
 FORWARD(OVERLAP, "lse must not overlap an input", bilinear, d.lse.data = m.small + 1)
 FORWARD(NULL, "lse.data must not be NULL", valid, d.lse.data = 0)
-FORWARD(RANK, "lse.rank must be that of [B,H,Sq]; without heads H = 1: 3, is 4", valid, d.lse.rank = 4)
+FORWARD(RANK, "lse.rank " OF_HEADS("Sq") ": 3, is 4", valid, d.lse.rank = 4)
 FORWARD(SIZE, "lse.size[0] must equal q.size[0]: 2, is 1", valid, d.lse.size[0] = 1)
 FORWARD(SIZE, "lse.size[1] must equal q.size[1]: 4, is 1", valid, d.lse.size[1] = 1)
 FORWARD(SIZE, "lse.size[2] must equal q.size[2]: 3, is 1", valid, d.lse.size[2] = 1)
 FORWARD(STRIDE, "lse.stride " OVERLAPS_ITSELF, valid, d.lse.stride[0] = 0)
-FORWARD_EACH(not_f32, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = (int32_t)n)
-FORWARD_EACH(no_floats, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = (int32_t)n)
+FORWARD_EACH(not_f32, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = n)
+FORWARD_EACH(no_floats, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = n)
 FORWARD(OPTION, "mask must have one row and one column where queries or keys are packed",
     packed, d.mask = mask(2, B * SQ, 1, 0, 0))
-FORWARD_EACH(huge, OVERFLOW, "mask must have fewer than 2^60 elements", valid, d.mask = mask(2, n, SK, 0, 0))
-FORWARD_EACH(one_to_three, OVERFLOW, "mask must have fewer than 2^60 elements",
+FORWARD_EACH(huge, OVERFLOW, "mask " TOO_MANY, valid, d.mask = mask(2, n, SK, 0, 0))
+FORWARD_EACH(one_to_three, OVERFLOW, "mask " TOO_MANY,
     valid, d.mask = cut_out(attn_view_u8(m.mask, 3, 4, FAR, FAR, 0), n))
 FORWARD(NULL, "mask.data must not be NULL", valid, d.mask = attn_view_u8(0, 1, SK, 0, 0, 0))
 FORWARD(RANK, "mask.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 1, is 0", valid, d.mask.data = m.mask)
 FORWARD_EACH(negative_32, RANK, "mask.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 1, is %",
-    valid, d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = (int32_t)n)
+    valid, d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = n)
 FORWARD_EACH(large_ranks, RANK, "mask.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 4, is %",
-    valid, d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = (int32_t)n)
+    valid, d.mask = mask(4, 1, 1, 1, SK); d.mask.rank = n)
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 5, is 4", valid, d.mask = mask(1, SK - 1, 0, 0, 0))
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 3, is 2", valid, d.mask = mask(2, 2, SK, 0, 0))
 FORWARD(SIZE, "mask.size[0] must be at least: 0, is -5", valid, d.mask = mask(1, -SK, 0, 0, 0))
@@ -276,11 +250,10 @@ FORWARD_EACH(up_to_15, OVERFLOW, "mask.stride must keep the extent within memory
 FORWARD_EACH(up_to_15, OVERFLOW, "mask.stride must keep the extent within memory",
     valid, d.mask = mask(2, SQ, SK, 0, 0); d.mask.stride[0] = E62 / 2 + n * (E62 / 32))
 FORWARD(TYPE, "mask.type must be ATTN_U8, is ATTN_F32", valid, d.mask = floats(1, SK, 0, 0, 0))
+FORWARD_EACH(no_bytes, TYPE, "mask.type must be ATTN_U8, is %", valid, d.mask = mask(1, SK, 0, 0, 0); d.mask.type = n)
 FORWARD_EACH(no_bytes, TYPE, "mask.type must be ATTN_U8, is %",
-    valid, d.mask = mask(1, SK, 0, 0, 0); d.mask.type = (int32_t)n)
-FORWARD_EACH(no_bytes, TYPE, "mask.type must be ATTN_U8, is %",
-    square, d.mask = floats(2, SQ, SQ, 0, 0); d.mask.type = (int32_t)n)
-FORWARD(OVERLAP, "out must not overlap an input", valid, codes(&d); d.k_scale.data = d.out.data)
+    square, d.mask = floats(2, SQ, SQ, 0, 0); d.mask.type = n)
+FORWARD(OVERLAP, "out must not overlap an input", valid, store_codes(&d); d.k_scale.data = d.out.data)
 FORWARD(OVERLAP, "out must not overlap an input", valid, d.out.data = m.q)
 FORWARD(OVERLAP, "out must not overlap an input", valid, d.out.data = m.q + B * H * SQ * D - 1)
 FORWARD(OVERLAP, "out must not overlap an input", valid, d.out.data = m.k - 1)
@@ -294,14 +267,12 @@ FORWARD(OVERLAP, "out must not overlap an input", padded, d.query_starts.data = 
 FORWARD(OVERLAP, "out must not overlap an input", paged, d.page_table.data = m.out)
 FORWARD(OVERLAP, "out must not overlap another output",
     middle_part, d.carry_out.data = m.out; d.out = attn_out_bhsd(m.out, B, H, SQ, DV))
-FORWARD_EACH(huge, OVERFLOW, "out must have fewer than 2^60 elements", valid, d.out.size[3] = n)
+FORWARD_EACH(huge, OVERFLOW, "out " TOO_MANY, valid, d.out.size[3] = n)
 FORWARD(NULL, "out.data must not be NULL", valid, d.out.data = 0)
-FORWARD(RANK, "out.rank must be that of [B,H,Sq,Dv]; without heads H = 1: 4, is 3", valid, d.out.rank = 3)
-FORWARD(RANK, "out.rank must be that of [B,H,Sq,Dv]; without heads H = 1: 4, is 0", valid, d.out.rank = 0)
-FORWARD_EACH(wrong_ranks, RANK, "out.rank must be that of [B,H,Sq,Dv]; without heads H = 1: 4, is %",
-    valid, d.out.rank = (int32_t)n)
-FORWARD_EACH(no_axes, RANK, "out.rank must be that of [B,H,Sq,Dv]; without heads H = 1: 4, is -1",
-    valid, d.out = attn_out_slice(d.out, (int)n, 0, 1))
+FORWARD(RANK, "out.rank " OF_HEADS("Sq,Dv") ": 4, is 3", valid, d.out.rank = 3)
+FORWARD(RANK, "out.rank " OF_HEADS("Sq,Dv") ": 4, is 0", valid, d.out.rank = 0)
+FORWARD_EACH(wrong_ranks, RANK, "out.rank " OF_HEADS("Sq,Dv") ": 4, is %", valid, d.out.rank = n)
+FORWARD_EACH(no_axes, RANK, "out.rank " OF_HEADS("Sq,Dv") ": 4, is -1", valid, d.out = attn_out_slice(d.out, n, 0, 1))
 FORWARD(SIZE, "out.size[0] must equal q.size[0]: 2, is 1", valid, d.out.size[0] = 1)
 FORWARD(SIZE, "out.size[0] must equal q.size[0]: 1, is 2", packed, d.out = attn_out_bhsd(m.out, B, H, SQ, DV))
 FORWARD(SIZE, "out.size[1] must equal q.size[1]: 4, is 2", valid, d.out.size[1] = HKV)
@@ -313,7 +284,7 @@ FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[2] = DV - 1)
 FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[2] = -(DV - 1))
 FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[0] = d.out.stride[1])
 FORWARD_EACH(huge, OVERFLOW, "out.stride must keep the extent within memory", valid, d.out.stride[1] = n)
-FORWARD_EACH(other_floats, TYPE, "out.type must be " FLOATS ", is %", valid, d.out.type = (int32_t)n)
+FORWARD_EACH(other_floats, TYPE, "out.type must be " FLOATS ", is %", valid, d.out.type = n)
 FORWARD(OPTION, "page_table must be absent where k and v are",
     given, d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0); ABSENT(d.v); ABSENT(d.out))
 FORWARD(RANGE, "page_table must be a page of the pool: at most: 4, is 5 at [0,1]", paged, seq.table[1] = 5)
@@ -348,23 +319,19 @@ FORWARD(SIZE, "positions.size[1] must equal q.size[2]: 3, is 1",
 FORWARD(TYPE, "positions.type must be ATTN_I32 or ATTN_I64, is ATTN_F32",
     valid, d.align = ATTN_ALIGN_POSITIONS; d.positions = floats(1, B, 0, 0, 0))
 FORWARD_EACH(no_ints, TYPE, "positions.type must be ATTN_I32 or ATTN_I64, is %",
-    square, d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(1, B, 0); d.positions.type = (int32_t)n)
+    square, d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(1, B, 0); d.positions.type = n)
 FORWARD(OPTION, "precision must be one of attn_precision", valid, d.precision = ATTN_PRECISION_COUNT)
-FORWARD_EACH(unknown, OPTION, "precision must be one of attn_precision", valid, d.precision = (int32_t)n)
+FORWARD_EACH(unknown, OPTION, "precision must be one of attn_precision", valid, d.precision = n)
 FORWARD(NULL, "q must be given", valid, ABSENT(d.q))
 FORWARD(OPTION, "q must be absent for ATTN_SCORE_GIVEN", given, d.q = attn_view_bhsd(m.q, B, H, SQ, D))
-FORWARD_EACH(huge, OVERFLOW, "q must have fewer than 2^60 elements", valid, d.q.size[0] = n)
-FORWARD_EACH(huge, OVERFLOW, "q must have fewer than 2^60 elements",
-    valid, d.q.size[0] = d.q.size[1] = d.q.size[2] = d.q.size[3] = n)
+FORWARD_EACH(huge, OVERFLOW, "q " TOO_MANY, valid, d.q.size[0] = n)
+FORWARD_EACH(huge, OVERFLOW, "q " TOO_MANY, valid, d.q.size[0] = d.q.size[1] = d.q.size[2] = d.q.size[3] = n)
 FORWARD(NULL, "q.data must not be NULL", valid, d.q.data = 0)
-FORWARD(RANK, "q.rank must be that of [B,H,Sq,D]; without heads H = 1: 4, is 3", valid, d.q.rank = 3)
-FORWARD(RANK, "q.rank must be that of [B,H,Sq,D]; without heads H = 1: 4, is -1",
-    valid, d.q = attn_view_qkv(m.q, 3, B, SQ, H, D))
-FORWARD(RANK, "q.rank must be that of [B,H,Sq,D]; without heads H = 1: 4, is 0", valid, d.q.rank = 0)
-FORWARD_EACH(wrong_ranks, RANK, "q.rank must be that of [B,H,Sq,D]; without heads H = 1: 4, is %",
-    valid, d.q.rank = (int32_t)n)
-FORWARD_EACH(no_parts, RANK, "q.rank must be that of [B,H,Sq,D]; without heads H = 1: 4, is -1",
-    valid, d.q = attn_view_qkv(m.q, (int)n, B, SQ, H, D))
+FORWARD(RANK, "q.rank " OF_HEADS("Sq,D") ": 4, is 3", valid, d.q.rank = 3)
+FORWARD(RANK, "q.rank " OF_HEADS("Sq,D") ": 4, is -1", valid, d.q = attn_view_qkv(m.q, 3, B, SQ, H, D))
+FORWARD(RANK, "q.rank " OF_HEADS("Sq,D") ": 4, is 0", valid, d.q.rank = 0)
+FORWARD_EACH(wrong_ranks, RANK, "q.rank " OF_HEADS("Sq,D") ": 4, is %", valid, d.q.rank = n)
+FORWARD_EACH(no_parts, RANK, "q.rank " OF_HEADS("Sq,D") ": 4, is -1", valid, d.q = attn_view_qkv(m.q, n, B, SQ, H, D))
 FORWARD(SIZE, "q.size[0] must be 1 (packed), or the number of starts: 3, is 2",
     padded, d.query_starts.size[0] = d.key_starts.size[0] = 3)
 FORWARD(SIZE, "q.size[0] must be 1 (packed), or the number of starts: -1, is 2", padded, d.query_starts.size[0] = -1)
@@ -378,7 +345,7 @@ FORWARD_EACH(negative, SIZE, "q.size[3] must be at least: 0, is %", valid, d.q.s
 FORWARD(OVERFLOW, "q.stride must keep the extent within memory", valid, d.q.stride[0] = INT64_MIN)
 FORWARD_EACH(huge, OVERFLOW, "q.stride must keep the extent within memory", valid, d.q.stride[0] = n)
 FORWARD_EACH(huge, OVERFLOW, "q.stride must keep the extent within memory", valid, d.q.stride[0] = -n)
-FORWARD_EACH(other_floats, TYPE, "q.type must be " FLOATS ", is %", valid, d.q.type = (int32_t)n)
+FORWARD_EACH(other_floats, TYPE, "q.type must be " FLOATS ", is %", valid, d.q.type = n)
 FORWARD(RANGE, "query_lengths must be at most the size of its axis: 3, is 4 at [0]",
     valid, d.query_lengths = ints(1, B, 0); m.ints[0] = SQ + 1)
 FORWARD(RANGE, "query_lengths must be at least: 0, is -1 at [1]",
@@ -404,8 +371,7 @@ FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 5,
     packed, seq.query_starts[0] = 3; seq.query_starts[1] = 2)
 FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 3, is 0 at [1]",
     packed, seq.query_starts[1] = 0)
-FORWARD_EACH(negative_32, RANGE, "query_starts must be at least: 0, is % at [1]",
-    padded, seq.query_starts[1] = (int32_t)n)
+FORWARD_EACH(negative_32, RANGE, "query_starts must be at least: 0, is % at [1]", padded, seq.query_starts[1] = n)
 FORWARD(NULL, "query_starts.data must not be NULL", padded, d.query_starts.data = 0)
 FORWARD(RANK, "query_starts.rank must be that of [B]: 1, is 2", padded, d.query_starts.rank = 2)
 FORWARD(TYPE, "query_starts.type must be ATTN_I32 or ATTN_I64, is ATTN_F32", padded, d.query_starts.type = ATTN_F32)
@@ -413,12 +379,12 @@ FORWARD(OPTION, "reserved must be 0", valid, d.reserved = 1)
 FORWARD_EACH(each_odd, RANGE, "scale must be finite", valid, d.scale = odd[n])
 FORWARD_EACH(each_odd, RANGE, "scale must be finite", valid, d.scale = odd[n]; d.scale_set = 1)
 FORWARD_EACH(kernels, OPTION, "scale must not be set for a distance kernel: sigma sets its width",
-    valid, d.score = (int32_t)n; d.scale = 0.5f)
+    valid, d.score = n; d.scale = 0.5f)
 FORWARD_EACH(kernels, OPTION, "scale must not be set for a distance kernel: sigma sets its width",
-    valid, d.score = (int32_t)n; d.scale_set = 1)
-FORWARD_EACH(no_flags, OPTION, "scale_set must be 0 or 1", valid, d.scale_set = (int32_t)n)
+    valid, d.score = n; d.scale_set = 1)
+FORWARD_EACH(no_flags, OPTION, "scale_set must be 0 or 1", valid, d.scale_set = n)
 FORWARD(OPTION, "score must be one of attn_score", valid, d.score = ATTN_SCORE_COUNT)
-FORWARD_EACH(unknown, OPTION, "score must be one of attn_score", valid, d.score = (int32_t)n)
+FORWARD_EACH(unknown, OPTION, "score must be one of attn_score", valid, d.score = n)
 FORWARD(OVERLAP, "scores must not overlap another output", valid, d.scores.data = d.scores_softcap.data)
 FORWARD(OPTION, "scores must be absent where queries or keys are packed",
     packed, d.scores = attn_out_bhsd(m.gradients[0], 1, H, B * SQ, B * SK))
@@ -443,14 +409,13 @@ FORWARD(STRIDE, "scores_softcap.stride " OVERLAPS_ITSELF, valid, d.scores_softca
 FORWARD(RANGE, "sigma must be within 1e-18..1e18, or 0 for 1", gaussian, d.sigma = -1)
 FORWARD(OPTION, "sigma must be 0 where sigma_per_head is given", gaussian, d.sigma = 1; d.sigma_per_head = slopes())
 FORWARD_EACH(each_odd, RANGE, "sigma must be within 1e-18..1e18, or 0 for 1", gaussian, d.sigma = odd[n])
-FORWARD_EACH(without_sigma, OPTION, "sigma counts for the distance kernels only",
-    valid, d.score = (int32_t)n; d.sigma = 1)
+FORWARD_EACH(without_sigma, OPTION, "sigma counts for the distance kernels only", valid, d.score = n; d.sigma = 1)
 FORWARD(RANGE, "sigma_per_head must be within 1e-18..1e18", gaussian, d.sigma_per_head = slopes(); m.small[0] = 0)
 FORWARD(RANGE, "sigma_per_head must be within 1e-18..1e18", gaussian, d.sigma_per_head = slopes(); m.small[2] = -1)
 FORWARD_EACH(each_odd, RANGE, "sigma_per_head must be within 1e-18..1e18",
     gaussian, d.sigma_per_head = slopes(); m.small[H - 1] = odd[n])
 FORWARD_EACH(without_sigma, OPTION, "sigma_per_head counts for the distance kernels only",
-    valid, d.score = (int32_t)n; d.sigma_per_head = slopes())
+    valid, d.score = n; d.sigma_per_head = slopes())
 FORWARD(NULL, "sigma_per_head.data must not be NULL", gaussian, d.sigma_per_head = attn_view_f32(0, 1, H, 0, 0, 0))
 FORWARD(RANK, "sigma_per_head.rank must be that of [H]: 1, is 2", gaussian, d.sigma_per_head = floats(2, H, 1, 0, 0))
 FORWARD(SIZE, "sigma_per_head.size[0] must equal q.size[1]: 4, is 2",
@@ -459,23 +424,22 @@ FORWARD(NULL, "sink.data must not be NULL", valid, d.sink = attn_view_f32(0, 1, 
 FORWARD(RANK, "sink.rank must be that of [H]: 1, is 2", valid, d.sink = floats(2, 1, H, 0, 0))
 FORWARD(SIZE, "sink.size[0] must equal q.size[1]: 4, is 1", valid, d.sink = floats(1, 1, 0, 0, 0))
 FORWARD_EACH(no_floats, TYPE, "sink.type must be " FLOATS ", is %",
-    valid, d.sink = floats(1, H, 0, 0, 0); d.sink.type = (int32_t)n)
+    valid, d.sink = floats(1, H, 0, 0, 0); d.sink.type = n)
 FORWARD(RANGE, "softcap must be finite and > 0, or 0 for none", valid, d.softcap = -1)
 FORWARD_EACH(each_odd, RANGE, "softcap must be finite and > 0, or 0 for none", valid, d.softcap = odd[n])
 FORWARD(OVERLAP, "stats must not overlap an input", valid, d.stats.data = m.v)
 FORWARD(NULL, "stats.data must not be NULL", valid, d.stats.data = 0)
-FORWARD(RANK, "stats.rank must be that of [B,H,Sq,2]; without heads H = 1: 4, is 3", valid, d.stats.rank = 3)
+FORWARD(RANK, "stats.rank " OF_HEADS("Sq,2") ": 4, is 3", valid, d.stats.rank = 3)
 FORWARD(SIZE, "stats.size[0] must equal q.size[0]: 2, is 1", valid, d.stats.size[0] = 1)
 FORWARD(SIZE, "stats.size[2] must equal q.size[2]: 3, is 1", valid, d.stats.size[2] = 1)
 FORWARD(SIZE, "stats.size[3] must be: 2, is 1", valid, d.stats.size[3] = 1)
 FORWARD(SIZE, "stats.size[3] must be: 2, is 3", valid, d.stats = attn_out_bhsd(m.gradients[0], B, H, SQ, 3))
 FORWARD(STRIDE, "stats.stride " OVERLAPS_ITSELF, valid, d.stats.stride[3] = 0)
-FORWARD_EACH(not_f32, TYPE, "stats.type must be ATTN_F32, is %", valid, d.stats.type = (int32_t)n)
+FORWARD_EACH(not_f32, TYPE, "stats.type must be ATTN_F32, is %", valid, d.stats.type = n)
 FORWARD(NULL, "v must be given where out is", valid, ABSENT(d.v))
 FORWARD(NULL, "v.data must not be NULL", valid, d.v.data = 0)
-FORWARD(RANK, "v.rank must be that of [B,Hkv,Sk,Dv]; without heads Hkv = 1: 4, is 1", valid, d.v.rank = 1)
-FORWARD_EACH(wrong_ranks, RANK, "v.rank must be that of [B,Hkv,Sk,Dv]; without heads Hkv = 1: 4, is %",
-    valid, d.v.rank = (int32_t)n)
+FORWARD(RANK, "v.rank " OF_KV_HEADS("Sk,Dv") ": 4, is 1", valid, d.v.rank = 1)
+FORWARD_EACH(wrong_ranks, RANK, "v.rank " OF_KV_HEADS("Sk,Dv") ": 4, is %", valid, d.v.rank = n)
 FORWARD(SIZE, "v.size[0] must equal q.size[0]: 2, is 1", valid, d.v.size[0] = 1)
 FORWARD(SIZE, "v.size[0] must equal k.size[0]: 1, is 2", packed, d.v = attn_view_bhsd(m.v, B, HKV, SK, DV))
 FORWARD(SIZE, "v.size[0] must equal k.size[0]: 5, is 4", paged, d.v.size[0] = 4)
@@ -488,34 +452,31 @@ FORWARD(SIZE, "v.size[2] must equal k.size[2]: 0, is 5", valid, d.k.size[2] = 0)
 FORWARD(SIZE, "v.size[2] must equal k.size[2]: 2, is 1", paged, d.v.size[2] = 1)
 FORWARD(OVERFLOW, "v.stride must keep the extent within memory",
     valid, d.v.stride[0] = (int64_t)1 << 61; d.v.stride[1] = -((int64_t)1 << 61))
-FORWARD_EACH(no_floats, TYPE, "v.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is %",
-    valid, d.v.type = (int32_t)n)
+FORWARD_EACH(no_floats, TYPE, "v.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is %", valid, d.v.type = n)
 FORWARD(NULL, "v_scale must be given for ATTN_I8", valid, d.v.type = ATTN_I8)
-FORWARD(OPTION, "v_scale counts for ATTN_I8 only", valid, codes(&d); d.v_scale = d.k_scale)
+FORWARD(OPTION, "v_scale counts for ATTN_I8 only", valid, store_codes(&d); d.v_scale = d.k_scale)
 FORWARD_EACH(without_views, OPTION, "w_k counts for ATTN_SCORE_ADDITIVE only",
-    valid, d.score = (int32_t)n; d.w_k = floats(2, HIDDEN, D, 0, 0))
+    valid, d.score = n; d.w_k = floats(2, HIDDEN, D, 0, 0))
 FORWARD(NULL, "w_k.data must not be NULL", additive, d.w_k.data = 0)
 FORWARD(RANK, "w_k.rank must be that of [h,Dk] or [H,h,Dk]: 2, is 1", additive, d.w_k.rank = 1)
-FORWARD_EACH(four_and_five, RANK, "w_k.rank must be that of [h,Dk] or [H,h,Dk]: 3, is %",
-    additive, d.w_k.rank = (int32_t)n)
+FORWARD_EACH(four_and_five, RANK, "w_k.rank must be that of [h,Dk] or [H,h,Dk]: 3, is %", additive, d.w_k.rank = n)
 FORWARD(SIZE, "w_k.size[0] must equal w_v.size[0]: 6, is 5", additive, d.w_k.size[0] = HIDDEN - 1)
 FORWARD(SIZE, "w_k.size[2] must equal k.size[3]: 4, is 3",
     additive, d.w_k = floats(3, H, HIDDEN, D - 1, 0); d.w_k.stride[0] = 0)
 FORWARD_EACH(without_views, OPTION, "w_q counts for ATTN_SCORE_ADDITIVE only",
-    valid, d.score = (int32_t)n; d.w_q = floats(2, HIDDEN, D, 0, 0))
+    valid, d.score = n; d.w_q = floats(2, HIDDEN, D, 0, 0))
 FORWARD(NULL, "w_q.data must not be NULL", additive, d.w_q.data = 0)
 FORWARD(RANK, "w_q.rank must be that of [h,Dq] or [H,h,Dq]: 2, is 1", additive, d.w_q.rank = 1)
-FORWARD_EACH(four_and_five, RANK, "w_q.rank must be that of [h,Dq] or [H,h,Dq]: 3, is %",
-    additive, d.w_q.rank = (int32_t)n)
+FORWARD_EACH(four_and_five, RANK, "w_q.rank must be that of [h,Dq] or [H,h,Dq]: 3, is %", additive, d.w_q.rank = n)
 FORWARD(SIZE, "w_q.size[0] must equal w_v.size[0]: 6, is 5", additive, d.w_q.size[0] = HIDDEN - 1)
 FORWARD(SIZE, "w_q.size[1] must equal q.size[3]: 4, is 3", additive, d.w_q.size[1] = D - 1)
 FORWARD(NULL, "w_v must be given for ATTN_SCORE_ADDITIVE", additive, ABSENT(d.w_v))
 FORWARD_EACH(without_views, OPTION, "w_v counts for ATTN_SCORE_ADDITIVE only",
-    valid, d.score = (int32_t)n; d.w_v = floats(1, HIDDEN, 0, 0, 0))
+    valid, d.score = n; d.w_v = floats(1, HIDDEN, 0, 0, 0))
 FORWARD(NULL, "w_v.data must not be NULL", additive, d.w_v.data = 0)
 FORWARD(RANK, "w_v.rank must be that of [h] or [H,h]: 2, is 3", additive, d.w_v.rank = 3)
 FORWARD(SIZE, "w_v.size[0] must equal q.size[1]: 4, is 2", additive, d.w_v = floats(2, HKV, HIDDEN, 0, 0))
-FORWARD_EACH(no_floats, TYPE, "w_v.type must be " FLOATS ", is %", additive, d.w_v.type = (int32_t)n)
+FORWARD_EACH(no_floats, TYPE, "w_v.type must be " FLOATS ", is %", additive, d.w_v.type = n)
 FORWARD(OVERLAP, "weights must not overlap another output", valid, d.weights.data = d.scores.data)
 FORWARD(OVERLAP, "weights must not overlap an input", valid, d.bias = attn_view_f32(m.weights, 1, SK, 0, 0, 0))
 FORWARD(OVERLAP, "weights must not overlap an input",
@@ -527,7 +488,7 @@ FORWARD(OPTION, "weights must be absent where queries or keys are packed",
 FORWARD(OPTION, "weights must be absent where keys come in parts",
     last_part, d.weights = attn_out_bhsd(m.weights, B, H, SQ, SK))
 FORWARD(NULL, "weights.data must not be NULL", valid, d.weights.data = 0)
-FORWARD(RANK, "weights.rank must be that of [B,H,Sq,Sk]; without heads H = 1: 4, is 3", valid, d.weights.rank = 3)
+FORWARD(RANK, "weights.rank " OF_HEADS("Sq,Sk") ": 4, is 3", valid, d.weights.rank = 3)
 FORWARD(SIZE, "weights.size[0] must equal the number of starts: 2, is 1", padded, d.weights.size[0] = 1)
 FORWARD(SIZE, "weights.size[0] must equal q.size[0]: 2, is 1", valid, d.weights.size[0]--)
 FORWARD(SIZE, "weights.size[1] must equal q.size[1]: 4, is 3", valid, d.weights.size[1]--)
@@ -535,14 +496,14 @@ FORWARD(SIZE, "weights.size[2] must equal q.size[2]: 3, is 2", valid, d.weights.
 FORWARD(SIZE, "weights.size[3] must equal k.size[2]: 5, is 4", valid, d.weights.size[3] = SK - 1)
 FORWARD(STRIDE, "weights.stride " OVERLAPS_ITSELF, valid, d.weights.stride[1] = 0)
 FORWARD_EACH(huge, OVERFLOW, "weights.stride must keep the extent within memory", valid, d.weights.stride[2] = -n)
-FORWARD_EACH(no_floats, TYPE, "weights.type must be " FLOATS ", is %", valid, d.weights.type = (int32_t)n)
+FORWARD_EACH(no_floats, TYPE, "weights.type must be " FLOATS ", is %", valid, d.weights.type = n)
 FORWARD(OPTION, "weights_after_dropout counts only where weights are given",
     valid, d.weights_after_dropout = 1; d.dropout = 0.5f; ABSENT(d.weights))
-FORWARD_EACH(no_flags, OPTION, "weights_after_dropout must be 0 or 1", valid, d.weights_after_dropout = (int32_t)n)
+FORWARD_EACH(no_flags, OPTION, "weights_after_dropout must be 0 or 1", valid, d.weights_after_dropout = n)
 FORWARD_EACH(no_flags, OPTION, "window must be 0 or 1: window_left and window_right say how far it reaches",
-    square, d.window = (int32_t)n) /* window = 4 */
+    square, d.window = n) /* window = 4 */
 FORWARD_EACH(no_flags, OPTION, "window must be 0 or 1: window_left and window_right say how far it reaches",
-    square, d.window = (int32_t)n; d.window_left = 3)
+    square, d.window = n; d.window_left = 3)
 FORWARD(RANGE, "window_left must be at least: -1, is -2", valid, d.window = 1; d.window_left = -2)
 FORWARD(OPTION, "window_left counts only with window", valid, d.window_left = -77) /* what is set and cannot count */
 FORWARD(OPTION, "window_left counts only with window", valid, d.window_left = ATTN_UNBOUNDED)
@@ -589,7 +550,7 @@ BACKWARD(OPTION, "dv must be absent where what it belongs to is", given, ABSENT(
 BACKWARD(OPTION, "isa must be one of attn_isa", valid, d.isa = 99)
 BACKWARD(NULL, "k.data must not be NULL", valid, d.k.data = 0)
 BACKWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 3", valid, d.k.size[3] = D - 1)
-BACKWARD(TYPE, "k.type must not be ATTN_I8: it has no gradient", valid, codes(&d)) /* codes have no gradient */
+BACKWARD(TYPE, "k.type must not be ATTN_I8: it has no gradient", valid, store_codes(&d)) /* codes have no gradient */
 BACKWARD(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [1]",
     valid, d.key_lengths = ints(1, B, 0); m.ints[1] = SK + 1)
 BACKWARD(NULL, "out must be given: the forward's result is read", valid, ABSENT(d.out))
@@ -640,7 +601,7 @@ MHA(SIZE, "out.size[1] must equal query.size[1]: 3, is 5", h.out = attn_out_f32(
 MHA(SIZE, "out.size[2] must equal w_result.size[0]: 5, is 6", h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0))
 MHA(STRIDE, "out.stride " OVERLAPS_ITSELF, h.out.stride[1] = 1)
 MHA(NULL, "query must be given", ABSENT(h.query))
-MHA(OVERFLOW, "query must have fewer than 2^60 elements", h.query.size[1] = (int64_t)1 << 62)
+MHA(OVERFLOW, "query " TOO_MANY, h.query.size[1] = (int64_t)1 << 62)
 MHA(NULL, "query.data must not be NULL", h.query.data = 0)
 MHA(OPTION, "score must be one of attn_score", options.score = 99)
 MHA(RANK, "value.rank must be that of [B,Sk,Ev]: 3, is 2", h.value.rank = 2)
@@ -664,36 +625,36 @@ MHA(OVERLAP, "weights must not overlap an input", options.weights = attn_out_f32
 MHA(WORKSPACE, "workspace_bytes must be at least: *", options.workspace = m.mask; options.workspace_bytes = 8)
 
 /* ---- attn_mha_backward */
-MHA_BACKWARD(OPTION, "accumulate must be bits 0 to 10", g.accumulate = 1u << 11)
-MHA_BACKWARD(NULL, "d_out must be given", ABSENT(g.d_out))
-MHA_BACKWARD(NULL, "d_out.data must not be NULL", g.d_out.data = 0)
-MHA_BACKWARD(RANK, "d_out.rank must be that of [B,Sq,Eo]: 3, is 2", g.d_out = floats(2, SQ, 5, 0, 0))
-MHA_BACKWARD(SIZE, "d_out.size[0] must equal query.size[0]: 2, is 1", g.d_out.size[0] = 1)
-MHA_BACKWARD(SIZE, "d_out.size[1] must equal query.size[1]: 3, is 2", g.d_out.size[1] = SQ - 1)
-MHA_BACKWARD(SIZE, "d_out.size[2] must equal w_result.size[0]: 5, is 4", g.d_out.size[2] = 4)
-MHA_BACKWARD(TYPE, "d_out.type must be " FLOATS ", is ATTN_U8", g.d_out.type = ATTN_U8)
-MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", g.attention = inner_scale(m.q))
-MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", g.attention = inner_scale(m.k))
-MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", g.attention = inner_scale(m.v))
-MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", g.attention = inner_scale(m.small))
-MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", g.attention = inner_scale(m.scores))
+MHA_BACKWARD(OPTION, "accumulate must be bits 0 to 10", hg.accumulate = 1u << 11)
+MHA_BACKWARD(NULL, "d_out must be given", ABSENT(hg.d_out))
+MHA_BACKWARD(NULL, "d_out.data must not be NULL", hg.d_out.data = 0)
+MHA_BACKWARD(RANK, "d_out.rank must be that of [B,Sq,Eo]: 3, is 2", hg.d_out = floats(2, SQ, 5, 0, 0))
+MHA_BACKWARD(SIZE, "d_out.size[0] must equal query.size[0]: 2, is 1", hg.d_out.size[0] = 1)
+MHA_BACKWARD(SIZE, "d_out.size[1] must equal query.size[1]: 3, is 2", hg.d_out.size[1] = SQ - 1)
+MHA_BACKWARD(SIZE, "d_out.size[2] must equal w_result.size[0]: 5, is 4", hg.d_out.size[2] = 4)
+MHA_BACKWARD(TYPE, "d_out.type must be " FLOATS ", is ATTN_U8", hg.d_out.type = ATTN_U8)
+MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", hg.attention = inner_scale(m.q))
+MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", hg.attention = inner_scale(m.k))
+MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", hg.attention = inner_scale(m.v))
+MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", hg.attention = inner_scale(m.small))
+MHA_BACKWARD(OVERLAP, "d_scale must not overlap an input", hg.attention = inner_scale(m.scores))
 MHA_BACKWARD(SIZE, "db_key.size[0] must equal b_key.size[0]: 4, is 3",
-    h.b_key = floats(1, 4, 0, 0, 0); g.db_key = attn_out_f32(m.gradients[7], 1, 3, 0, 0, 0))
+    h.b_key = floats(1, 4, 0, 0, 0); hg.db_key = attn_out_f32(m.gradients[7], 1, 3, 0, 0, 0))
 MHA_BACKWARD(OPTION, "db_query must be absent where what it belongs to is",
-    g.db_query = attn_out_f32(m.gradients[7], 1, 4, 0, 0, 0))
+    hg.db_query = attn_out_f32(m.gradients[7], 1, 4, 0, 0, 0))
 MHA_BACKWARD(OPTION, "db_result must be absent where what it belongs to is",
-    g.db_result = attn_out_f32(m.gradients[7], 1, 5, 0, 0, 0))
-MHA_BACKWARD(OVERLAP, "dkey must not overlap an input", g.attention = inner_lse(m.gradients[1]))
+    hg.db_result = attn_out_f32(m.gradients[7], 1, 5, 0, 0, 0))
+MHA_BACKWARD(OVERLAP, "dkey must not overlap an input", hg.attention = inner_lse(m.gradients[1]))
 MHA_BACKWARD(NULL, "dquery must be given, or another result",
-    memset(&g.dquery, 0, offsetof(attn_mha_grad, attention) - offsetof(attn_mha_grad, dquery)))
+    memset(&hg.dquery, 0, offsetof(attn_mha_grad, attention) - offsetof(attn_mha_grad, dquery)))
 MHA_BACKWARD(OVERLAP, "dquery must not overlap another output",
-    g.attention = inner_scale(m.gradients[0])) /* of the attention itself, too */
+    hg.attention = inner_scale(m.gradients[0])) /* of the attention itself, too */
 MHA_BACKWARD(OPTION, "dvalue must be absent where what it belongs to is",
     ABSENT(h.value); h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
-        g.dw_value = shaped_like(&h.w_value, m.gradients[5]))
+        hg.dw_value = shaped_like(&h.w_value, m.gradients[5]))
 MHA_BACKWARD(RANGE, "heads must be at least 1", h.heads = 0)
 MHA_BACKWARD(NULL, "query must be given", ABSENT(h.query))
-MHA_BACKWARD(OPTION, "reserved must be 0", g.reserved = 1)
+MHA_BACKWARD(OPTION, "reserved must be 0", hg.reserved = 1)
 MHA_BACKWARD(OPTION, "score must be one of attn_score", options.score = 99)
 MHA_BACKWARD(NULL, "w_key.data must not be NULL", h.w_key.data = 0)
 MHA_BACKWARD(WORKSPACE, "workspace_bytes must be at least: *", options.workspace = m.mask; options.workspace_bytes = 8)
@@ -704,18 +665,16 @@ PIECE(NULL, "a must be given", attn_bmm_backward(none, b, ab, da, db, 0, 0, err)
 PIECE(NULL, "a must be given", attn_bmm_backward_workspace_size(none, b, ab, da, db, 0, &size, err))
 PIECE(RANK, "a.rank " MATRIX ": 2, is 1", attn_bmm(floats(1, SK, 0, 0, 0), x, o, 0, err))
 PIECE(RANK, "a.rank " MATRIX ": 2, is 1", attn_bmm_backward(floats(1, SK, 0, 0, 0), b, ab, da, db, 0, 0, err))
-PIECE_EACH(no_matrix, RANK, "a.rank " MATRIX ": 2, is %",
-    a.rank = (int32_t)n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
+PIECE_EACH(no_matrix, RANK, "a.rank " MATRIX ": 2, is %", a.rank = n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(RANK, "a.rank " MATRIX ": 4, is 5", a.rank = 5, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(TYPE, "a.type must be " FLOATS ", is ATTN_U8", attn_bmm_backward(mask(3, B, SQ, SK, 0), b, ab, da, db, 0, 0, err))
 PIECE(OPTION, "accumulate must be 1 for da, 2 for db, or both", attn_bmm_backward(a, b, ab, da, db, 4, 0, err))
 PIECE(NULL, "b must be given", attn_bmm(x, none, o, 0, err))
-PIECE(OVERFLOW, "b must have fewer than 2^60 elements",
+PIECE(OVERFLOW, "b " TOO_MANY,
     attn_bmm(floats(2, 2, 2, 0, 0), floats(2, 2, (int64_t)1 << 61, 0, 0), attn_out_f32(m.weights, 2, 2, 2, 0, 0), 0,
         err))
 PIECE(NULL, "b must be given", attn_bmm_backward(a, none, ab, da, db, 0, 0, err))
-PIECE_EACH(no_matrix, RANK, "b.rank " MATRIX ": 2, is %",
-    b.rank = (int32_t)n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
+PIECE_EACH(no_matrix, RANK, "b.rank " MATRIX ": 2, is %", b.rank = n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(RANK, "b.rank " MATRIX ": 4, is 5", b.rank = 5, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(SIZE, "b.size[0] must equal a.size[1]: 5, is 3", attn_bmm(x, x, o, 0, err))
 PIECE(SIZE, "b.size[0] must broadcast with a: be 1 or: 2, is 3",
@@ -760,7 +719,7 @@ PIECE(SIZE, "d_out.rank must have the broadcast batch of a and b: 2, is 1",
 PIECE(SIZE, "d_out.rank must have the broadcast batch of a and b: 2, is 1",
     attn_bmm_backward(a3, b4, a3, da3, nowhere, 0, 0, err))
 PIECE_EACH(no_matrix, RANK, "d_out.rank " MATRIX ": 2, is %",
-    ab.rank = (int32_t)n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
+    ab.rank = n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(RANK, "d_out.rank " MATRIX ": 4, is 5", ab.rank = 5, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(SIZE, "d_out.size[0] must equal a.size[0]: 2, is 1",
     attn_bmm_backward(a4, b4, floats(4, 1, 3, 2, 2), da4, nowhere, 0, 0, err))
@@ -788,7 +747,7 @@ PIECE(NULL, "da.data must not be NULL", attn_bmm_backward(a, b, ab, attn_out_f32
 PIECE(RANK, "da.rank must be that of a: 3, is 2",
     attn_bmm_backward(a, b, ab, attn_out_f32(m.gradients[0], 2, SQ, SK, 0, 0), db, 0, 0, err))
 PIECE_EACH(no_matrix, RANK, "da.rank must be that of a: 2, is %",
-    da.rank = (int32_t)n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
+    da.rank = n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(RANK, "da.rank must be that of a: 4, is 5", da.rank = 5, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(SIZE, "da.size[2] must equal a.size[2]: 5, is 4",
     attn_bmm_backward(a, b, ab, attn_out_f32(m.gradients[0], 3, B, SQ, SK - 1, 0), db, 0, 0, err))
@@ -796,7 +755,7 @@ PIECE(STRIDE, "da.stride " OVERLAPS_ITSELF, da.stride[1] = 0, attn_bmm_backward(
 PIECE(RANK, "db.rank must be that of b: 2, is 3",
     attn_bmm_backward(a, b, ab, da, attn_out_f32(m.gradients[1], 3, 1, SK, DV, 0), 0, 0, err))
 PIECE_EACH(no_matrix, RANK, "db.rank must be that of b: 2, is %",
-    db.rank = (int32_t)n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
+    db.rank = n, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(RANK, "db.rank must be that of b: 4, is 5", db.rank = 5, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(SIZE, "db.size[0] must equal b.size[0]: 5, is 4",
     attn_bmm_backward(a, b, ab, da, attn_out_f32(m.gradients[1], 2, SK - 1, DV, 0, 0), 0, 0, err))
@@ -841,8 +800,7 @@ PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 1, is 2",
 PIECE(SIZE, "lse.size[2] must equal out_a.size[2]: 3, is 1",
     attn_merge(part, lse, part, lse, merged, attn_out_f32(m.lse, 3, B, H, 1, 0), err))
 PIECE(NULL, "lse_a must be given", attn_merge(part, none, part, lse, merged, nowhere, err))
-PIECE(RANK, "lse_a.rank must be that of [B,H,Sq]; without heads H = 1: 3, is 4",
-    attn_merge(part, part, part, lse, merged, nowhere, err))
+PIECE(RANK, "lse_a.rank " OF_HEADS("Sq") ": 3, is 4", attn_merge(part, part, part, lse, merged, nowhere, err))
 PIECE(NULL, "lse_b must be given", attn_merge(part, lse, part, none, merged, nowhere, err))
 PIECE(SIZE, "lse_b.size[2] must equal out_a.size[2]: 3, is 2",
     attn_merge(part, lse, part, floats(3, B, H, SQ - 1, 0), merged, nowhere, err))
@@ -851,7 +809,7 @@ PIECE(OVERLAP, "mask must not overlap an input",
     options.mask = attn_view_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), attn_mask(bytes, &options, err))
 PIECE(NULL, "mask must be given", attn_dropout_mask(nowhere, &options, err))
 PIECE(NULL, "mask.data must not be NULL", attn_mask(attn_out_u8(0, 4, 1, 1, SQ, SK), 0, err))
-PIECE(RANK, "mask.rank must be that of [B,H,Sq,Sk]; without heads H = 1: 4, is 2",
+PIECE(RANK, "mask.rank " OF_HEADS("Sq,Sk") ": 4, is 2",
     attn_mask(attn_out_u8((uint8_t *)m.raw, 2, SQ, SK, 0, 0), 0, err))
 PIECE(SIZE, "mask.size[1] " BROADCAST ": 5, is 4",
     options.mask = mask(2, SQ, SK - 1, 0, 0), attn_softmax_backward(x3, x3, dx, &options, err))
@@ -880,8 +838,7 @@ PIECE(SIZE, "out.size[1] must equal x.size[1]: 5, is 4",
     attn_softmax(x, attn_out_f32(m.weights, 2, SQ, SK - 1, 0, 0), 0, err))
 PIECE(SIZE, "out.size[1] must equal b.size[1]: 3, is 5", attn_bmm(x, xt, o, 0, err))
 PIECE(NULL, "out_a must be given", attn_merge(none, lse, part, lse, merged, nowhere, err))
-PIECE(RANK, "out_a.rank must be that of [B,H,Sq,Dv]; without heads H = 1: 4, is 3",
-    attn_merge(lse, lse, part, lse, merged, nowhere, err))
+PIECE(RANK, "out_a.rank " OF_HEADS("Sq,Dv") ": 4, is 3", attn_merge(lse, lse, part, lse, merged, nowhere, err))
 PIECE(NULL, "out_b must be given", attn_merge(part, lse, none, lse, merged, nowhere, err))
 PIECE(SIZE, "out_b.size[3] must equal out_a.size[3]: 3, is 2",
     attn_merge(part, lse, floats(4, B, H, SQ, DV - 1), lse, merged, nowhere, err))

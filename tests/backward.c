@@ -1,8 +1,6 @@
 /* backward.c - attn_backward against the float64 reference, whose gradients are themselves held against central
    differences of its forward pass. */
-#include "grads.h"
-/* What a call of attn_backward has beside its forward call. */
-#define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#define WITH_GRADIENTS
 #include "descriptors.h"
 
 /* ---- the reference against central differences, in double precision */
@@ -90,8 +88,6 @@ static int away_from_edges(const attn_desc *d) {
     return 1;
 }
 
-static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of a factor */
-
 static attn_desc doubled(const attn_desc *d) {
     attn_desc x = *d;
     for (int n = 0; n < GRAD_COUNT; n++)
@@ -175,33 +171,6 @@ static void central_differences(void) {
 }
 
 /* ---- attn_backward on the random descriptors of the forward */
-
-static unsigned draw_asked(int level, unsigned there) {
-    unsigned set = level == 0   ? there
-                   : level == 1 ? 7 /* q, k, v */
-                   : level == 2 ? there & (unsigned)test_bits()
-                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
-                                : there & ~7u;
-    return set & there ? set & there : 1u << GRAD_V;
-}
-
-static void build_call(call *c, const int f[FACTOR_COUNT]) {
-    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
-    int from = upstreams[f[F_UPSTREAM]];
-    unsigned there;
-    memset(c, 0, sizeof *c);
-    build(&c->d, f);
-    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
-    ref_result r;
-    ref_sizes(&c->d, &r);
-    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.rows_b, r.h, r.sq, r.dv);
-    c->d.stats = make_out(out, 4, r.rows_b, r.h, r.sq, 2);
-    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
-    there = all_grads(&c->d);
-    ask_grads(c, draw_asked(f[F_ASKED], there),
-              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
-              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
-}
 
 static int all_poisoned(const attn_out *o) {
     attn_view v = attn_view_of(*o);

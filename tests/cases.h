@@ -297,6 +297,64 @@ static inline attn_view unmapped_beyond(int64_t first, int64_t end, int64_t sk, 
     return v;
 }
 
+/* One of some ways to keep all rows of one batch entry from keys: they may read first..end-1 alone. `end` says how many
+   where any number will do, and changes where that way has its own. */
+enum { KEY_LIMITS = 6 };
+static inline void limit_keys(attn_desc *d, int variant, int64_t *first, int64_t *end) {
+    const int64_t sq = d->q.size[2];
+    *first = 0;
+    if (variant == 0) d->key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)*end, (int)*end);
+    if (variant == 1) d->causal = 1, d->align = ATTN_ALIGN_TOP_LEFT, *end = sq;
+    if (variant == 2) { /* positions 1000.., window: keys 1000-left .. 1000+sq-1+right */
+        d->window = 1;
+        d->window_left = test_int(0, 200);
+        d->window_right = test_int(0, 40);
+        d->align = ATTN_ALIGN_POSITIONS;
+        d->positions = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1000, 1000);
+        *first = 1000 - d->window_left;
+        *end = 1000 + sq + d->window_right;
+    }
+    if (variant == 3) { /* lengths per query; the longest is *end */
+        d->key_lengths = make_ints(ATTN_I32, 2, 1, sq, 0, 0, 0, (int)*end);
+        put_at(&d->key_lengths, 0, 0, 0, 0, (double)*end);
+    }
+    if (variant == 4) { /* no key at all */
+        d->key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        *end = 0;
+    }
+    if (variant == 5) { /* bottom-right within the length, a window of the past */
+        d->key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 600, 600);
+        d->align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d->causal = d->window = 1;
+        d->window_left = 33;
+        d->window_right = ATTN_UNBOUNDED;
+        *first = 600 - sq - 33;
+        *end = 600;
+    }
+}
+
+/* Given scores and v beyond a length, on pages that cannot be read. */
+static inline attn_desc given_beyond(int64_t length, int64_t keys) {
+    attn_desc d = make_desc(1, 1, 1, 1, 1, 1, 3);
+    set_score(&d, ATTN_SCORE_GIVEN, 0);
+    d.v = unmapped_beyond(0, length, keys, 3, 0);
+    attn_view row = unmapped_beyond(0, length, keys, 1, 0);
+    d.given_scores = attn_view_swap(row, 2, 3);
+    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)length, (int)length);
+    return d;
+}
+
+/* Additive scores where e^2a and e^2b leave the range of float although a + b does not, of all rows or some. */
+static inline attn_desc additive_far_apart(int64_t sq, int64_t sk, double offset, int only_some) {
+    attn_desc d = make_desc(1, 1, 1, sq, sk, 6, 3);
+    d.score = ATTN_SCORE_ADDITIVE;
+    d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 6, 0, 0, 0);
+    attn_view q = only_some ? attn_view_slice(d.q, 2, 3, 9) : d.q, k = only_some ? attn_view_slice(d.k, 2, 7, 20) : d.k;
+    fill(&q, draw_normal, offset, 1);
+    fill(&k, draw_normal, -offset, 1);
+    return d;
+}
+
 /* ---- results */
 enum {
     RESULT_OUT = 1,
@@ -518,17 +576,18 @@ static inline double check_on(attn_desc *d, const ref_result *r, attn_isa isa, c
     return ref_check(d, r, what);
 }
 
-/* A packed copy of what the results hold now. */
+/* Packed copies of what an output, and what the results of a call hold now. */
+static inline attn_out copy_out(const attn_out *o) {
+    attn_out copy = *o;
+    attn_view v = attn_view_of(*o);
+    if (!o->rank) return copy;
+    v = copy_view(&v, LAYOUT_PACKED);
+    memcpy(&copy, &v, sizeof copy);
+    return copy;
+}
 static inline attn_desc copy_results(const attn_desc *d) {
     attn_desc copy = *d;
-    for (int n = 0; n < RESULT_COUNT; n++) {
-        attn_out *o = result_of(&copy, n);
-        attn_view v = attn_view_of(*o);
-        if (!o->rank) continue;
-        v = copy_view(&v, LAYOUT_PACKED);
-        o->data = (void *)(uintptr_t)v.data;
-        memcpy(o->stride, v.stride, sizeof o->stride);
-    }
+    for (int n = 0; n < RESULT_COUNT; n++) *result_of(&copy, n) = copy_out(result_of(&copy, n));
     return copy;
 }
 
@@ -566,18 +625,21 @@ static inline void run_shuffled(void *user, int64_t count, attn_task_fn task, vo
 }
 
 /* Plan and tasks in a random order by random workers, in a workspace of exactly the size asked for. */
+static inline void run_plan(const attn_plan *plan, int32_t workers) {
+    void *workspace = test_guarded(plan->workspace_bytes);
+    for (int32_t phase = 0; phase < plan->phases; phase++) {
+        int64_t *order = random_order(plan->tasks[phase]);
+        for (int64_t i = 0; i < plan->tasks[phase]; i++)
+            attn_task(plan, workspace, phase, order[i], (int32_t)test_int(0, workers - 1));
+        free(order);
+    }
+}
 static inline int run_planned(const attn_desc *d, int32_t workers) {
     attn_plan plan;
     attn_desc planned = forward_of(d);
     planned.parallel.workers = workers;
     if (!CHECK_STATUS(attn_plan_forward(&planned, &plan, NULL), ATTN_OK)) return 0;
-    void *workspace = test_guarded(plan.workspace_bytes);
-    for (int32_t phase = 0; phase < plan.phases; phase++) {
-        int64_t *order = random_order(plan.tasks[phase]);
-        for (int64_t i = 0; i < plan.tasks[phase]; i++)
-            attn_task(&plan, workspace, phase, order[i], (int32_t)test_int(0, workers - 1));
-        free(order);
-    }
+    run_plan(&plan, workers);
     return 1;
 }
 

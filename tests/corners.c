@@ -272,28 +272,10 @@ static void excluded_by_row(void) {
 /* ---- keys on pages that cannot be read */
 static void unmapped_case(int32_t score, int variant) {
     enum { KEYS = 4000, D = 6, DV = 3 };
-    int64_t sq = test_int(1, 20), first = 0, end = test_int(1, 700);
+    int64_t sq = test_int(1, 20), first, end = test_int(1, 700);
     attn_desc d = make_desc(1, 2, 1, sq, 1, D, DV);
     set_score(&d, score, 4);
-    if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
-    if (variant == 1) d.causal = 1, d.align = ATTN_ALIGN_TOP_LEFT, end = sq;
-    if (variant == 2) {
-        d.window = 1;
-        d.window_left = test_int(0, 200);
-        d.window_right = test_int(0, 40);
-        d.align = ATTN_ALIGN_POSITIONS;
-        d.positions = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1000, 1000);
-        first = 1000 - d.window_left;
-        end = 1000 + sq + d.window_right;
-    }
-    if (variant == 3) {
-        d.key_lengths = make_ints(ATTN_I32, 2, 1, sq, 0, 0, 0, (int)end);
-        put_at(&d.key_lengths, 0, 0, 0, 0, (double)end);
-    }
-    if (variant == 4) {
-        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
-        end = 0;
-    }
+    limit_keys(&d, variant, &first, &end);
     d.k = unmapped_beyond(first, end, KEYS, D, test_int(0, 1));
     d.v = unmapped_beyond(first, end, KEYS, DV, test_int(0, 1));
     if (test_int(0, 1)) {
@@ -316,12 +298,7 @@ static void unmapped(void) {
 
 static void unmapped_given(void) {
     enum { KEYS = 4000, LENGTH = 140 };
-    attn_desc d = make_desc(1, 1, 1, 1, 1, 1, 3);
-    set_score(&d, ATTN_SCORE_GIVEN, 0);
-    d.v = unmapped_beyond(0, LENGTH, KEYS, 3, 0);
-    attn_view row = unmapped_beyond(0, LENGTH, KEYS, 1, 0);
-    d.given_scores = attn_view_swap(row, 2, 3);
-    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, LENGTH, LENGTH);
+    attn_desc d = given_beyond(LENGTH, KEYS);
     call c = check_all(&d, "given scores beyond the length");
     attn_out beyond = attn_out_slice(c.g.d_given_scores, 3, LENGTH, KEYS - LENGTH);
     all_zero(&beyond, "of given scores beyond the length");
@@ -343,9 +320,9 @@ static attn_view two_ints(int64_t a, int64_t b) {
     return v;
 }
 static void unmapped_starts(void) {
-    enum { ROWS = 1500, KEYS = 4000, D = 6, DV = 3 };
+    enum { ROWS = 600, KEYS = 1200, D = 6, DV = 3 }; /* the reference holds each row and key */
     for (int n = 0; n < 18; n++) {
-        int64_t q0 = test_int(0, 1000), rows = test_int(1, 40), k0 = test_int(1, 2000), keys = test_int(1, 600);
+        int64_t q0 = test_int(0, 550), rows = test_int(1, 40), k0 = test_int(1, 550), keys = test_int(1, 600);
         int64_t some_rows = test_int(0, (int)rows), some_keys = test_int(0, (int)keys); /* those of the first entry */
         int packed = n % 2;
         attn_desc d = make_desc(1, 1, 1, 1, 1, D, DV);
@@ -595,13 +572,7 @@ static void additive_extremes(void) { /* e^2a and e^2b leave the range of float 
     static const double offsets[] = {0, 10, 20, 44, 100, 1000};
     for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++)
         for (int only_some = 0; only_some < 2; only_some++) {
-            attn_desc d = make_desc(1, 1, 1, 19, 40, 6, 3);
-            d.score = ATTN_SCORE_ADDITIVE;
-            d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 6, 0, 0, 0);
-            attn_view q = only_some ? attn_view_slice(d.q, 2, 3, 9) : d.q,
-                      k = only_some ? attn_view_slice(d.k, 2, 7, 20) : d.k;
-            fill(&q, draw_normal, offsets[n], 1);
-            fill(&k, draw_normal, -offsets[n], 1);
+            attn_desc d = additive_far_apart(19, 40, offsets[n], only_some);
             check_all(&d, "additive, far apart");
             test_release();
         }

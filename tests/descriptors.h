@@ -1,10 +1,14 @@
-/* descriptors.h - random descriptors that cover every pair of options, of the forward call and of what a test adds with
-   MORE_FACTORS(X). */
+/* descriptors.h - random descriptors that cover every pair of options, of the forward call and of what a test adds: with
+   MORE_FACTORS(X), or, by defining WITH_GRADIENTS, what attn_backward is asked about the call. */
 #ifndef ATTN_DESCRIPTORS_H
 #define ATTN_DESCRIPTORS_H
 
 #include "cases.h"
 
+#ifdef WITH_GRADIENTS
+#include "grads.h"
+#define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#endif
 #ifndef MORE_FACTORS
 #define MORE_FACTORS(X)
 #endif
@@ -397,5 +401,41 @@ static inline void build_shaped(attn_desc *d, const int f[FACTOR_COUNT], shape s
 }
 
 static inline void build(attn_desc *d, const int f[FACTOR_COUNT]) { build_shaped(d, f, draw_shape(f)); }
+
+/* ---- what attn_backward is asked about such a call */
+#ifdef WITH_GRADIENTS
+static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of F_UPSTREAM */
+
+static inline unsigned draw_asked(int level, unsigned there) {
+    unsigned set = level == 0   ? there
+                   : level == 1 ? 7 /* q, k, v */
+                   : level == 2 ? there & (unsigned)test_bits()
+                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
+                                : there & ~7u;
+    return set & there ? set & there : 1u << GRAD_V;
+}
+
+/* Of the forward call c->d, which gets stats, too */
+static inline void build_gradients(call *c, const int f[FACTOR_COUNT]) {
+    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
+    int from = upstreams[f[F_UPSTREAM]];
+    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.rows_b, r.h, r.sq, r.dv);
+    c->d.stats = make_out(out, 4, r.rows_b, r.h, r.sq, 2);
+    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
+    unsigned there = all_grads(&c->d);
+    ask_grads(c, draw_asked(f[F_ASKED], there),
+              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
+              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
+}
+
+static inline void build_call(call *c, const int f[FACTOR_COUNT]) {
+    memset(c, 0, sizeof *c);
+    build(&c->d, f);
+    build_gradients(c, f);
+}
+#endif
 
 #endif

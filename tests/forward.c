@@ -200,6 +200,8 @@ static void results_left_out(void) {
         attn_desc some = d;
         for (int isa = 0; isa < test_isa_count(); isa++) {
             for (int set = 1; set < RESULT_ALL; set++) {
+                /* each set meets the slow kernels, whose driver is the same, under two of the scores */
+                if (isa == 0 && test_isa_count() > 1 && (set + (int)n) % 3) continue;
                 some.v = d.v;
                 if (!(set & RESULT_OUT)) memset(&some.v, 0, sizeof some.v); /* not needed then */
                 ask_for(&some, set, set % 2 ? LAYOUT_PACKED : LAYOUT_MIXED);

@@ -87,20 +87,19 @@ static inline call make_call(const attn_desc *d, int from, unsigned set) {
 
 /* ---- running */
 
-/* What the outputs must hold before: garbage, or what is added to. */
+/* What an output holds before a call: what is added to, else garbage. */
+static inline void put_start(const attn_out *o, const attn_view *start) {
+    attn_view v = attn_view_of(*o);
+    int64_t index[4] = {0, 0, 0, 0}, low, high, bytes = (int64_t)type_bytes(o->type);
+    poison(o);
+    if (!o->rank || !start->rank || !view_extent(&v, &low, &high)) return;
+    do
+        memcpy((char *)o->data + offset_of(&v, index) * bytes,
+               (const char *)start->data + offset_of(start, index) * bytes, (size_t)bytes);
+    while (next_index(&v, index));
+}
 static inline void prepare_grads(call *c) {
-    for (int n = 0; n < GRAD_COUNT; n++) {
-        attn_out *o = grad_of(&c->g, n);
-        attn_view v = attn_view_of(*o);
-        int64_t index[4] = {0, 0, 0, 0}, low, high;
-        poison(o);
-        if (!o->rank || !c->start[n].rank || !view_extent(&v, &low, &high)) continue;
-        int64_t bytes = (int64_t)type_bytes(o->type);
-        do
-            memcpy((char *)o->data + offset_of(&v, index) * bytes,
-                   (const char *)c->start[n].data + offset_of(&c->start[n], index) * bytes, (size_t)bytes);
-        while (next_index(&v, index));
-    }
+    for (int n = 0; n < GRAD_COUNT; n++) put_start(grad_of(&c->g, n), &c->start[n]);
 }
 
 static inline int accepted(attn_status status, const attn_error *err, const attn_desc *d, const char *what) {
@@ -121,14 +120,7 @@ static inline int run_call(call *c, const char *what) {
 /* A call with packed copies of what the gradients hold now. */
 static inline call copy_grads(const call *c) {
     call copy = *c;
-    for (int n = 0; n < GRAD_COUNT; n++) {
-        attn_out *o = grad_of(&copy.g, n);
-        attn_view v = attn_view_of(*o);
-        if (!o->rank) continue;
-        v = copy_view(&v, LAYOUT_PACKED);
-        o->data = (void *)(uintptr_t)v.data;
-        memcpy(o->stride, v.stride, sizeof o->stride);
-    }
+    for (int n = 0; n < GRAD_COUNT; n++) *grad_of(&copy.g, n) = copy_out(grad_of(&copy.g, n));
     return copy;
 }
 
@@ -225,6 +217,31 @@ static inline void check_grad(call *c, const ref_grads *g, int which, const char
     } while (next_index(&v, index));
 }
 
+/* Of a function that is no forward call: sums of terms (t->error: of their magnitudes), added to `start` where that is
+   given. Returns the largest error in units of tolerance(terms, sum, start). */
+static inline double check_sums(const attn_out *got, const ref_tensor *t, const attn_view *start,
+                                double (*tolerance)(double, double, double), const char *what) {
+    attn_view v = attn_view_of(*got);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    double worst = 0;
+    if (!v.rank) return 0;
+    CHECKF(gaps_untouched(got), "%s: wrote between the elements", what);
+    if (!view_extent(&v, &low, &high)) return 0;
+    do {
+        int64_t at = offset_of(&t->like, index);
+        double before = start->rank ? (double)((const float *)start->data)[offset_of(start, index)] : 0,
+               bound = tolerance(t->error[at], t->x[at], before), want = before + t->x[at];
+        float value = ((const float *)v.data)[offset_of(&v, index)];
+        double ratio = grad_ratio(value, want, bound);
+        worst = fmax(worst, ratio);
+        if (!CHECKF(ratio <= 1, "%s: [%ld,%ld,%ld,%ld] is %.9g, want %.9g: off by %.3g, bound %.3g", what,
+                    (long)index[0], (long)index[1], (long)index[2], (long)index[3], (double)value, want,
+                    fabs((double)value - want), bound))
+            return worst;
+    } while (next_index(&v, index));
+    return worst;
+}
+
 static inline void check_grads(call *c, const ref_grads *g, const char *what) {
     for (int n = 0; n < GRAD_COUNT; n++) check_grad(c, g, n, what);
 }
@@ -251,7 +268,6 @@ static inline int check_call(call *c, const char *what) {
 
 /* ---- the same work in other ways */
 
-/* Plan and tasks in a random order by random workers, in a workspace of exactly the size asked for. */
 static inline int run_call_planned(call *c, int32_t workers) {
     attn_plan plan;
     attn_error err;
@@ -261,13 +277,7 @@ static inline int run_call_planned(call *c, int32_t workers) {
     size_t bytes = 0;
     CHECK_STATUS(attn_backward_workspace_size(&c->d, &c->g, &bytes, 0), ATTN_OK);
     CHECK(bytes == plan.workspace_bytes);
-    void *workspace = test_guarded(plan.workspace_bytes);
-    for (int32_t phase = 0; phase < plan.phases; phase++) {
-        int64_t *order = random_order(plan.tasks[phase]);
-        for (int64_t i = 0; i < plan.tasks[phase]; i++)
-            attn_task(&plan, workspace, phase, order[i], (int32_t)test_int(0, workers - 1));
-        free(order);
-    }
+    run_plan(&plan, workers);
     return 1;
 }
 

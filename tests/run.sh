@@ -8,7 +8,7 @@ mkdir -p $dir
 
 # The portable vectors are slow where they have to build the multiply-add themselves. Where others run, the suites that
 # take longest leave them to `make check` (item suites_portable), which runs all suites on them.
-LEFT_OUT="corners threads forward"
+LEFT_OUT="corners threads forward precision"
 
 one() { # one SUITE: into files, then out at once
     case " $LEFT_OUT " in *" $1 "*) share="--without portable" ;; *) share= ;; esac

@@ -276,37 +276,10 @@ static void excluded_by_row(void) {
 static void unmapped_case(int32_t score, int variant) {
     enum { KEYS = 3000, D = 6, DV = 5 };
     static const int64_t ends[] = {1, 15, 16, 17, 128, 129, 300};
-    int64_t first = 0, end = ends[test_int(0, 6)], sq = test_int(1, 40);
+    int64_t first, end = ends[test_int(0, 6)], sq = test_int(1, 40);
     attn_desc d = make_desc(1, 1, 1, sq, 1, D, DV);
     set_score(&d, score, 4);
-    if (variant == 0) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)end, (int)end);
-    if (variant == 1) d.causal = 1, d.align = ATTN_ALIGN_TOP_LEFT, end = sq;
-    if (variant == 2) { /* positions 1000.., window: keys 1000-left .. 1000+sq-1+right */
-        d.window = 1;
-        d.window_left = test_int(0, 200);
-        d.window_right = test_int(0, 40);
-        d.align = ATTN_ALIGN_POSITIONS;
-        d.positions = make_ints(ATTN_I64, 1, 1, 0, 0, 0, 1000, 1000);
-        first = 1000 - d.window_left;
-        end = 1000 + sq + d.window_right;
-    }
-    if (variant == 3) { /* lengths per query; the longest is `end` */
-        d.key_lengths = make_ints(ATTN_I32, 2, 1, sq, 0, 0, 0, (int)end);
-        put_at(&d.key_lengths, 0, 0, 0, 0, (double)end);
-    }
-    if (variant == 4) { /* no key at all */
-        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
-        end = 0;
-    }
-    if (variant == 5) { /* bottom-right within the length, a window of the past */
-        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 600, 600);
-        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        d.causal = d.window = 1;
-        d.window_left = 33;
-        d.window_right = ATTN_UNBOUNDED;
-        first = 600 - sq - 33;
-        end = 600;
-    }
+    limit_keys(&d, variant, &first, &end);
     int low = test_int(0, 1);
     d.k = unmapped_beyond(first, end, KEYS, D, low);
     d.v = unmapped_beyond(first, end, KEYS, DV, low);
@@ -337,19 +310,14 @@ static void unmapped_between(void) {
 }
 static void unmapped(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
-        for (int variant = 0; variant < 6; variant++)
+        for (int variant = 0; variant < KEY_LIMITS; variant++)
             for (int again = 0; again < 4 && score != ATTN_SCORE_GIVEN; again++) unmapped_case(score, variant);
 }
 
 /* Given scores and V beyond the lengths. */
 static void unmapped_given(void) {
     enum { KEYS = 4000, LENGTH = 140 };
-    attn_desc d = make_desc(1, 1, 1, 1, 1, 1, 3);
-    set_score(&d, ATTN_SCORE_GIVEN, 0);
-    d.v = unmapped_beyond(0, LENGTH, KEYS, 3, 0);
-    attn_view row = unmapped_beyond(0, LENGTH, KEYS, 1, 0);
-    d.given_scores = attn_view_swap(row, 2, 3);
-    d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, LENGTH, LENGTH);
+    attn_desc d = given_beyond(LENGTH, KEYS);
     ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
     check_everywhere(&d, "given scores beyond the length");
 }
@@ -557,13 +525,7 @@ static void additive_extremes(void) {
     static const double offsets[] = {0, 10, 20, 44, 100, 1000};
     for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++) {
         for (int only_some = 0; only_some < 2; only_some++) {
-            attn_desc d = make_desc(1, 1, 1, SQ, SK, 6, 3);
-            d.score = ATTN_SCORE_ADDITIVE;
-            d.w_v = make_filled(LAYOUT_PACKED, 1, 1, 6, 0, 0, 0);
-            attn_view q = only_some ? attn_view_slice(d.q, 2, 3, 9) : d.q,
-                      k = only_some ? attn_view_slice(d.k, 2, 7, 20) : d.k;
-            fill(&q, draw_normal, offsets[n], 1);
-            fill(&k, draw_normal, -offsets[n], 1);
+            attn_desc d = additive_far_apart(SQ, SK, offsets[n], only_some);
             ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
             check_everywhere(&d, "additive, far apart");
             test_release();

@@ -1,8 +1,7 @@
 /* emulated.c - the calls of attn.h on arrays of a device, whose kernels run in the emulator: the random descriptors of
    the CPU's tests against the same float64 reference. Everything lies on the device here, unless a test
    says otherwise. */
-#include "../grads.h"
-#define MORE_FACTORS(X) X(UPSTREAM, 7) X(STATS, 2) X(ASKED, 5) X(ACCUMULATE, 3) X(LAYOUT_GRAD, 4)
+#define WITH_GRADIENTS
 #define NO_SEQUENCES
 #include "../descriptors.h"
 #include "../../attn_cuda.cuh"
@@ -100,39 +99,6 @@ static void forward_pairs(void) {
 }
 
 /* ---- gradients */
-static const int upstreams[7] = {1, 3, 5, 7, 2, 4, 6}; /* of the levels of a factor */
-
-static unsigned draw_asked(int level, unsigned there) {
-    unsigned set = level == 0   ? there
-                   : level == 1 ? 7 /* q, k, v */
-                   : level == 2 ? there & (unsigned)test_bits()
-                   : level == 3 ? 1u << test_int(0, GRAD_COUNT - 1)
-                                : there & ~7u;
-    return set & there ? set & there : 1u << GRAD_V;
-}
-
-/* What attn_backward is asked about a forward call; c->d.stats, too */
-static void build_gradients(call *c, const int f[FACTOR_COUNT]) {
-    static const unsigned sums[3] = {0, ATTN_GRAD_ALL, 0};
-    int from = upstreams[f[F_UPSTREAM]];
-    unsigned there;
-    layout out = (layout)(f[F_LAYOUT_OUT] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_OUT]);
-    ref_result r;
-    ref_sizes(&c->d, &r);
-    if (from & FROM_OUT && !c->d.out.rank) c->d.out = make_out(out, 4, r.b, r.h, r.sq, r.dv);
-    c->d.stats = make_out(out, 4, r.b, r.h, r.sq, 2);
-    draw_upstream(&c->g, &c->d, from, (layout)test_int(0, LAYOUT_COUNT - 1));
-    there = all_grads(&c->d);
-    ask_grads(c, draw_asked(f[F_ASKED], there),
-              f[F_ACCUMULATE] == 2 ? there & (unsigned)test_bits() : sums[f[F_ACCUMULATE]],
-              (layout)(f[F_LAYOUT_GRAD] == 3 ? LAYOUT_MIXED : f[F_LAYOUT_GRAD]));
-}
-static void build_call(call *c, const int f[FACTOR_COUNT]) {
-    memset(c, 0, sizeof *c);
-    build(&c->d, f);
-    build_gradients(c, f);
-}
-
 /* Against the reference; again in another timing, with a workspace: the same bits. */
 static void check_backward(call *c, const char *what) {
     ref_grads g;

@@ -2716,6 +2716,30 @@ static void run_in_parts(job *j) {
     check_same_results(&whole, d, "in parts and at once");
 }
 
+/* What belongs to a part's keys has the bits of the whole, what is a sum over them its bound. */
+static void run_gradients_in_parts(job *j) {
+    shape s = draw_shape_small();
+    if (!one_in(8)) s.sk = test_int(ATTN_PART_KEYS + 1, 800);
+    attn_desc d;
+    do d = draw_with_gradients(-1, s);
+    while (d.query_starts.rank || d.key_starts.rank || !d.v.rank); /* no view of theirs is cut */
+    for_part(&d);
+    ref_result r;
+    ref_sizes(&d, &r);
+    cuts c = draw_cuts(r.sk);
+    call whole = make_call(&d, RESULT_OUT | RESULT_LSE, all_grads(&d) & ~(1u << GRAD_SINK)), parts;
+    (void)j;
+    if (!run_call(&whole, "gradients at once")) return;
+    parts = copy_grads(&whole);
+    counts[now.entry].accepted += gradients_in_parts(&whole, &parts, &c);
+    if (now.failures || r.b * r.h * r.sq == 0) return;
+    ref_grads g;
+    const ref_upstream up = upstream_of(&parts.g);
+    ref_backward(&parts.d, &up, &g);
+    check_grads(&parts, &g, "gradients in parts");
+    ref_free_grads(&g);
+}
+
 /* ---- all of them */
 static const entry entries[] = {
     {"attn_forward", build_forward, far_forward, slots_forward, run_forward, size_forward, check_forward, 0, 15},
@@ -2723,6 +2747,7 @@ static const entry entries[] = {
      15},
     {"attn_forward in parts", 0, 0, 0, 0, 0, 0, run_in_parts, 0},
     {"attn_backward", build_backward, far_backward, slots_backward, run_backward, size_backward, check_backward, 0, 15},
+    {"attn_backward in parts", 0, 0, 0, 0, 0, 0, run_gradients_in_parts, 0},
     {"attn_plan_backward", build_backward, far_backward, slots_backward, run_plan_backward, size_backward,
      check_backward, 0, 15},
     {"attn_softmax", build_softmax, far_softmax, slots_softmax, run_softmax, size_softmax, check_softmax, 0,

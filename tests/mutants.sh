@@ -124,8 +124,9 @@ if [ -z "$1" ] && [ "${ISA:-}" = neon ]; then
     "$out/mutate" attn.h list 1000 | grep "	kernels-neon	" >"$dir/list"
     unbroken kernels-neon || exit 1
 elif [ -z "$1" ]; then
-    { if [ -n "${SINCE:-}" ]; then git diff -U0 "$SINCE" -- attn.h | "$out/mutate" attn.h list "${PER_SECTION:-36}" added
-      else "$out/mutate" attn.h list "${PER_SECTION:-36}"; fi; } | grep -v "	kernels-neon	" >"$dir/list"
+    each=${PER_SECTION:-36}
+    { if [ -n "${SINCE:-}" ]; then git diff -U0 "$SINCE" -- attn.h | "$out/mutate" attn.h list "$each" added
+      else "$out/mutate" attn.h list "$each"; fi; } | grep -v "	kernels-neon	" >"$dir/list"
     grep -qw avx512dq /proc/cpuinfo || emulates kernels-vector || skipped "AVX-512 ($(why_no_emulation))"
     for section in $(cut -f2 "$dir/list" | sort -u); do
         case $section in

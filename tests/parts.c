@@ -109,30 +109,12 @@ static void many_keys(void) {
     }
 }
 
-/* ---- gradients: with the stats and the out of the whole. What belongs to keys has its bits, the rest adds up. */
-static unsigned of_keys(const attn_desc *d) {
-    unsigned set = 1u << GRAD_K | 1u << GRAD_V | 1u << GRAD_GIVEN;
-    if (d->bias.rank && d->bias.size[d->bias.rank - 1] > 1) set |= 1u << GRAD_BIAS;
-    return set;
-}
-/* The gradients of the part with keys first .. end, in their places; `adds` to what those before it left. */
-static call cut_call(const call *c, int64_t first, int64_t end, unsigned adds) {
-    call part = *c;
-    part.d = cut(&c->d, first, end, 0);
-    for (int n = 0; n < GRAD_COUNT; n++) {
-        attn_out *o = grad_of(&part.g, n);
-        int axis = n == GRAD_K || n == GRAD_V ? 2 : o->rank - 1;
-        if (o->rank && of_keys(&c->d) >> n & 1) *o = attn_out_slice(*o, axis, first, end - first);
-    }
-    part.g.accumulate = adds;
-    return part;
-}
+/* ---- gradients */
 static void backward(void) {
     memset(covered, 0, sizeof covered);
     forget_worst();
     for (int n = 0; n < 150; n++) {
         attn_desc d;
-        attn_error err;
         ref_result r;
         ref_grads g;
         do test_release(), draw_call(&d, n);
@@ -144,18 +126,7 @@ static void backward(void) {
         call whole = make_call(&d, RESULT_OUT | RESULT_LSE, (1u << GRAD_COUNT) - 1 - (1u << GRAD_SINK)), parts;
         if (!run_call(&whole, "gradients at once")) return;
         parts = copy_grads(&whole);
-        prepare_grads(&parts);
-        unsigned sums = ~of_keys(&d) & ATTN_GRAD_ALL;
-        for (int p = 0; p < c.count; p++) {
-            call part = cut_call(&parts, c.at[p], c.at[p + 1], p ? sums : 0);
-            part.d.isa = test_isa(test_int(0, test_isa_count() - 1));
-            part.d.parallel.workers = test_int(1, 3);
-            if (!accepted(attn_backward(&part.d, &part.g, &err), &err, &part.d, "gradients of a part")) return;
-        }
-        call a = whole, b = parts;
-        for (int k = 0; k < GRAD_COUNT; k++)
-            if (sums >> k & 1) memset(grad_of(&a.g, k), 0, sizeof(attn_out));
-        if (!same_grads(&a, &b, "in parts and at once")) ref_print(&d);
+        if (!gradients_in_parts(&whole, &parts, &c)) return;
         if (n % 5) {
             const ref_upstream up = upstream_of(&parts.g);
             ref_backward(&parts.d, &up, &g);

@@ -3,7 +3,7 @@
 #ifndef ATTN_PARTS_H
 #define ATTN_PARTS_H
 
-#include "cases.h"
+#include "grads.h"
 
 enum { MOST_PARTS = 8 };
 typedef struct cuts {
@@ -119,6 +119,42 @@ static inline void run_parts(const attn_desc *d, const cuts *c, int by_starts) {
         CHECK(gaps_untouched(&carry[at]));
         if (n + 1 < c->count && so_far) check_so_far(d, &part, c->at[n + 1], by_starts);
     }
+}
+
+/* ---- gradients: with the stats and the out of the whole. What belongs to keys has its bits, the rest adds up. */
+static inline unsigned of_keys(const attn_desc *d) {
+    unsigned set = 1u << GRAD_K | 1u << GRAD_V | 1u << GRAD_GIVEN;
+    if (d->bias.rank && d->bias.size[d->bias.rank - 1] > 1) set |= 1u << GRAD_BIAS;
+    return set;
+}
+/* The gradients of the part with keys first .. end, in their places; `adds` to what those before it left. */
+static inline call cut_call(const call *c, int64_t first, int64_t end, unsigned adds) {
+    call part = *c;
+    part.d = cut(&c->d, first, end, 0);
+    for (int n = 0; n < GRAD_COUNT; n++) {
+        attn_out *o = grad_of(&part.g, n);
+        int axis = n == GRAD_K || n == GRAD_V ? 2 : o->rank - 1;
+        if (o->rank && of_keys(&c->d) >> n & 1) *o = attn_out_slice(*o, axis, first, end - first);
+    }
+    part.g.accumulate = adds;
+    return part;
+}
+/* Computes them again into `parts`, a copy of `whole`: 0 where a part is refused. */
+static inline int gradients_in_parts(const call *whole, call *parts, const cuts *c) {
+    unsigned sums = ~of_keys(&whole->d) & ATTN_GRAD_ALL;
+    attn_error err;
+    prepare_grads(parts);
+    for (int p = 0; p < c->count; p++) {
+        call part = cut_call(parts, c->at[p], c->at[p + 1], p ? sums : 0);
+        part.d.isa = test_isa(test_int(0, test_isa_count() - 1));
+        if (!part.d.parallel.run) part.d.parallel.workers = test_int(1, 3);
+        if (!accepted(attn_backward(&part.d, &part.g, &err), &err, &part.d, "gradients of a part")) return 0;
+    }
+    call a = *whole, b = *parts;
+    for (int k = 0; k < GRAD_COUNT; k++)
+        if (sums >> k & 1) memset(grad_of(&a.g, k), 0, sizeof(attn_out));
+    if (!same_grads(&a, &b, "in parts and at once")) ref_print(&whole->d);
+    return 1;
 }
 
 #endif

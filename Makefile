@@ -136,8 +136,8 @@ test-cuda: | build ## Build and test the GPU kernels on a device: primitives, su
 measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
 	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
 
-mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (ISA=neon: NEON's operations); suites must notice.
-	@ISA="$(ISA)" sh tests/mutants.sh
+mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (SINCE=<commit>: in lines added since; ISA=neon: NEON's operations); suites must notice.
+	@ISA="$(ISA)" SINCE="$(SINCE)" sh tests/mutants.sh
 
 exhaustive: build/exhaustive ## Check exp, log and tanh over every float, and the tables of rotary positions (minutes).
 	build/exhaustive

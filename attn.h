@@ -4723,7 +4723,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
     int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
-    int64_t skinny_floats;         /* of its room for tiles of few rows; 0: there are none that are laid the other way */
+    int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
     int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
     int64_t shared_bytes;       /* what the tasks share */
@@ -10031,7 +10031,7 @@ static void attn__set_room(attn__call *c)
 {
     const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
     const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
-    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;        /* keys are prepared by tiles of all lanes */
+    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;        /* whole tiles prepare keys */
     c->room_keys = c->is_backward ? ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
     c->output_floats = attn__mul64(c->size_v, c->room_lanes);
     if (c->skinny_floats)

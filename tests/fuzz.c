@@ -10,6 +10,8 @@
    - the same call with arrays of 16 bits, or keys and values of 8, gives the bits of the call with floats of the same
      values, which is the one that is held against the reference, each result rounded once;
    - a call with something wrong is refused with a status, a field and a rule, and no byte has changed;
+   - a call whose keys come in parts gives the bits of the one with all of them, and an entry of a batch with starts or
+     pages those of a call of its own on arrays that hold it alone;
    - the workspace is asked for with success when the call has success, and that much is enough, at any alignment;
    - it takes less than ten seconds of the processor (--limit), whatever the sizes; sizes beyond all memory come with
      others of 0.
@@ -22,6 +24,7 @@
 #include "descriptors.h"
 #include "elementary.h"
 #include "grads.h"
+#include "parts.h"
 #include <stdarg.h>
 #include <time.h>
 
@@ -306,7 +309,39 @@ static attn_desc draw_with_gradients(int score, shape s) {
     return d;
 }
 
-static void build_forward(job *j) { j->c.d = draw_call(-1, draw_shape_small()); }
+/* What no part of the keys can give is left out. */
+static void for_part(attn_desc *d) {
+    if (d->empty == ATTN_EMPTY_UNIFORM) d->empty = ATTN_EMPTY_ZERO;
+    if (d->align == ATTN_ALIGN_BOTTOM_RIGHT) d->align = ATTN_ALIGN_TOP_LEFT;
+    d->weights_after_dropout = 0;
+    for (int n = 0; n < RESULT_COUNT; n++)
+        if (n >= 2 && n <= 5) memset(result_of(d, n), 0, sizeof(attn_out));
+    if (!d->out.rank && !d->lse.rank && !d->stats.rank) ask_for(d, RESULT_LSE, LAYOUT_MIXED);
+}
+/* Makes a part of the call: not its first keys, its last, or neither. The reference knows whole calls alone; parts are
+   held against those by run_in_parts. */
+static void draw_part(job *j) {
+    attn_desc *d = &j->c.d;
+    ref_result r;
+    for_part(d);
+    j->no_reference = 1;
+    ref_sizes(d, &r);
+    d->key_origin = ATTN_PART_KEYS * test_int(0, 5);
+    if (one_in(2)) {
+        attn_view carry = make_filled(LAYOUT_MIXED, 1, 4, r.rows_b, r.h, r.sq, r.dv + 2),
+                  sums = attn_view_slice(carry, 3, r.dv + 1, 1);
+        fill(&sums, draw_int, 1, 9);
+        d->carry_in = carry;
+    }
+    if (r.has_entries || r.sk % ATTN_PART_KEYS == 0) d->carry_out = make_carry(d);
+}
+static void build_forward(job *j) {
+    shape s = draw_shape_small();
+    int part = one_in(5);
+    if (part && one_in(2)) s.sk = ATTN_PART_KEYS * test_int(1, 2);
+    j->c.d = draw_call(-1, s);
+    if (part) draw_part(j);
+}
 static void slots_of_call(attn_desc *d) {
     INPUT(d, q), INPUT(d, k), INPUT(d, v), INPUT(d, page_table);
     add_options(d, 1);
@@ -317,6 +352,7 @@ static void slots_forward(job *j) {
     INPUT(d, k_scale), INPUT(d, v_scale);
     OUTPUT(d, out), OUTPUT(d, lse), OUTPUT(d, stats), OUTPUT(d, weights);
     OUTPUT(d, scores), OUTPUT(d, scores_softcap), OUTPUT(d, scores_masked);
+    INPUT(d, carry_in), OUTPUT(d, carry_out);
 }
 static attn_status run_forward(job *j, attn_error *err) { return attn_forward(&j->c.d, err); }
 static attn_status size_forward(job *j, size_t *bytes, attn_error *err) {
@@ -1218,7 +1254,9 @@ static int32_t draw_type(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
     return PICK(types);
 }
-static int is_always_f32(const slot *s) { return !strncmp(s->name, "lse", 3) || !strcmp(s->name, "stats"); }
+static int is_always_f32(const slot *s) {
+    return !strncmp(s->name, "lse", 3) || !strcmp(s->name, "stats") || !strncmp(s->name, "carry", 5);
+}
 
 /* to = from, element by element; NaN as the one NaN of the type. */
 static void convert(const attn_view *from, const attn_view *to) {
@@ -1466,6 +1504,7 @@ static int overlap(job *j) {
         return EITHER;
     }
     j->no_reference = 1;
+    if (!strcmp(a->name, "carry_out") && !strcmp(b->name, "carry_in")) return j->no_repeat = 1, EITHER; /* in place */
     return is_unread(j, b) ? EITHER : REFUSED;
 }
 
@@ -1590,6 +1629,7 @@ static int break_rule_3(job *j) {
     if (FUZZ_RULES >= 3 && which == 2 && j->e->options & OPTIONS_MASK && queries_and_keys(&queries, &keys)) {
         d->align = 0;
         d->causal = 1;
+        if (d->carry_in.rank || d->carry_out.rank || d->key_origin) return REFUSED;
         if (has_sequences()) return d->positions.rank ? REFUSED : EITHER; /* it is the entries' sizes that count */
         return d->positions.rank || queries != keys ? REFUSED : ACCEPTED;
     }
@@ -1630,6 +1670,7 @@ static void put_odd_numbers(job *j) {
         attn_view v = get_view(s);
         int64_t index[4] = {0, 0, 0, 0};
         if (s->output || !is_there(s) || !is_float(v.type) || !strcmp(s->name, "sigma_per_head")) continue;
+        if (!strcmp(s->name, "carry_in")) continue; /* it has what a call left there */
         for (int axis = 0; axis < v.rank; axis++) index[axis] = test_int(0, (int)v.size[axis] - 1);
         if (v.type != ATTN_F32) put(&v, offset_of(&v, index), odd_float());
         else put_float(&v, index[0], index[1], index[2], index[3], odd_float());
@@ -2645,12 +2686,68 @@ static void run_append(job *j) {
     if (codes && elements_of(&scale)) same_elements(&scale, &held_scale, "scale");
 }
 
+/* ---- keys that come in parts, and entries that lie among others: the bits of the whole, and of each alone */
+static void run_in_parts(job *j) {
+    static const entry whole_call = {"attn_forward", build_forward, 0, slots_forward, run_forward,
+                                     size_forward,   check_forward, 0, OPTIONS_ALL};
+    static const int sets[] = {RESULT_OUT, RESULT_OUT | RESULT_LSE, RESULT_LSE | RESULT_STATS,
+                               RESULT_OUT | RESULT_STATS};
+    int set = PICK(sets);
+    shape s = draw_shape_small();
+    if (!one_in(8)) s.sk = test_int(ATTN_PART_KEYS + 1, 1300);
+    attn_desc *d = &j->c.d, whole;
+    *d = draw_call(-1, s);
+    for_part(d);
+    ask_for(d, d->v.rank ? set : set & RESULT_STATS ? RESULT_STATS : RESULT_LSE, LAYOUT_MIXED);
+    ref_result r;
+    ref_sizes(d, &r);
+    j->e = &whole_call;
+    slots_forward(j);
+    if (one_in(2)) retype(j);
+    if (one_in(4)) put_odd_numbers(j);
+    describe(j, ACCEPTED);
+    cuts c = draw_cuts(r.sk);
+    poison_results(d);
+    if (!run_somehow(d, "at once")) return;
+    counts[now.entry].accepted++;
+    check_entries_alone(d);
+    whole = copy_results(d);
+    run_parts(d, &c, r.has_entries || one_in(4));
+    check_same_results(&whole, d, "in parts and at once");
+}
+
+/* What belongs to a part's keys has the bits of the whole, what is a sum over them its bound. */
+static void run_gradients_in_parts(job *j) {
+    shape s = draw_shape_small();
+    if (!one_in(8)) s.sk = test_int(ATTN_PART_KEYS + 1, 800);
+    attn_desc d;
+    do d = draw_with_gradients(-1, s);
+    while (d.query_starts.rank || d.key_starts.rank || !d.v.rank); /* no view of theirs is cut */
+    for_part(&d);
+    ref_result r;
+    ref_sizes(&d, &r);
+    cuts c = draw_cuts(r.sk);
+    call whole = make_call(&d, RESULT_OUT | RESULT_LSE, all_grads(&d) & ~(1u << GRAD_SINK)), parts;
+    (void)j;
+    if (!run_call(&whole, "gradients at once")) return;
+    parts = copy_grads(&whole);
+    counts[now.entry].accepted += gradients_in_parts(&whole, &parts, &c);
+    if (now.failures || r.b * r.h * r.sq == 0) return;
+    ref_grads g;
+    const ref_upstream up = upstream_of(&parts.g);
+    ref_backward(&parts.d, &up, &g);
+    check_grads(&parts, &g, "gradients in parts");
+    ref_free_grads(&g);
+}
+
 /* ---- all of them */
 static const entry entries[] = {
     {"attn_forward", build_forward, far_forward, slots_forward, run_forward, size_forward, check_forward, 0, 15},
     {"attn_plan_forward", build_forward, far_forward, slots_forward, run_plan_forward, size_forward, check_forward, 0,
      15},
+    {"attn_forward in parts", 0, 0, 0, 0, 0, 0, run_in_parts, 0},
     {"attn_backward", build_backward, far_backward, slots_backward, run_backward, size_backward, check_backward, 0, 15},
+    {"attn_backward in parts", 0, 0, 0, 0, 0, 0, run_gradients_in_parts, 0},
     {"attn_plan_backward", build_backward, far_backward, slots_backward, run_plan_backward, size_backward,
      check_backward, 0, 15},
     {"attn_softmax", build_softmax, far_softmax, slots_softmax, run_softmax, size_softmax, check_softmax, 0,

@@ -1,7 +1,8 @@
 # mutants.sh - breaks attn.h in one place after the other (mutate.c) and runs the suites on each: a mutant that
 # no test notices is a hole in the tests, or changes nothing. `make mutants` takes PER_SECTION mutants of each
-# section, two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list. ISA=neon breaks each
-# operation of NEON's vocabulary instead and runs the suites of kernels in emulation, with what NEON_CC compiles.
+# section, two at a time; `sh tests/mutants.sh mutant:NUMBER:SECTION` one of the last list. With SINCE=<commit> they
+# lie in lines added since then. ISA=neon breaks each operation of NEON's vocabulary instead and runs the suites of
+# kernels in emulation, with what NEON_CC compiles.
 # tests/mutants.txt explains those that survive: "section: key" on a line, the reason on the next, indented.
 . tests/items.sh
 . tests/emulate.sh
@@ -60,9 +61,10 @@ noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutan
         return 1
     fi
     case $2 in
-        call|validate)  first="errors." ;;
+        call|validate)  first="errors. parts." ;;
         gradients)      first="backward. softmax. mha." ;;
-        entries)        first="entries. generator." ;;
+        arrays|entries) first="entries. generator. types." ;;
+        forward)        first="properties. parts." ;;
         sequences)      first="sequence." ;;
         products)       first="bmm. mha. backward." ;;
         *)              first= ;;
@@ -122,7 +124,9 @@ if [ -z "$1" ] && [ "${ISA:-}" = neon ]; then
     "$out/mutate" attn.h list 1000 | grep "	kernels-neon	" >"$dir/list"
     unbroken kernels-neon || exit 1
 elif [ -z "$1" ]; then
-    "$out/mutate" attn.h list "${PER_SECTION:-36}" | grep -v "	kernels-neon	" >"$dir/list"
+    each=${PER_SECTION:-36}
+    { if [ -n "${SINCE:-}" ]; then git diff -U0 "$SINCE" -- attn.h | "$out/mutate" attn.h list "$each" added
+      else "$out/mutate" attn.h list "$each"; fi; } | grep -v "	kernels-neon	" >"$dir/list"
     grep -qw avx512dq /proc/cpuinfo || emulates kernels-vector || skipped "AVX-512 ($(why_no_emulation))"
     for section in $(cut -f2 "$dir/list" | sort -u); do
         case $section in

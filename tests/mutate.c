@@ -1,6 +1,7 @@
 /* mutate.c - breaks a C file in one place.
 
    mutate FILE list N        N mutants of each section, one a line: number, section, key, with tabs between
+   mutate FILE list N added  the same of the lines that a diff without context on standard input has added
    mutate FILE write NUMBER  the file with that one change, on standard output
 
    A section begins at a banner (a comment line of dashes up to >>name). The key names the mutant by the text
@@ -454,7 +455,24 @@ static void number_equal_keys(void) {
         mutants[i].rank = hash(mutants[i].key);
     }
 }
-static void list(long per_section) {
+/* A byte for each of the text: is it in a line that the diff on standard input (git diff -U0) has added? */
+static char *find_added(void) {
+    char line[4096], *added = (char *)calloc(text_length + 1, 1);
+    size_t at = 0;
+    long here = 1;
+    if (!added) exit(2);
+    while (fgets(line, sizeof line, stdin)) {
+        char *plus = strncmp(line, "@@ -", 4) == 0 ? strchr(line, '+') : NULL;
+        if (!plus) continue;
+        const long first = strtol(plus + 1, &plus, 10), count = *plus == ',' ? strtol(plus + 1, NULL, 10) : 1;
+        for (; at < text_length && here < first + count; at++) {
+            added[at] = here >= first;
+            here += text[at] == '\n';
+        }
+    }
+    return added;
+}
+static void list(long per_section, const char *added) {
     int k;
     size_t i;
     number_equal_keys();
@@ -462,7 +480,7 @@ static void list(long per_section) {
     for (k = 0; sections[k]; k++) {
         long taken = 0;
         for (i = 0; i < mutant_count && taken < per_section; i++) {
-            if (strcmp(mutants[i].section, sections[k]) != 0) continue;
+            if (strcmp(mutants[i].section, sections[k]) != 0 || (added && !added[mutants[i].at])) continue;
             printf("%lu\t%s\t%s\n", (unsigned long)mutants[i].number, mutants[i].section, mutants[i].key);
             taken++;
         }
@@ -479,14 +497,15 @@ static int write_mutant(unsigned long number) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) {
-        printf("usage: mutate FILE list N | mutate FILE write NUMBER\n");
+    const int only_added = argc == 5 && !strcmp(argv[4], "added");
+    if (argc != 4 && !only_added) {
+        printf("usage: mutate FILE list N [added <DIFF] | mutate FILE write NUMBER\n");
         return 2;
     }
     read_file(argv[1]);
     split();
     find_mutants();
     if (!strcmp(argv[2], "write")) return write_mutant(strtoul(argv[3], NULL, 10));
-    list(strtol(argv[3], NULL, 10));
+    list(strtol(argv[3], NULL, 10), only_added ? find_added() : NULL);
     return 0;
 }

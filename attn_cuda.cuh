@@ -20,10 +20,11 @@
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
-             arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
-             for either (where the arrays are aligned to 16 bytes). It is enough for the same call with fewer queries or
-             keys, too; one call may need less (the forward of stage 3 needs nothing). On a device it grows with B, H,
-             Sq and Sk; a head size that a faster stage covers may need more than a larger one that none does.
+             arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, the result
+             is what the call needs, to the byte (the forward of stage 3 needs nothing). Where some are NULL, it is
+             enough for the same call with fewer queries or keys, too, where the arrays are aligned to 16 bytes; if all
+             are, it is enough for either place. It then grows with B, H, Sq and Sk; a head size that a faster stage
+             covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
@@ -387,9 +388,9 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
         sizes[i] = (cuuint64_t)size[i];
         if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
     }
-    return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+    return encode(map, CU_MAP_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                  CU_MAP_MAP_INTERLEAVE_NONE, CU_MAP_MAP_SWIZZLE_128B, CU_MAP_MAP_L2_PROMOTION_L2_256B,
+                  CU_MAP_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
@@ -523,7 +524,12 @@ static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
-struct device { int arch, shared_bytes, processors; hw::tensor_map_encoder_fn encode; };
+struct maps_made;
+struct device {
+    int arch, shared_bytes, processors;
+    hw::tensor_map_encoder_fn encode;
+    maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
+};
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -3636,9 +3642,9 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.sums = m.tops = NULL;
     return m;
 }
-/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. Where it splits at all, there are
-   less than three blocks per processor. */
-static int64_t mma_forward_more(const params &p, const device &dev)
+/* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
+   there are less than three blocks per processor. */
+static int64_t mma_forward_more(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = p.batch * p.heads * p.queries;
     const int64_t of_group = p.queries * (p.heads / p.heads_kv);
@@ -3646,8 +3652,8 @@ static int64_t mma_forward_more(const params &p, const device &dev)
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
         const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
-        const int64_t all = rows * parts < in_blocks ? rows * parts : in_blocks;
-        if (parts > 1) bytes = all * (D + 2) * (int64_t)sizeof(float);
+        const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks, splits = mma_plan<D>(p, dev).splits;
+        if (smaller ? parts > 1 : splits > 1) bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
     });
     return bytes;
 }
@@ -3698,10 +3704,10 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
     });
 }
 
-/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what a forward
-   of stage 2 that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles
-   of `rows`, the keys' kernel takes `queries` at a time. */
-static int64_t grad_layout(const params &p, const device &dev, int rows, int queries, unsigned char *at, grad_work *m)
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
+   finds these needs comes behind. Returns the bytes up to there; at: NULL, or where the workspace is. Rows are padded to
+   tiles of `rows`, the keys' kernel takes `queries` at a time. */
+static int64_t grad_layout(const params &p, int rows, int queries, unsigned char *at, grad_work *m)
 {
     const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
     const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
@@ -3726,15 +3732,15 @@ static int64_t grad_layout(const params &p, const device &dev, int rows, int que
         }
         m->p.more = places[7];
     }
-    return sum + (p.stats.rank ? 0 : mma_forward_more(p, dev));
+    return sum;
 }
-static int64_t mma_more(const params &p, const device &dev, bool backward)
+static int64_t mma_more(const params &p, const device &dev, bool backward, bool smaller)
 {
-    int64_t bytes = mma_forward_more(p, dev);
+    int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_more(p, dev, smaller);
     if (!backward) return bytes;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
-        bytes = grad_layout(p, dev, shape::rows, shape::queries, NULL, NULL);
+        bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
     });
     return bytes;
 }
@@ -3766,7 +3772,7 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     typedef grad_shape<D, Extra> shape;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
-    grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
+    grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.more, &m);
     int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
         error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
@@ -4637,21 +4643,75 @@ template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, Mor
     each_hopper_kernel_as<hw::f16, D, true>(f);
     each_hopper_kernel(head_sizes<More...>(), f);
 }
-/* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
-inline bool map_rows(const device &d, hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads,
-                     int64_t count, int64_t columns, int rows)
+/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, whether the driver made it.
+   Most: two of each input of a backward, which may need two more for the forward that finds its stats. */
+enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
+struct map_made {
+    mapped of;
+    int    rows;
+    bool   fine;
+    hw::tensor_map map;
+};
+enum { MOST_MAPS = 10 };
+struct maps_made {
+    map_made made[MOST_MAPS];
+    int      count = 0;
+};
+/* Makes one; true = fine. An axis of one element may have any stride. */
+inline bool make_map(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
 {
-    const int64_t size[4] = {columns, count, heads, batch};
+    const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
+                           of == MAP_D_OUT ? p.d_out : p.out;
+    const bool of_keys = of == MAP_K || of == MAP_V;
+    const int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, of_keys ? p.keys : p.queries,
+                             of_keys ? p.heads_kv : p.heads, p.batch};
     int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
     for (int i = 1; i < 4; i++)
-        if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
+        if (size[i] == 1) stride[i] = (size[0] + 7) / 8 * 8;
     return hw::tensor_map_make(d.encode, map, a.data, size, stride, rows) == 0;
 }
-/* Does the driver make a map of the array? Where there are no data yet, it is taken to: see more_for. */
-inline bool can_map(const device &d, const attn__array &a, int64_t batch, int64_t heads, int64_t rows, int64_t columns)
+/* The same, but what the call has made before is not made again. */
+inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+{
+    maps_made *const all = d.maps;
+    map_made one;
+    for (int i = 0; all && i < all->count; i++) {
+        if (all->made[i].of != of || all->made[i].rows != rows) continue;
+        *map = all->made[i].map;
+        return all->made[i].fine;
+    }
+    one.of = of;
+    one.rows = rows;
+    one.fine = make_map(p, d, of, rows, &one.map);
+    if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
+    *map = one.map;
+    return one.fine;
+}
+/* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_more. */
+inline bool can_map(const params &p, const device &d, mapped of, int rows)
 {
     hw::tensor_map map;
-    return !a.data || map_rows(d, &map, a, batch, heads, rows, columns, 64);
+    const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
+                             p.d_out.data;
+    return !data || map_rows(p, d, of, rows, &map);
+}
+/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
+   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
+   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
+   estimate by instructions; no device has measured it. */
+inline bool is_wide(const params &p)
+{
+    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
+}
+/* f(the shape of a block of the forward) */
+template <class F> bool with_hopper_shape(const params &p, F f)
+{
+    return with_head_size(larger_head(p), hopper_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if (has_extra(p)) f(hopper_shape<D, true, false>());
+        else if (is_wide(p)) f(hopper_shape<D, false, hopper_has_wide<D, false>>());
+        else f(hopper_shape<D, false, false>());
+    });
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
@@ -4667,12 +4727,13 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
-    ATTN__WANT(can_map(d, p.q, p.batch, p.heads, p.queries, p.size_q) &&
-               can_map(d, p.k, p.batch, p.heads_kv, p.keys, p.size_q) &&
-               can_map(d, p.v, p.batch, p.heads_kv, p.keys, p.size_v) &&
-               (!backward || can_map(d, p.d_out, p.batch, p.heads, p.queries, p.size_v)),
+    int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
+    ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
+        if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
+    }), "a head size above 256");
+    ATTN__WANT(can_map(p, d, MAP_Q, rows) && can_map(p, d, MAP_K, keys) && can_map(p, d, MAP_V, keys) &&
+               (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
-    ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
@@ -4692,37 +4753,28 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
     hopper_work m;
     m.p = p;
     m.order = hopper_order_of(p, false, Shape::rows);
-    if (!map_rows(dev, &m.q, p.q, p.batch, p.heads, p.queries, p.size_q, Shape::rows) ||
-        !map_rows(dev, &m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, Shape::keys) ||
-        !map_rows(dev, &m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, Shape::keys))
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
+        !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    m.by_tma = Shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
-               map_rows(dev, &m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
+    m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
+               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
                              (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
                              Shape::shared_bytes, stream, m);
 }
-/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
-   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
-   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
-   estimate by instructions; no device has measured it. */
-inline bool is_wide(const params &p)
-{
-    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
-}
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
-    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        typedef decltype(type) T;
-        constexpr int D = decltype(d)::value;
-        if (has_extra(p)) return hopper_forward_as<T, hopper_shape<D, true, false>>(p, dev, stream);
-        return is_wide(p) ? hopper_forward_as<T, hopper_shape<D, false, hopper_has_wide<D, false>>>(p, dev, stream)
-                          : hopper_forward_as<T, hopper_shape<D, false, false>>(p, dev, stream);
+    int error = 0;
+    with_hopper_shape(p, [&](auto shape) {
+        typedef decltype(shape) Shape;
+        error = p.q.type == ATTN_BF16 ? hopper_forward_as<hw::bf16, Shape>(p, dev, stream)
+                                      : hopper_forward_as<hw::f16, Shape>(p, dev, stream);
     });
+    return (cudaError_t)error;
 }
 
-static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned char *at, hopper_grad_work *m)
+static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
@@ -4732,11 +4784,17 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
         m->nonfinite = (int *)at;
         m->padded_keys = padded_keys;
     }
-    return bytes + grad_layout(p, dev, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
+    return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
-static int64_t hopper_more(const params &p, const device &dev, bool backward)
+/* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
+   for smaller calls is enough for that. */
+static int64_t hopper_more(const params &p, const device &dev, bool backward, bool smaller)
 {
-    return backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
+    const int64_t of_stage_2 = smaller ? mma_more(p, dev, backward, true) : 0;
+    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0;
+    if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)))
+        bytes += mma_forward_more(p, dev, smaller);
+    return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
 template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
@@ -4746,11 +4804,10 @@ template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const devi
     const bool keys = !shape::queries;
     const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
     m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(dev, keys ? &m->moving : &m->fixed, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
-           map_rows(dev, keys ? &m->moving_above : &m->fixed_above, p.d_out, p.batch, p.heads, p.queries, p.size_v,
-                    rows_q) &&
-           map_rows(dev, keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
-           map_rows(dev, keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
+    return map_rows(p, dev, MAP_Q, rows_q, keys ? &m->moving : &m->fixed) &&
+           map_rows(p, dev, MAP_D_OUT, rows_q, keys ? &m->moving_above : &m->fixed_above) &&
+           map_rows(p, dev, MAP_K, rows_k, keys ? &m->fixed : &m->moving) &&
+           map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_above : &m->moving_above);
 }
 template <class T, int D, int Sums, bool Extra>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
@@ -4767,12 +4824,12 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     hopper_grad_work m, of_keys;
     int error;
-    hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
+    hopper_grad_layout(p, (unsigned char *)p.more, &m);
     of_keys = m;
     if (!hopper_grad_maps<D, OF_QUERIES>(&m, dev) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
-    error = grad_prepare<GRAD_MOVING>(m.g, p.stats.rank ? NULL : forward, dev, stream);
+    forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+    error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
     if (!error) {
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
@@ -4835,15 +4892,14 @@ ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled
     (void)nothing;
 }
 
-static device device_now()
+static device device_of(int number)
 {
     cudaFuncAttributes compiled;
     device d;
-    int number = 0, major = 0, minor = 0;
+    int major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
     d.encode = {};
-    if (cudaGetDevice(&number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
@@ -4858,16 +4914,17 @@ static device device_now()
     return d;
 }
 
-/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned. */
+/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned;
+   smaller: enough for the same call with fewer queries or keys too, and for arrays that are not there yet. */
 struct stage {
     const char *name;
     const char *(*covers)(const params &p, const device &d, bool backward);
-    int64_t     (*more)(const params &p, const device &d, bool backward);
+    int64_t     (*more)(const params &p, const device &d, bool backward, bool smaller);
     cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
     cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
 };
 static const char *tiled_covers(const params &, const device &, bool) { return NULL; }
-static int64_t tiled_more(const params &p, const device &, bool backward);
+static int64_t tiled_more(const params &p, const device &, bool backward, bool);
 static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream);
 static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream);
 
@@ -4883,15 +4940,6 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
     int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
-}
-/* Bytes that the stage of a call needs. for_size_query: of attn_workspace_size and the like, whose result is enough for
-   smaller calls too and, if asked for without data, for arrays of which there is no tensor map: stage 2 runs these. */
-static int64_t more_for(const params &p, const device &d, bool backward, bool for_size_query)
-{
-    const stage &s = stage_for(p, d, backward);
-    const int64_t bytes = s.more(p, d, backward);
-    const int64_t smaller = for_size_query && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
-    return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */
 
@@ -4914,15 +4962,16 @@ static attn_status report(cudaError_t error, attn_error *err)
 #define ATTN__CUDA_TRY(call) \
     do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
 
-/* The device that an array lies on is the current one as long as this lives. */
+/* The device that an array lies on is the current one as long as this lives. known: its number, -1: that is asked. */
 struct device_guard {
     int before, now;
-    explicit device_guard(const void *data) : before(0), now(0)
+    explicit device_guard(const void *data, int known = -1) : before(0), now(0)
     {
         cudaPointerAttributes attributes;
         if (cudaGetDevice(&before) != cudaSuccess) before = 0;
         now = before;
-        if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
+        if (known >= 0) now = known;
+        else if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
         else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
             now = attributes.device;                        /* of other memory there is no such number */
         if (now != before) cudaSetDevice(now);
@@ -5072,7 +5121,7 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
 static bool tiled_few(const params &p) { return p.queries <= 16; }
 static int64_t tiled_tasks(const params &p) { return p.batch * p.heads * ((p.queries + 63) / 64); }
 static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
-static int64_t tiled_more(const params &p, const device &, bool backward)
+static int64_t tiled_more(const params &p, const device &, bool backward, bool)
 {
     const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
     int64_t sums = blocks_for(tiled_tasks(p)) * tiled_floats(columns, backward || !tiled_few(p) ? 4 : 1);
@@ -5236,40 +5285,76 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     }
     if (attributes.type == cudaMemoryTypeManaged) return -1;
     if (attributes.type != cudaMemoryTypeDevice) return 1;
-    return 2 << (attributes.device < 29 ? attributes.device : 29);
+    return 2 << (attributes.device < ATTN__PLACE_NUMBERS ? attributes.device : ATTN__PLACE_NUMBERS);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn__call *c, int for_size_query)
+namespace attn__gpu {
+/* A call on its device: what is found of that once, and the stage that runs. */
+struct device_call {
+    device_guard guard;
+    maps_made maps;
+    device dev;
+    params p;
+    const bool backward;
+    const stage *runs;
+    explicit device_call(const attn__call *c) :
+        guard(some_data(c), c->on_device - 2), dev(device_of(guard.now)), p(params_of(*c)),
+        backward(c->is_backward != 0)
+    {
+        dev.maps = &maps;
+        runs = &stage_for(p, dev, backward);
+    }
+    int64_t bytes(bool smaller)
+    {
+        const int64_t bytes = lay_out(p, NULL) + runs->more(p, dev, backward, smaller);
+        return bytes ? bytes + 256 : 0;
+    }
+    attn_status run(void *workspace, void *stream, attn_error *err)
+    {
+        char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+        p.more = base + lay_out(p, base);
+        return report((backward ? runs->backward : runs->forward)(p, dev, (cudaStream_t)stream), err);
+    }
+};
+/* Are the arrays there that a stage is chosen by? */
+static bool has_data(const params &p, bool backward)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    const bool backward = c->is_backward != 0;
-    attn__gpu::params p = attn__gpu::params_of(*c);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward,
-                                                                                    for_size_query != 0);
-    return bytes ? bytes + 256 : 0;
+    const attn__array *const of[8] = {&p.q, &p.k, &p.v, &p.out, &p.d_out, &p.dq, &p.dk, &p.dv};
+    for (int i = 0; i < (backward ? 8 : 4); i++)
+        if (of[i]->rank && !of[i]->data) return false;
+    return true;
+}
+static attn_status run_device_call(void *call, const attn_desc *d, void *workspace, attn_error *err)
+{
+    return ((device_call *)call)->run(workspace, d->stream, err);
+}
+} /* namespace attn__gpu */
+
+extern "C" int64_t attn__cuda_bytes(const attn__call *c)
+{
+    attn__gpu::device_call call(c);
+    return call.bytes(!attn__gpu::has_data(call.p, call.backward));
 }
 
 extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    attn__gpu::params p = attn__gpu::params_of(*c);
-    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, c->is_backward != 0);
-    char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
-    p.more = base + attn__gpu::lay_out(p, base);
-    return attn__gpu::report((c->is_backward ? stage.backward : stage.forward)(p, now, (cudaStream_t)stream), err);
+    return attn__gpu::device_call(c).run(workspace, stream, err);
+}
+
+extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,
+                                       attn_error *err)
+{
+    attn__gpu::device_call call(c);
+    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), 1, NULL, err);
 }
 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
 extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char **why)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    const attn__gpu::params p = attn__gpu::params_of(*c);
-    const attn__gpu::stage *s = &attn__gpu::stage_for(p, now, c->is_backward != 0) + n;
+    const attn__gpu::device_call call(c);
+    const attn__gpu::stage *s = call.runs + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
-    *why = s->covers(p, now, c->is_backward != 0);
+    *why = s->covers(call.p, call.dev, call.backward);
     return s->name;
 }
 

@@ -575,7 +575,7 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
 
 static void forward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
-    else run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
+    else run_forward(c, (size_t)s.more(c.p, c.dev, false, false), s.forward);
 }
 /* with so little shared memory that two blocks fit into a multiprocessor of 100 KB, each of which costs 1 KB more */
 static void forward_in_little(call &c, const stage &s) {
@@ -620,13 +620,13 @@ static void forward_wide(call &c, const stage &s) {
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
-    give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+    give_workspace(c, (size_t)s.more(c.p, c.dev, false, false));
     set_timing(0);
     if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL) || fake_failure()[0])
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
-    else run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+    else run_backward(c, (size_t)s.more(c.p, c.dev, true, false), s.backward);
 }
 
 static const struct kind {

@@ -388,9 +388,9 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
         sizes[i] = (cuuint64_t)size[i];
         if (i) strides[i - 1] = (cuuint64_t)stride[i] * 2;
     }
-    return encode(map, CU_MAP_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
-                  CU_MAP_MAP_INTERLEAVE_NONE, CU_MAP_MAP_SWIZZLE_128B, CU_MAP_MAP_L2_PROMOTION_L2_256B,
-                  CU_MAP_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
@@ -446,6 +446,8 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
 #define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
 #define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
+#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
+#define ATTN__ACC192 ATTN__ACC128, ATTN__D32(64)
 #define ATTN__REGS256 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11 ", " ATTN__R12 ", " \
                       ATTN__R13 ", " ATTN__R14 ", " ATTN__R15
 #define ATTN__ACC256 ATTN__ACC128, ATTN__D32(64), ATTN__D32(96)
@@ -479,6 +481,7 @@ template <> struct wgmma_n<N> { \
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 template <class T, int N, bool TransposeA, bool TransposeB>
 ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
@@ -2743,7 +2746,8 @@ template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&
 }
 
 /* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats,
-   returns what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
+   returns what the sum of weighted values is to be multiplied by: +0 where it has no values, -0 where they vanish
+   beside the sink. One thread of a row is its `writer`. */
 ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
 {
     float all = mass, lse, base = top, factor;
@@ -2759,7 +2763,7 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
             all = mass * factor + hw::ex2(sink - larger);
             lse = (larger + hw::lg2(all)) * LN2;
             if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
-            return mass == 0.0f ? 0.0f : factor / all;
+            return mass == 0.0f ? 0.0f : factor == 0.0f ? -0.0f : factor / all;
         }
     }
     lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
@@ -2790,7 +2794,7 @@ template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, floa
         if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
     return factor != 0.0f && !is_nan(zero);
 }
-/* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is 0 has no
+/* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
    values, so 0 times infinity is 0. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
@@ -2808,7 +2812,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
             each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
         } else {
             each([&](int c, float x, float y) {
-                const bool none = !Gradient && factor[e] == 0.0f;
+                const bool none = !Gradient && bits_of(factor[e]) == 0;
                 x = none ? 0.0f : x * factor[e];
                 y = none ? 0.0f : y * factor[e];
                 if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
@@ -3107,7 +3111,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
                 const int64_t at = first + s * per_group;
                 if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
             }
-            store(p.out, b, r.h, r.i, c, factor == 0.0f ? 0.0f : sum * factor);
+            store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
         }
     }
 }
@@ -3257,15 +3261,15 @@ ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile
     const float factor[2] = {p.scale, p.scale};
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
 }
-template <class T, int D, bool Keys, bool Values>
-ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[D / 2],
+template <class T, int D, int DV, bool Keys, bool Values>
+ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
                               const tile_row (&rows)[2])
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (Keys && p.dk.rank)
         store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
     if (Values && p.dv.rank)
-        store_rows<T, D, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
 template <int N, bool Extra, bool Edge>
@@ -3507,7 +3511,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
-    store_dk_dv<T, D, Keys, Values>(p, dk, dv, keys);
+    store_dk_dv<T, D, D, Keys, Values>(p, dk, dv, keys);
     hw::sync();
 }
 template <class T, int D, bool Extra, bool Keys, bool Values>
@@ -3800,15 +3804,18 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
    theirs, so that one computes weights while another has the tensor cores. */
-template <int D, bool Extra, bool Wide> struct hopper_shape {
-    static constexpr int head = D;
+/* Head sizes that kernels are compiled for: of queries and keys, and of values. */
+template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
+template <class Heads, bool Extra, bool Wide> struct hopper_shape {
+    static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : D <= (Extra ? 64 : 128) ? 128 : 64;
-    static constexpr int slot = tile_bytes<keys, D>;
+    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : 64;
+    static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int out = D <= (Wide ? 64 : 128) ? tile_bytes<rows, D> : 0;        /* else there is no room */
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
+    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 10 * 8 + 2 * info;
+    static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
+    static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
     /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
@@ -3949,9 +3956,9 @@ template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char
 {
     hopper_places at;
     at.q = shared;
-    at.k = at.q + tile_bytes<Shape::rows, Shape::head>;
-    at.v = at.k + 2 * Shape::slot;
-    at.out = at.v + 2 * Shape::slot;
+    at.k = at.q + tile_bytes<Shape::rows, Shape::qk>;
+    at.v = at.k + 2 * Shape::slot_k;
+    at.out = at.v + 2 * Shape::slot_v;
     at.q_full = (uint64_t *)(at.out + Shape::out);
     at.q_empty = at.q_full + 1;
     at.k_full = at.q_full + 2;
@@ -3964,7 +3971,7 @@ template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
 template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::head;
+    constexpr int keys = Shape::keys, qk = Shape::qk;
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
@@ -3975,21 +3982,21 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             if (first == end) hw::mbarrier_arrive(at.q_full);
-            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, D>);
-            if (first < end) load_tile<Shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, qk>);
+            if (first < end) load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot);
-                    load_tile<keys, D>(at.k + now % 2 * Shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
+                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
+                    load_tile<keys, qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
                                        t.b);
                 }
                 if (n > first) {
                     hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot);
-                    load_tile<keys, D>(at.v + before % 2 * Shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
-                                       t.head_kv, t.b);
+                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot_v);
+                    load_tile<keys, Shape::v>(at.v + before % 2 * Shape::slot_v, &m.v, at.v_full + before % 2,
+                                              (n - 1) * keys, t.head_kv, t.b);
                 }
             }
         }
@@ -4029,10 +4036,10 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     return true;
 }
 template <class T, class Shape>
-ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::head / 2],
+ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::v / 2],
                                const tile_row (&rows)[2], row_pair &soft, float scale)
 {
-    constexpr int D = Shape::head;
+    constexpr int D = Shape::v;
     float factor[2];
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
@@ -4044,7 +4051,7 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::head;
+    constexpr int keys = Shape::keys, D = Shape::v;
     constexpr bool extra = Shape::extra;
     const params &p = m.p;
     uint32_t tile = 0, started = 0;         /* as the producer counts */
@@ -4070,11 +4077,11 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
 
         const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
             /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
-            const uint32_t left = extra && D > 128 ? hw::uniform(tile_q) : tile_q;
-            start_product<T, Shape::rows, keys, D>(s, left, tile_k + slot * (Shape::slot >> 4));
+            const uint32_t left = extra && Shape::qk > 128 ? hw::uniform(tile_q) : tile_q;
+            start_product<T, Shape::rows, keys, Shape::qk>(s, left, tile_k + slot * (Shape::slot_k >> 4));
         };
         const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
-            const uint32_t right = tile_v + slot * (Shape::slot >> 4);
+            const uint32_t right = tile_v + slot * (Shape::slot_v >> 4);
             hw::wgmma_keep(out);
             hw::wgmma_keep(weights);
             hw::wgmma_fence();
@@ -4092,7 +4099,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
             hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot, all.first - n * keys,
+            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot_v, all.first - n * keys,
                                    all.last - n * keys);
         };
 
@@ -4168,16 +4175,18 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_ABOVE = 4, LAST = 8 };     /* the flags of a tile, by the producer */
 enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
-template <int D, int Sums> struct hopper_grad_shape {
+template <class Heads, int Sums> struct hopper_grad_shape {
+    static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = D <= 64 && queries ? 128 : GRAD_MOVING;
-    static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<moving, D>;
-    static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
+    static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int whole = tile_bytes<rows, qk>, whole_above = tile_bytes<rows, v>;
+    static constexpr int slot = tile_bytes<moving, qk>, slot_above = tile_bytes<moving, v>;
+    static constexpr int above_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int shared_bytes =
-        (1 + scores) * whole + (2 + above_slots) * slot + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && D > 64;   /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
+    static constexpr int shared_bytes = whole + scores * whole_above + 2 * slot + above_slots * slot_above + of_fixed +
+                                        2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr bool most_sums = scores && values && qk > 64;  /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
@@ -4190,13 +4199,15 @@ struct hopper_grad_work {
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
-   it fits beside the sums and what Extra computes. A product of two tiles in shared memory reads all that this can give;
+   that fits beside the sums and what Extra computes. A product of two tiles in shared memory reads all that this can give;
    with held rows dq of D 128 reads for 67 % of the time of its products, 100 % without, dk and dv of D 64 for 62 %, 87 %
    without (computed). */
-template <int D, int Sums, bool Extra>
-constexpr bool holds_fixed = Sums == OF_QUERIES ? D == 128 || (D == 64 && !Extra) : D == 64;
-template <int D, int Sums, bool Extra>
-constexpr bool holds_above = holds_fixed<D, Sums, Extra> && !(Sums == OF_QUERIES && Extra);
+template <class Shape, bool Extra>
+constexpr bool holds_fixed = Shape::queries ? Shape::qk == 128 || (Shape::qk == 64 && !Extra)
+                                            : Shape::qk == 64 || (!Shape::scores && Shape::qk <= 192);
+template <class Shape, bool Extra>
+constexpr bool holds_above = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
+                                                              : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
 /* Where in `nonfinite` a head is. Then the kernel that fills it, a warp per 64 rows. */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -4370,10 +4381,10 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
 {
     grad_places<Shape> at;
     at.fixed = shared;
-    at.fixed_above = at.fixed + Shape::scores * Shape::whole;
-    at.tile_moving = at.fixed_above + Shape::whole;
+    at.fixed_above = at.fixed + Shape::whole;
+    at.tile_moving = at.fixed_above + Shape::scores * Shape::whole_above;
     at.tile_above = at.tile_moving + 2 * Shape::slot;
-    at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
+    at.of_rows = at.tile_above + Shape::above_slots * Shape::slot_above;
     at.info = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
     at.task_info = hw::shared_address(at.info) + 2 * 16;
     at.fixed_full = (uint64_t *)(at.info + 3 * 16);
@@ -4396,7 +4407,7 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
-template <class Shape, int D, bool Extra>
+template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
     typedef Shape shape;
@@ -4413,10 +4424,11 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             hw::store_shared(at.task_info + 8, (uint32_t)row);
             hw::store_shared(at.task_info + 12, (uint32_t)none);
             if (none) hw::mbarrier_arrive(at.fixed_full);
-            else hw::mbarrier_expect(at.fixed_full, (1 + shape::scores) * shape::whole + shape::of_fixed);
-            if (!none) load_tile<shape::rows, D>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
+            else hw::mbarrier_expect(at.fixed_full, shape::whole + shape::scores * shape::whole_above +
+                                                        shape::of_fixed);
+            if (!none) load_tile<shape::rows, shape::qk>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
             if (!none && shape::scores)
-                load_tile<shape::rows, D>(at.fixed_above, &m.fixed_above, at.fixed_full, row, h, b);
+                load_tile<shape::rows, shape::v>(at.fixed_above, &m.fixed_above, at.fixed_full, row, h, b);
             if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.fixed_full, b, h, row);
         }
         ATTN__LOOP for (; w.tiles; tile++) {
@@ -4438,12 +4450,12 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                     hw::store_shared(hw::shared_address(at.info) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, D>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
+                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
                 if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
                 hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
-                hw::mbarrier_expect(above_full, shape::slot);
-                load_tile<moving, D>(at.tile_above + to_above * shape::slot, &m.moving_above, above_full, first, head,
-                                     b);
+                hw::mbarrier_expect(above_full, shape::slot_above);
+                load_tile<moving, shape::v>(at.tile_above + to_above * shape::slot_above, &m.moving_above, above_full,
+                                            first, head, b);
             }
             hw::sync_warp();
         }
@@ -4463,12 +4475,11 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
     }
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D, int Sums, bool Extra>
-ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
-                                       int tasks)
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
-    constexpr int moving = shape::moving, slots = shape::above_slots;
+    typedef Shape shape;
+    constexpr int moving = shape::moving, slots = shape::above_slots, qk = shape::qk, v = shape::v;
     const params &p = m.g.p;
     uint32_t tile = 0, started = 0;         /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
@@ -4477,24 +4488,26 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
     const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), above_fixed = tile_fixed + (shape::whole >> 4);
     const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
+    const uint32_t tile_above = tile_moving + (2 * shape::slot >> 4);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        float sum[D / 2], sum_values[D / 2], s[moving / 2], ds[moving / 2];
+        float sum[qk / 2], sum_values[v / 2], s[moving / 2], ds[moving / 2];
         uint32_t weights[moving / 16][4], gradients[moving / 16][4];
         tile_row rows[2];
         row_grad grads[2];
         uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
         hw::mbarrier_wait(at.fixed_full, started & 1);
         hw::load_shared(of_task, at.task_info);
-        uint32_t held[D / 16][4], held_above[D / 16][4];
-        const auto hold = [&](uint32_t (&left)[D / 16][4], unsigned char *tile) {
-            ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+        uint32_t held[qk / 16][4], held_above[v / 16][4];
+        const auto hold = [&](auto &left, unsigned char *tile) {
+            ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
                 load_left(left[k], hw::shared_address(tile), shape::rows, (hw::warp() - 4) * 16, k);
         };
-        if (holds_fixed<D, Sums, Extra>) hold(held, at.fixed);
-        if (holds_above<D, Sums, Extra>) hold(held_above, at.fixed_above);
+        if (holds_fixed<shape, Extra>) hold(held, at.fixed);
+        if (holds_above<shape, Extra>) hold(held_above, at.fixed_above);
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < qk / 2; j++) sum[j] = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < v / 2; j++) sum_values[j] = 0.0f;
 
         const auto pack = [&] {
             ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
@@ -4509,17 +4522,17 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
 
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_moving = tile_moving + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_above = tile_moving + (2 + tile % slots) * (shape::slot >> 4);
+            const uint32_t now_above = tile_above + tile % slots * (shape::slot_above >> 4);
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
             const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            if constexpr (holds_fixed<D, Sums, Extra>) start_product<T, moving, D>(s, held, now_moving);
-            else start_product<T, shape::rows, moving, D>(s, tile_fixed, now_moving);
+            if constexpr (holds_fixed<shape, Extra>) start_product<T, moving, qk>(s, held, now_moving);
+            else start_product<T, shape::rows, moving, qk>(s, tile_fixed, now_moving);
             query_positions at_tile = {};
             if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
             hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if constexpr (holds_above<D, Sums, Extra>) start_product<T, moving, D>(ds, held_above, now_above);
-            else if (shape::scores) start_product<T, shape::rows, moving, D>(ds, above_fixed, now_above);
+            if constexpr (holds_above<shape, Extra>) start_product<T, moving, v>(ds, held_above, now_above);
+            else if (shape::scores) start_product<T, shape::rows, moving, v>(ds, above_fixed, now_above);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
@@ -4531,11 +4544,11 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                                                      : (int)hw::load_shared_word(at.task_info + 8) + row0;
                 grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
                 if (shape::values && (flags & NONFINITE_ABOVE))
-                    guard_slot<T, D, moving>(sum_values, s,
-                                             hw::shared_address(at.tile_above) + tile % slots * shape::slot, 0, moving);
+                    guard_slot<T, v, moving>(sum_values, s, hw::shared_address(at.tile_above) +
+                                                                tile % slots * shape::slot_above, 0, moving);
                 if (shape::scores && (flags & NONFINITE_MOVING))
-                    guard_slot<T, D, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
-                                             moving);
+                    guard_slot<T, qk, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
+                                              moving);
                 pack();
             } else {
                 grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
@@ -4544,9 +4557,9 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             keep_sums();
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
-                hw::wgmma<T, D, true>(sum_values, weights[k], wgmma_desc(now_above + wgmma_down(k)), true);
+                hw::wgmma<T, v, true>(sum_values, weights[k], wgmma_desc(now_above + wgmma_down(k)), true);
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
-                hw::wgmma<T, D, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
+                hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
@@ -4559,15 +4572,15 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
-        if (shape::queries) store_dq<T, D>(p, sum, rows);
-        else store_dk_dv<T, D, shape::scores, shape::values>(p, sum, sum_values, rows);
+        if (shape::queries) store_dq<T, qk>(p, sum, rows);
+        else store_dk_dv<T, qk, v, shape::scores, shape::values>(p, sum, sum_values, rows);
     }
 }
-template <class T, int D, int Sums, bool Extra>
+template <class T, class Shape, bool Extra>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
-    typedef hopper_grad_shape<D, Sums> shape;
+    typedef Shape shape;
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
@@ -4575,10 +4588,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, D, Extra>(m, at, tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, D, Sums, Extra>(m, at, tasks);
+        hopper_grad_multiply<T, shape, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -4608,40 +4621,50 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 }
 
 /* ---- the host's side of stage 3 */
-typedef head_sizes<64, 128, 256> hopper_head_sizes;
-/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
-template <int D> constexpr bool hopper_grads_in_two = D > 128;
-template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
-template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
-
-/* Larger heads, and what Extra computes, leave no registers for more keys. */
-template <int D, bool Extra> constexpr bool hopper_has_wide = D <= 128 && !Extra;
-/* Sums of larger heads leave no registers for what Extra computes. */
-template <int D> constexpr bool hopper_grads_with_extra = D <= 128;
-
-template <class T, int D, bool Extra, class F> void each_hopper_kernel_as(F f)
+template <class... Heads> struct head_pairs {};
+typedef head_pairs<head_pair<64, 64>, head_pair<128, 128>, head_pair<192, 128>, head_pair<256, 256>> hopper_heads;
+/* f(the first of these that a call fits in); false where there is none */
+template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
+template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    constexpr bool extra = Extra && hopper_grads_with_extra<D>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, false>>);
-    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, hopper_has_wide<D, Extra>>>);
-    if (extra != Extra) return;
-    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES, extra>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>, extra>);
-    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>, extra>);
+    if (p.size_q > Heads::qk || p.size_v > Heads::v) return with_heads(p, head_pairs<More...>(), f);
+    f(Heads());
+    return true;
 }
-template <class F> void each_hopper_kernel(head_sizes<>, F f)
+/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
+template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
+template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
+template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
+                                                                                         : OF_KEYS | OF_VALUES;
+/* Larger heads, and what Extra computes, leave no registers for more keys. */
+template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && !Extra;
+/* Sums of larger heads leave no registers for what Extra computes. */
+template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128;
+
+template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
+{
+    constexpr bool extra = Extra && hopper_grads_with_extra<Heads>;
+    constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, false>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, hopper_has_wide<Heads, Extra>>>);
+    if (extra != Extra) return;
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
+    if (of_values != of_keys) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+}
+template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
     f((const void *)mma_grad_reaches<GRAD_MOVING>);
     f((const void *)hopper_grad_nonfinite<hw::bf16>);
     f((const void *)hopper_grad_nonfinite<hw::f16>);
 }
-template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
+template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, D, false>(f);
-    each_hopper_kernel_as<hw::bf16, D, true>(f);
-    each_hopper_kernel_as<hw::f16, D, false>(f);
-    each_hopper_kernel_as<hw::f16, D, true>(f);
-    each_hopper_kernel(head_sizes<More...>(), f);
+    each_hopper_kernel_as<hw::bf16, Heads, false>(f);
+    each_hopper_kernel_as<hw::bf16, Heads, true>(f);
+    each_hopper_kernel_as<hw::f16, Heads, false>(f);
+    each_hopper_kernel_as<hw::f16, Heads, true>(f);
+    each_hopper_kernel(head_pairs<More...>(), f);
 }
 /* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, whether the driver made it.
    Most: two of each input of a backward, which may need two more for the forward that finds its stats. */
@@ -4706,11 +4729,11 @@ inline bool is_wide(const params &p)
 /* f(the shape of a block of the forward) */
 template <class F> bool with_hopper_shape(const params &p, F f)
 {
-    return with_head_size(larger_head(p), hopper_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        if (has_extra(p)) f(hopper_shape<D, true, false>());
-        else if (is_wide(p)) f(hopper_shape<D, false, hopper_has_wide<D, false>>());
-        else f(hopper_shape<D, false, false>());
+    return with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        if (has_extra(p)) f(hopper_shape<Heads, true, false>());
+        else if (is_wide(p)) f(hopper_shape<Heads, false, hopper_has_wide<Heads, false>>());
+        else f(hopper_shape<Heads, false, false>());
     });
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
@@ -4797,9 +4820,8 @@ static int64_t hopper_more(const params &p, const device &dev, bool backward, bo
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
-template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
+template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m->g.p;
     const bool keys = !shape::queries;
     const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
@@ -4809,24 +4831,26 @@ template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const devi
            map_rows(p, dev, MAP_K, rows_k, keys ? &m->fixed : &m->moving) &&
            map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_above : &m->moving_above);
 }
-template <class T, int D, int Sums, bool Extra>
+template <class T, class shape, bool Extra>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m.g.p;
     const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums, Extra>),
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>),
                              (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
                              stream, m);
 }
-template <class T, int D, bool Extra>
+template <class T, class Heads, bool Extra>
 int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
+    typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>> values;     /* the same, or of values alone */
     hopper_grad_work m, of_keys;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.more, &m);
     of_keys = m;
-    if (!hopper_grad_maps<D, OF_QUERIES>(&m, dev) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys, dev))
+    if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
@@ -4834,20 +4858,25 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES, Extra>(m, dev, stream);
-    if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
-        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>, Extra>(of_keys, dev, stream);
-    if (!error && hopper_grads_in_two<D> && p.dv.rank)
-        error = hopper_grad_run<T, D, hopper_grads_of_values<D>, Extra>(of_keys, dev, stream);
+    if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
+    if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
+        error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
+    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
 {
-    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        constexpr int D = decltype(d)::value;
-        return has_extra(p) ? hopper_backward_as<decltype(type), D, hopper_grads_with_extra<D>>(p, dev, stream)
-                            : hopper_backward_as<decltype(type), D, false>(p, dev, stream);
+    int error = 0;
+    with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        const auto run = [&](auto type) {
+            typedef decltype(type) T;
+            return has_extra(p) ? hopper_backward_as<T, Heads, hopper_grads_with_extra<Heads>>(p, dev, stream)
+                                : hopper_backward_as<T, Heads, false>(p, dev, stream);
+        };
+        error = p.q.type == ATTN_BF16 ? run(hw::bf16()) : run(hw::f16());
     });
+    return (cudaError_t)error;
 }
 
 } /* namespace attn__gpu */
@@ -5444,7 +5473,7 @@ attn_status attn_cuda_prepare(attn_error *err)
         load((const void *)tiled[kind].bias);
     }
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
-    attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
+    attn__gpu::each_hopper_kernel(attn__gpu::hopper_heads(), load);
     return status;
 }
 

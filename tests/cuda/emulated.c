@@ -486,6 +486,8 @@ static void fast_workspace(void) {
         check_least(&d, &g);
     }
     fake_set_tma(1);
+    none = d, none.out.data = 0; /* on the device alone */
+    CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
     CHECK(explained(&d, 0, "on the device, stage 2"));
     CHECK_STATUS(attn_workspace_size(&d, &few, 0), ATTN_OK);
@@ -494,7 +496,7 @@ static void fast_workspace(void) {
     fake_set_arch(arch);
 }
 
-/* A workspace for split keys is what the call itself needs, to the byte; asked for with NULL pointers it is enough for
+/* A workspace for split keys is what the call itself needs, to the byte; asked for with a NULL pointer it is enough for
    all with fewer queries or keys, too: also where a tile of 64 rows becomes one of 16, and where few blocks are split
    into more parts. */
 static void fast_split_keys(void) {
@@ -516,7 +518,7 @@ static void fast_split_keys(void) {
                 splits += fake_counted().launches == 2;
                 check_least(&d, 0);
                 CHECK_STATUS(attn_workspace_size(&d, &own, 0), ATTN_OK);
-                d.q.data = d.k.data = d.v.data = d.out.data = 0;
+                d.out.data = 0;
                 CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
                 CHECKF(bytes >= least, "%d queries, %d keys: %ld bytes, fewer have %ld", queries[q], keys[k],
                        (long)bytes, (long)least);

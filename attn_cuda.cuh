@@ -3359,15 +3359,20 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 #endif
 }
 
-/* Tiles of queries come head by head of the group. */
-struct query_tile { int head, part; };
-/* From `t` on the first tile that may attend to one of these keys; its head is `group` where there is none. */
-ATTN__DEVICE query_tile next_tile(query_tile t, const tile_reach *reaches, int group, int parts, int first, int last)
+/* Moving tiles come head by head; of a head so many. */
+struct moving_tile { int head, part; };
+/* Goes on from `t`, a tile at a time or `step` of them, to the first that found(part) is true of; t.head is `end` where
+   there is none. */
+template <class F> ATTN__DEVICE void next_tile(moving_tile &t, int end, int parts, int step, F found)
 {
-    for (; t.head < group; t.head++, t.part = 0)
-        for (; t.part < parts; t.part++)
-            if (reaches[t.part].first < last && reaches[t.part].last > first) return t;
-    return t;
+    for (; t.head < end; t.head++, t.part = 0)
+        for (; t.part < parts; t.part += step)
+            if (found(t.part)) return;
+}
+/* Does some pair of a tile count, whose queries have this reach and whose keys are these? */
+ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
+{
+    return r.first < last_key && r.last > first_key;
 }
 /* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. */
 template <int Queries, int Threads>
@@ -3472,8 +3477,11 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[D / 2], dv[D / 2];
-    const auto next = [&](query_tile t) { return next_tile(t, reaches, group, parts, first_key, last_key); };
-    const auto copy_queries = [&](query_tile t, int to) {
+    const auto next = [&](moving_tile t) {
+        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reaches[part], first_key, last_key); });
+        return t;
+    };
+    const auto copy_queries = [&](moving_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
@@ -3484,7 +3492,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
-    query_tile at = next({0, 0}), following;
+    moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
 
@@ -3803,7 +3811,12 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
-   theirs, so that one computes weights while another has the tensor cores. */
+   theirs, so that one computes weights while another has the tensor cores. Who waits for whom, tiles 0, 1, .. of a task:
+       producer    Q  K0    K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
+       consumer 0  QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | softmax 2 | ..
+       consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
+   A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
+   K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. */
 /* Head sizes that kernels are compiled for: of queries and keys, and of values. */
 template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
@@ -4265,26 +4278,27 @@ struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of fixed queries */
     bool        nonfinite;      /* some number of fixed rows is not finite */
-    int         head, end, part, parts;     /* head, one past the last; the first of 32 tiles, all of a head */
+    moving_tile at;             /* the first of 32 tiles of a head */
+    int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
-    for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
-        for (; w.part < w.parts; w.part += 32) {
-            const int part = least(w.part + hw::lane(), w.parts - 1);
-            const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
-            const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-            const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.head);
-            const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
-            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
-            w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
-            if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
-            w.tiles = hw::ballot(part == w.part + hw::lane() && r.first < last_key && r.last > first_key);
-            if (w.tiles) return;
-        }
+    w.tiles = 0;
+    next_tile(w.at, w.end, w.parts, 32, [&](int first) {
+        const int part = least(first + hw::lane(), w.parts - 1);
+        const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
+        const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
+        const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.at.head);
+        const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
+        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
+        w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
+        if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
+        return w.tiles != 0;
+    });
 }
 template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
 {
@@ -4300,9 +4314,9 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     }
     const int *nonfinite = m.nonfinite + nonfinite_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
     w.nonfinite = (nonfinite[0] | nonfinite[1]) != 0;
-    w.head = w.task.head_kv * (Shape::queries ? 1 : group);
-    w.end = w.head + (Shape::queries ? 1 : group);
-    w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
+    w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
+    w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
+    w.end = w.at.head + (Shape::queries ? 1 : group);
     w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : (int)(m.g.padded / Shape::moving);
     find_tiles<Shape>(m, w);
     return w;
@@ -4432,12 +4446,12 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.fixed_full, b, h, row);
         }
         ATTN__LOOP for (; w.tiles; tile++) {
-            const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
-            const int first = (w.part + next) * moving;
+            const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
+            const int first = (w.at.part + next) * moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
-                w.part += 32;
+                w.at.part += 32;
                 find_tiles<shape>(m, w);
                 if (!w.tiles) flags |= LAST;
             }
@@ -4905,7 +4919,9 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
          of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
+         of 192 and 128        384      210
          with options          384      100, 132, 196
+           of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 

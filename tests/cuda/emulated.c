@@ -455,8 +455,8 @@ static void check_least(const attn_desc *d, const attn_grad *g) {
     f.workspace_bytes--;
     CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_ERR_WORKSPACE);
 }
-/* The forward of stage 3 needs no workspace. The size that is reported with NULL pointers is enough all the same for
-   fewer queries, which stage 2 runs with split keys, and for a driver without TMA; with arrays it is what the call needs. */
+/* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
+   it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
 static void fast_workspace(void) {
     const int arch = fake_arch();
     size_t size[2], few = 0;
@@ -534,8 +534,8 @@ static void fast_split_keys(void) {
     }
 }
 
-/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers; a tensor map is
-   made once for each array and size of tile. */
+/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers; a tensor map
+   is made once for each array and size of tile. */
 static void check_asked(const attn_desc *d, const attn_grad *g, long places, long maps) {
     fake_forget();
     CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);

@@ -513,7 +513,7 @@ static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff
 
 static void give_workspace(call &c, size_t workspace) {
     c.work.assign(workspace / 4 + 128, NAN);
-    c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
+    c.p.workspace = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
 }
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
@@ -578,7 +578,7 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
 
 static void forward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
-    else run_forward(c, (size_t)s.more(c.p, c.dev, false, false), s.forward);
+    else run_forward(c, (size_t)s.workspace(c.p, c.dev, false, false), s.forward);
 }
 /* with so little shared memory that two blocks fit into a multiprocessor of 100 KB, each of which costs 1 KB more */
 static void forward_in_little(call &c, const stage &s) {
@@ -633,13 +633,13 @@ static void forward_uneven(call &c, const stage &s) {
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
-    give_workspace(c, (size_t)s.more(c.p, c.dev, false, false));
+    give_workspace(c, (size_t)s.workspace(c.p, c.dev, false, false));
     set_timing(0);
     if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL) || fake_failure()[0])
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
-    else run_backward(c, (size_t)s.more(c.p, c.dev, true, false), s.backward);
+    else run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
 }
 static void backward_uneven(call &c, const stage &s) {
     const size_t most = (size_t)hopper_shape<uneven, false, false>::shared_bytes; /* the gradients have less */

@@ -2763,7 +2763,8 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
             all = mass * factor + hw::ex2(sink - larger);
             lse = (larger + hw::lg2(all)) * LN2;
             if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
-            return mass == 0.0f ? 0.0f : factor == 0.0f ? -0.0f : factor / all;
+            factor = mass == 0.0f ? 0.0f : factor / all;
+            return mass != 0.0f && factor == 0.0f ? -0.0f : factor;
         }
     }
     lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
@@ -4195,11 +4196,12 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int consumers = 2, rows = GRAD_ROWS;
     static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
+    static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
     static constexpr int dp_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int shared_bytes = whole + scores * whole_dp + 2 * slot + dp_slots * slot_dp + of_fixed +
-                                        2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr int shared_bytes =
+        fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
     static constexpr bool most_sums = scores && values && qk > 64;  /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
@@ -4397,7 +4399,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     grad_places<Shape> at;
     at.fixed = shared;
     at.fixed_dp = at.fixed + Shape::whole;
-    at.tile_moving = at.fixed_dp + Shape::scores * Shape::whole_dp;
+    at.tile_moving = at.fixed + Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
     at.of_rows = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
     at.flags = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
@@ -4439,8 +4441,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             hw::store_shared(at.task_place + 8, (uint32_t)row);
             hw::store_shared(at.task_place + 12, (uint32_t)none);
             if (none) hw::mbarrier_arrive(at.fixed_full);
-            else hw::mbarrier_expect(at.fixed_full, shape::whole + shape::scores * shape::whole_dp +
-                                                        shape::of_fixed);
+            else hw::mbarrier_expect(at.fixed_full, shape::fixed_bytes + shape::of_fixed);
             if (!none) load_tile<shape::rows, shape::qk>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
             if (!none && shape::scores)
                 load_tile<shape::rows, shape::v>(at.fixed_dp, &m.fixed_dp, at.fixed_full, row, h, b);

@@ -945,13 +945,20 @@ ATTN_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writ
 /* ---- private: what attn_cuda.cuh has for the implementation below */
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
 #define ATTN__PLACE_HOST   1
-#define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit */
+#define ATTN__PLACE_DEVICE (~1)                                         /* each device has a bit, 2 << its number */
+#define ATTN__PLACE_NUMBERS 29                                          /* those beyond have one together */
 struct attn__array;
 struct attn__call;
 struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
-int64_t attn__cuda_bytes(const struct attn__call *c, int for_size_query);       /* of workspace */
+int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of workspace */
 attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
+/* Both at once: what is found of the device and the arrays is found once. with_memory: attn__size_or_run. */
+typedef attn_status attn__cuda_memory(attn_status (*run)(void *call, const attn_desc *d, void *memory, attn_error *err),
+                                      void *call, const attn_desc *d, int64_t needed, int on_device, size_t *bytes,
+                                      attn_error *err);
+attn_status attn__cuda_call(const struct attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,
+                            attn_error *err);
 attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
@@ -4696,7 +4703,8 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     ATTN__VIEW_LIST(ATTN__X)
     /* how it runs */
     const struct attn__kernels *f;
-    int32_t on_device, is_backward;
+    int32_t on_device;          /* 0: on the host; 1: on the device of its arrays; n + 2: on that of number n */
+    int32_t is_backward;
     int32_t idle;               /* no result has an element */
     int32_t masked;             /* there is a mask */
     int32_t ragged;             /* batch entries have sizes of their own: see >>entries */
@@ -4907,17 +4915,21 @@ enum {
     ATTN__NO_RESULT_NEEDED = 2,
 #ifdef ATTN_CUDA
     ATTN__ON_DEVICE = 4, ATTN__ON_HOST = 8,         /* neither: there is no array yet that would tell */
-    ATTN__AS_TASKS = 16                             /* what may lie on the host is used there */
+    ATTN__AS_TASKS = 16,                            /* what may lie on the host is used there */
+    ATTN__AT_ONCE = 32,                             /* it runs next: a device then finds its workspace */
+    ATTN__DEVICE_UNIT = 64                          /* times 1 + the number of the device, 0 where that is not known */
 #else
-    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0
+    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0, ATTN__AT_ONCE = 0
 #endif
 };
 #ifdef ATTN_CUDA
 #define ATTN__CUDA_ONLY(...) __VA_ARGS__
+#define ATTN__DEVICE_OF(flags) ((flags) & ATTN__ON_DEVICE ? 1 + (flags) / ATTN__DEVICE_UNIT : 0)        /* on_device */
 #define ATTN__MAY_BE_ON_DEVICE(flags) \
     ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
 #define ATTN__CUDA_ONLY(...)
+#define ATTN__DEVICE_OF(flags) 0
 #define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
@@ -5610,12 +5622,15 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
                                     const attn__field *of_b, int count_b, const attn_desc *options, int *flags,
                                     attn_error *err)
 {
-    int where = *flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : *flags & ATTN__ON_HOST ? ATTN__PLACE_HOST : 0;
+    int n, where = *flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : *flags & ATTN__ON_HOST ? ATTN__PLACE_HOST : 0;
     ATTN__TRY(attn__see_fields(&where, a, of_a, count_a, err));
     ATTN__TRY(attn__see_fields(&where, b, of_b, count_b, err));
     if (where && options && options->workspace) ATTN__TRY(attn__see(&where, options->workspace, "workspace", err));
-    if (where & ATTN__PLACE_DEVICE && !(*flags & ATTN__AS_TASKS && where & ATTN__PLACE_HOST)) *flags |= ATTN__ON_DEVICE;
-    else if (where || *flags & ATTN__WITH_DATA) *flags |= ATTN__ON_HOST;
+    if (where & ATTN__PLACE_DEVICE && !(*flags & ATTN__AS_TASKS && where & ATTN__PLACE_HOST)) {
+        for (n = 0; n < ATTN__PLACE_NUMBERS && where != 2 << n; n++) {}
+        if (n < ATTN__PLACE_NUMBERS) *flags = *flags % ATTN__DEVICE_UNIT + ATTN__DEVICE_UNIT * (1 + n);
+        *flags |= ATTN__ON_DEVICE;
+    } else if (where || *flags & ATTN__WITH_DATA) *flags |= ATTN__ON_HOST;
     return ATTN_OK;
 }
 #endif
@@ -10236,7 +10251,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
         ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
     }
 #endif
-    c->on_device = flags & ATTN__ON_DEVICE;
+    c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
@@ -10273,8 +10288,8 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
-    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle) {    /* then its workspace is the device's, or enough for either */
-        const size_t bytes = (size_t)attn__cuda_bytes(c, !(flags & ATTN__WITH_DATA));
+    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle && !(flags & ATTN__AT_ONCE)) {
+        const size_t bytes = (size_t)attn__cuda_bytes(c);   /* its workspace is the device's, or enough for either */
         if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
     }
 #endif
@@ -10642,7 +10657,10 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
                                    attn_error *err)
 {
     attn_plan plan;
-    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan, bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA, err));
+    ATTN__TRY(attn__plan_call(desc, grad, backward, &plan,
+                              bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA | ATTN__AT_ONCE, err));
+    ATTN__CUDA_ONLY(if (!bytes && attn__call_of(&plan)->on_device && !attn__call_of(&plan)->idle)
+        return attn__cuda_call(attn__call_of(&plan), desc, attn__size_or_run, err);)
     return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
                              attn__call_of(&plan)->on_device, bytes, err);
 }
@@ -11591,7 +11609,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__set_options(c, d);
     attn__fp_leave(saved);
     if (w.sides) ATTN__TRY(attn__check_entries(c, err));
-    c->on_device = flags & ATTN__ON_DEVICE;
+    c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     a->flags = flags;
     return ATTN_OK;
@@ -13751,6 +13769,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__ARGUMENT
 #undef ATTN__MATRIX
 #undef ATTN__CUDA_ONLY
+#undef ATTN__DEVICE_OF
 #undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
 #undef ATTN__PREFETCH
@@ -13762,6 +13781,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST
 #undef ATTN__PLACE_DEVICE
+#undef ATTN__PLACE_NUMBERS
 #undef ATTN__UNROLL
 #undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST

@@ -20,10 +20,11 @@
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
-             arrays do. attn_workspace_size and the like look at the pointers too; if all are NULL, the result is enough
-             for either (where the arrays are aligned to 16 bytes). It is enough for the same call with fewer queries or
-             keys, too; one call may need less (the forward of stage 3 needs nothing). On a device it grows with B, H,
-             Sq and Sk; a head size that a faster stage covers may need more than a larger one that none does.
+             arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
+             what the call needs, to the byte (the forward of stage 3 needs nothing). Where some are NULL, that is
+             enough for the same call with fewer queries or keys, too, where the arrays are aligned to 16 bytes; if all
+             are, it is enough for either place. It then grows with B, H, Sq and Sk; a head size that a faster stage
+             covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
@@ -445,6 +446,8 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
 #define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
 #define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
+#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
+#define ATTN__ACC192 ATTN__ACC128, ATTN__D32(64)
 #define ATTN__REGS256 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11 ", " ATTN__R12 ", " \
                       ATTN__R13 ", " ATTN__R14 ", " ATTN__R15
 #define ATTN__ACC256 ATTN__ACC128, ATTN__D32(64), ATTN__D32(96)
@@ -478,6 +481,7 @@ template <> struct wgmma_n<N> { \
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 template <class T, int N, bool TransposeA, bool TransposeB>
 ATTN__DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate)
@@ -517,13 +521,18 @@ struct params : attn__call {
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
     float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it */
-    void    *more;                          /* what a stage needs beyond */
+    void    *workspace;                     /* the stage's part of it */
 };
 static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
-struct device { int arch, shared_bytes, processors; hw::tensor_map_encoder_fn encode; };
+struct maps_made;
+struct device {
+    int arch, shared_bytes, processors;
+    hw::tensor_map_encoder_fn encode;
+    maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
+};
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -635,7 +644,7 @@ ATTN__BOTH bool is_distance(int32_t score)       /* the kernels that look at |q 
 {
     return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR;
 }
-ATTN__DEVICE float soften(const params &p, float score)
+ATTN__DEVICE float softcapped(const params &p, float score)
 {
     if (p.softcap == 0.0f || ((is_distance(p.score) || p.score == ATTN_SCORE_GIVEN) && is_none(score))) return score;
     return p.softcap * tanhf(score / p.softcap);
@@ -892,7 +901,7 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     slope s = no_slope();
     float soft, score, keep, above = 0.0f;
     s.qk = qk;
-    soft = soften(p, score_of(p, w, qk));
+    soft = softcapped(p, score_of(p, w, qk));
     score = mask(p, w.r, w.b, w.h, w.i, j, soft);
     if (is_none(score)) return s;
     s.counts = true;
@@ -1291,7 +1300,7 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
    them takes tanh itself. */
 ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them in one product, is below 2^127 */
 
-/* What the stage finds in params.more. Additive scores: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector:
+/* What is in params.workspace. Additive scores: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector:
    is it clear? Then the tiled_sums that registers do not hold, of all blocks. */
 struct tiled_memory { float *query, *key, *query_clear, *key_clear, *sums; };
 ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
@@ -1300,7 +1309,7 @@ ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
     const int64_t rows = additive ? p.batch * p.heads * p.queries : 0;
     const int64_t keys = additive ? p.batch * p.key_heads * p.keys : 0;
     tiled_memory m;
-    m.query = (float *)p.more;
+    m.query = (float *)p.workspace;
     m.key = m.query + rows * p.size_u;
     m.query_clear = m.key + keys * p.size_u;
     m.key_clear = m.query_clear + rows;
@@ -1588,7 +1597,7 @@ ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t,
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
-        const float score = score_of(p, w, slot), soft = soften(p, score);
+        const float score = score_of(p, w, slot), soft = softcapped(p, score);
         const bool inside = w.i < p.queries && j < p.keys;
         slot = inside ? mask(p, w.r, w.b, w.h, w.i, j, soft) : -infinity();
         if (!results || !inside) return;
@@ -1601,8 +1610,8 @@ ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t,
 /* A row's mass as far as one thread has it; rest: what the sum is too large by */
 struct tiled_mass { float top, sum, rest; };
 /* The scores in s.weight become weights relative to the maximum so far; m: that maximum, and what this thread's keys
-   add to the mass. shrink: what earlier sums are to be multiplied by. */
-template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&m)[R], float (&shrink)[R])
+   add to the mass. rescale: what earlier sums are to be multiplied by. */
+template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&m)[R], float (&rescale)[R])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++) {
@@ -1611,7 +1620,7 @@ template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&
         for (int k = 0; k < 4; k++) m[r].top = larger(m[r].top, s.weight[tiled_slot<R, true>(r, k)]);
         m[r].top = row_top(m[r].top);
         const float base = is_none(m[r].top) ? 0.0f : m[r].top;
-        shrink[r] = is_none(before) ? 1.0f : expf(before - m[r].top);
+        rescale[r] = is_none(before) ? 1.0f : expf(before - m[r].top);
         float sum = 0.0f;
         ATTN__UNROLL
         for (int k = 0; k < 4; k++) {
@@ -1622,7 +1631,7 @@ template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&
             sum += none ? 0.0f : weight;
         }
         /* Kahan's sum, for rows may be long */
-        const float before_sum = m[r].sum * shrink[r], part = sum - m[r].rest * shrink[r];
+        const float before_sum = m[r].sum * rescale[r], part = sum - m[r].rest * rescale[r];
         m[r].sum = before_sum + part;
         m[r].rest = (m[r].sum - before_sum) - part;
     }
@@ -1725,9 +1734,9 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
         each_tile(t, every ? 0 : t.first, every ? p.keys : t.last, [&] {
-            float shrink[R];
+            float rescale[R];
             tiled_scores<Kind, R>(p, s, t, true);
-            tiled_softmax<R>(s, m, shrink);
+            tiled_softmax<R>(s, m, rescale);
             if (p.dropout != 0.0f)
                 each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
                     float &slot = s.weight[tiled_slot<R, true>(r, k)];
@@ -1737,7 +1746,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
                 ATTN__UNROLL
                 for (int r = 0; r < R; r++)
                     ATTN__UNROLL
-                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= shrink[r];
+                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
             });
             const tiled_source values = tiled_keys(p, s, t, p.v, t.h / (p.heads / p.heads_kv));
             tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, values, 0);
@@ -1905,9 +1914,9 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad
     tiled_mass m[4];
     no_masses<4>(m);
     each_tile(t, t.first, p.stats.rank ? 0 : t.last, [&] {
-        float shrink[4];
+        float rescale[4];
         tiled_scores<Kind, 4>(p, s, t, false);
-        tiled_softmax<4>(s, m, shrink);
+        tiled_softmax<4>(s, m, rescale);
     });
     tiled_masses<4>(s, m);
     if (hw::thread() < 64) {
@@ -2365,7 +2374,7 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
 /* ---- the NaN guard: products d += s . tile, where s has weights, or gradients of scores, and an excluded pair has to
    keep out the numbers it is multiplied by. 0 times a number that is not finite is NaN, so a factor of 0 alone does
    not. An excluded pair has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other
-   number does (weigh_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
+   number does (softmax_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
        Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
    (has_nonfinite; in stage 3 guard_slot). The backward need not: it has the products of all these rows, and where a row
    is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out (has_nonfinite_shift).
@@ -2566,7 +2575,7 @@ ATTN__DEVICE float inverse_softcap(const params &p)
     return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
 }
 /* Raw scores are scaled and softened; slope: the derivative of the softcap. */
-template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+template <int N> ATTN__DEVICE void softcap_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
 {
     ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
     if (p.softcap == 0.0f) return;
@@ -2659,7 +2668,7 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
                              int key0, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    soften_scores(s, slope, p, inverse_softcap(p));
+    softcap_scores(s, slope, p, inverse_softcap(p));
     mask_tile<N, Edge>(s, rows, key0);
     if (Edge && PerPair) add_mask_and_bias(s, p, [&](const attn__array &a) {    /* then all tiles are edges */
         pair_places at;
@@ -2699,10 +2708,10 @@ ATTN__DEVICE row_pair no_keys()
     r.mass[0] = r.mass[1] = 0.0f;
     return r;
 }
-/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `shrink`. Edge: a pair
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Edge: a pair
    may be excluded; +0 says so, a weight that merely vanishes is -0. */
 template <int N, bool Edge>
-ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float (&shrink)[2])
+ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, float (&rescale)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         float top = r.top[e], base, sum = 0.0f;
@@ -2710,7 +2719,7 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float 
         top = fmaxf(top, hw::shfl_xor(top, 1));
         top = fmaxf(top, hw::shfl_xor(top, 2));
         base = is_none(top) ? 0.0f : top * scale;
-        shrink[e] = hw::ex2(hw::fma(r.top[e], scale, 0.0f) - base);     /* 1 where nothing grew: rounded as base is */
+        rescale[e] = hw::ex2(hw::fma(r.top[e], scale, 0.0f) - base);     /* 1 where nothing grew: rounded as base is */
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
@@ -2719,7 +2728,7 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], row_pair &r, float scale, float 
                 sum += s[x];
             }
         r.top[e] = top;
-        r.mass[e] = hw::fma(r.mass[e], shrink[e], sum);
+        r.mass[e] = hw::fma(r.mass[e], rescale[e], sum);
     }
 }
 template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
@@ -2731,13 +2740,14 @@ template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p,
         if (s[j] != 0.0f)                                       /* -0: dropped, but not excluded */
             s[j] = kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? s[j] * p.keep_scale : -0.0f;
 }
-template <int N> ATTN__DEVICE void shrink_rows(float (&d)[N / 2], const float (&shrink)[2])
+template <int N> ATTN__DEVICE void rescale_rows(float (&d)[N / 2], const float (&rescale)[2])
 {
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= shrink[j / 2 % 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= rescale[j / 2 % 2];
 }
 
 /* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats,
-   returns what the sum of weighted values is to be multiplied by. One thread of a row is its `writer`. */
+   returns what the sum of weighted values is to be multiplied by: +0 where it has no values, -0 where they vanish
+   beside the sink. One thread of a row is its `writer`. */
 ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
 {
     float all = mass, lse, base = top, factor;
@@ -2753,7 +2763,8 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
             all = mass * factor + hw::ex2(sink - larger);
             lse = (larger + hw::lg2(all)) * LN2;
             if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
-            return mass == 0.0f ? 0.0f : factor / all;
+            factor = mass == 0.0f ? 0.0f : factor / all;
+            return mass != 0.0f && factor == 0.0f ? -0.0f : factor;
         }
     }
     lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
@@ -2784,7 +2795,7 @@ template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, floa
         if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
     return factor != 0.0f && !is_nan(zero);
 }
-/* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is 0 has no
+/* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
    values, so 0 times infinity is 0. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
@@ -2802,7 +2813,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
             each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
         } else {
             each([&](int c, float x, float y) {
-                const bool none = !Gradient && factor[e] == 0.0f;
+                const bool none = !Gradient && bits_of(factor[e]) == 0;
                 x = none ? 0.0f : x * factor[e];
                 y = none ? 0.0f : y * factor[e];
                 if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
@@ -2814,13 +2825,13 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
 
 /* Scores of the keys from key0 on become weights. */
 template <int N, bool Extra, bool Edge, bool PerPair, class F>
-ATTN__DEVICE void weigh_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
-                             float scale, float (&shrink)[2], F alibi_at)
+ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
+                               float scale, float (&rescale)[2], F alibi_at)
 {
     float slope[N / 2];
     if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
-    weigh_tile<N, Edge>(s, soft, scale, shrink);
+    softmax_tile<N, Edge>(s, soft, scale, rescale);
 }
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
@@ -2968,7 +2979,7 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
         factor[e] = hw::ex2(hw::fma(before, scale, 0.0f) - base[e]);
         soft.mass[e] *= factor[e];
     }
-    shrink_rows<D>(out, factor);
+    rescale_rows<D>(out, factor);
     ATTN__LOOP for (int w = 1; w < warps; w++) {
         const float *const part = left_by(w);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -3036,16 +3047,16 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
         const float top[2] = {soft.top[0], soft.top[1]};
-        float s[keys / 2], shrink[2];
+        float s[keys / 2], rescale[2];
         hw::cp_async_wait<1>();                         /* K of this tile */
         sync_tile<sharing>();
         copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
-            if (edge) weigh_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
-            else weigh_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+            if (edge) softmax_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
+            else softmax_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
             if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) shrink_rows<D>(out, shrink);   /* else 1 */
+            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
@@ -3101,7 +3112,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
                 const int64_t at = first + s * per_group;
                 if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
             }
-            store(p.out, b, r.h, r.i, c, factor == 0.0f ? 0.0f : sum * factor);
+            store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
         }
     }
 }
@@ -3251,15 +3262,15 @@ ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile
     const float factor[2] = {p.scale, p.scale};
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
 }
-template <class T, int D, bool Keys, bool Values>
-ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[D / 2],
+template <class T, int D, int DV, bool Keys, bool Values>
+ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
                               const tile_row (&rows)[2])
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (Keys && p.dk.rank)
         store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
     if (Values && p.dv.rank)
-        store_rows<T, D, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
 template <int N, bool Extra, bool Edge>
@@ -3349,15 +3360,20 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 #endif
 }
 
-/* Tiles of queries come head by head of the group. */
-struct query_tile { int head, part; };
-/* From `t` on the first tile that may attend to one of these keys; its head is `group` where there is none. */
-ATTN__DEVICE query_tile next_tile(query_tile t, const tile_reach *reaches, int group, int parts, int first, int last)
+/* Moving tiles come head by head; of a head so many. */
+struct moving_tile { int head, part; };
+/* Goes on from `t`, a tile at a time or `step` of them, to the first that found(part) is true of; t.head is `end` where
+   there is none. */
+template <class F> ATTN__DEVICE void next_tile(moving_tile &t, int end, int parts, int step, F found)
 {
-    for (; t.head < group; t.head++, t.part = 0)
-        for (; t.part < parts; t.part++)
-            if (reaches[t.part].first < last && reaches[t.part].last > first) return t;
-    return t;
+    for (; t.head < end; t.head++, t.part = 0)
+        for (; t.part < parts; t.part += step)
+            if (found(t.part)) return;
+}
+/* Does some pair of a tile count, whose queries have this reach and whose keys are these? */
+ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
+{
+    return r.first < last_key && r.last > first_key;
 }
 /* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. */
 template <int Queries, int Threads>
@@ -3381,7 +3397,7 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
                                 int h, int i0, int key0)
 {
     const int column = hw::lane() % 4 * 2;
-    soften_scores(s, slope, p, inverse_softcap(p));
+    softcap_scores(s, slope, p, inverse_softcap(p));
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
         const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
@@ -3462,8 +3478,11 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[D / 2], dv[D / 2];
-    const auto next = [&](query_tile t) { return next_tile(t, reaches, group, parts, first_key, last_key); };
-    const auto copy_queries = [&](query_tile t, int to) {
+    const auto next = [&](moving_tile t) {
+        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reaches[part], first_key, last_key); });
+        return t;
+    };
+    const auto copy_queries = [&](moving_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
@@ -3474,7 +3493,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
-    query_tile at = next({0, 0}), following;
+    moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
 
@@ -3501,7 +3520,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
-    store_dk_dv<T, D, Keys, Values>(p, dk, dv, keys);
+    store_dk_dv<T, D, D, Keys, Values>(p, dk, dv, keys);
     hw::sync();
 }
 template <class T, int D, bool Extra, bool Keys, bool Values>
@@ -3636,9 +3655,9 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.sums = m.tops = NULL;
     return m;
 }
-/* Bytes for the parts: what mma_plan can come to for this call and any smaller one. Where it splits at all, there are
-   less than three blocks per processor. */
-static int64_t mma_forward_more(const params &p, const device &dev)
+/* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
+   there are less than three blocks per processor. */
+static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = p.batch * p.heads * p.queries;
     const int64_t of_group = p.queries * (p.heads / p.heads_kv);
@@ -3646,8 +3665,9 @@ static int64_t mma_forward_more(const params &p, const device &dev)
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
         const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
-        const int64_t all = rows * parts < in_blocks ? rows * parts : in_blocks;
-        if (parts > 1) bytes = all * (D + 2) * (int64_t)sizeof(float);
+        const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks, splits = mma_plan<D>(p, dev).splits;
+        if (smaller ? parts > 1 : splits > 1)
+            bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
     });
     return bytes;
 }
@@ -3682,7 +3702,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
 {
     mma_work m = mma_plan<D>(p, dev);
     const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
-    m.sums = (float *)p.more;
+    m.sums = (float *)p.workspace;
     m.tops = m.sums + p.batch * p.heads * p.queries * m.splits * D;
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
@@ -3698,10 +3718,10 @@ static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t 
     });
 }
 
-/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none, then what a forward
-   of stage 2 that finds these needs. Returns the bytes; at: NULL, or where the workspace is. Rows are padded to tiles
-   of `rows`, the keys' kernel takes `queries` at a time. */
-static int64_t grad_layout(const params &p, const device &dev, int rows, int queries, unsigned char *at, grad_work *m)
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
+   finds these needs comes behind. Returns the bytes up to there; at: NULL, or where the workspace is. Rows are padded
+   to tiles of `rows`, the keys' kernel takes `queries` at a time. */
+static int64_t grad_layout(const params &p, int rows, int queries, unsigned char *at, grad_work *m)
 {
     const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
     const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
@@ -3724,17 +3744,17 @@ static int64_t grad_layout(const params &p, const device &dev, int rows, int que
             const attn__array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
             m->p.stats = stats;
         }
-        m->p.more = places[7];
+        m->p.workspace = places[7];
     }
-    return sum + (p.stats.rank ? 0 : mma_forward_more(p, dev));
+    return sum;
 }
-static int64_t mma_more(const params &p, const device &dev, bool backward)
+static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
-    int64_t bytes = mma_forward_more(p, dev);
+    int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
     if (!backward) return bytes;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
-        bytes = grad_layout(p, dev, shape::rows, shape::queries, NULL, NULL);
+        bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
     });
     return bytes;
 }
@@ -3766,7 +3786,7 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     typedef grad_shape<D, Extra> shape;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
-    grad_layout(p, dev, shape::rows, shape::queries, (unsigned char *)p.more, &m);
+    grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
         error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
@@ -3793,16 +3813,24 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
-   theirs, so that one computes weights while another has the tensor cores. */
-template <int D, bool Extra, bool Wide> struct hopper_shape {
-    static constexpr int head = D;
+   theirs, so that one computes weights while another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
+       producer    Q  K0    K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
+       consumer 0  QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | softmax 2 | ..
+       consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
+   A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
+   K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. */
+/* Head sizes that kernels are compiled for: of queries and keys, and of values. */
+template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
+template <class Heads, bool Extra, bool Wide> struct hopper_shape {
+    static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : D <= (Extra ? 64 : 128) ? 128 : 64;
-    static constexpr int slot = tile_bytes<keys, D>;
-    static constexpr int info = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int out = D <= (Wide ? 64 : 128) ? tile_bytes<rows, D> : 0;        /* else there is no room */
-    static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
+    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : 64;
+    static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
+    static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
+    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 10 * 8 + 2 * description;
+    static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
+    static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
     /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
@@ -3837,46 +3865,46 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
    memory: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, then first and last of each
    row; with Extra then each row's position. */
 template <int Rows, bool Extra>
-ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t info)
+ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t description)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
         const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
-        hw::store_shared(info + 32 + r * 8, (uint32_t)row.first);
-        hw::store_shared(info + 32 + r * 8 + 4, (uint32_t)row.last);
-        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
-        if (Extra) hw::store_shared(info + 32 + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
+        hw::store_shared(description + 32 + r * 8, (uint32_t)row.first);
+        hw::store_shared(description + 32 + r * 8 + 4, (uint32_t)row.last);
+        if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
+        if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
         join(all, reach_of_row(p, row));
     }
     all = join_warp(all);
     if (hw::lane() == 0) {
         const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
         const int words[8] = {t.b, t.h, t.first_row, (int)bits_of(slope), all.first, all.last, all.from, all.to};
-        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(info + i * 4, (uint32_t)words[i]);
+        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(description + i * 4, (uint32_t)words[i]);
     }
     hw::sync_warp();
     return all;
 }
 /* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
-ATTN__DEVICE tile_reach read_task(uint32_t info, int row0, tile_row (&rows)[2])
+ATTN__DEVICE tile_reach read_task(uint32_t description, int row0, tile_row (&rows)[2])
 {
     uint32_t of_task[4], of_tile[4], of_row[2];
-    hw::load_shared(of_task, info);
-    hw::load_shared(of_tile, info + 16);
+    hw::load_shared(of_task, description);
+    hw::load_shared(of_tile, description + 16);
     set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        hw::load_shared(of_row, info + 32 + (row0 + 8 * e) * 8);
+        hw::load_shared(of_row, description + 32 + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
-template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t info, int row)
+template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
 {
     uint32_t position[2];
-    hw::load_shared(position, info + 32 + Rows * 8 + row * 8);
-    return {float_of(hw::load_shared_word(info + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
+    hw::load_shared(position, description + 32 + Rows * 8 + row * 8);
+    return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
@@ -3921,58 +3949,69 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t left, uint32_t right
                                       wgmma_desc(right + wgmma_along(k, N)), k != 0);
     hw::wgmma_commit();
 }
+/* The same with the left operand in registers (load_left): the tensor cores read that much less of shared memory. */
+template <class T, int N, int D>
+ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], uint32_t right)
+{
+    hw::wgmma_keep(d);
+    hw::wgmma_keep(left);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++)
+        hw::wgmma<T, N, false>(d, left[k], wgmma_desc(right + wgmma_along(k, N)), k != 0);
+    hw::wgmma_commit();
+}
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
    it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
    is. */
 struct hopper_places {
-    unsigned char *q, *k, *v, *out, *info;
+    unsigned char *q, *k, *v, *out, *descriptions;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
 };
 template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
     hopper_places at;
     at.q = shared;
-    at.k = at.q + tile_bytes<Shape::rows, Shape::head>;
-    at.v = at.k + 2 * Shape::slot;
-    at.out = at.v + 2 * Shape::slot;
+    at.k = at.q + tile_bytes<Shape::rows, Shape::qk>;
+    at.v = at.k + 2 * Shape::slot_k;
+    at.out = at.v + 2 * Shape::slot_v;
     at.q_full = (uint64_t *)(at.out + Shape::out);
     at.q_empty = at.q_full + 1;
     at.k_full = at.q_full + 2;
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
-    at.info = (unsigned char *)(at.q_full + 10);
+    at.descriptions = (unsigned char *)(at.q_full + 10);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
 template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::head;
+    constexpr int keys = Shape::keys, qk = Shape::qk;
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, Shape::rows);
-        const uint32_t info = hw::shared_address(at.info) + started % 2 * Shape::info;
-        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, info);
+        const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
+        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, description);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             if (first == end) hw::mbarrier_arrive(at.q_full);
-            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, D>);
-            if (first < end) load_tile<Shape::rows, D>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, qk>);
+            if (first < end) load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot);
-                    load_tile<keys, D>(at.k + now % 2 * Shape::slot, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
+                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
+                    load_tile<keys, qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
                                        t.b);
                 }
                 if (n > first) {
                     hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot);
-                    load_tile<keys, D>(at.v + before % 2 * Shape::slot, &m.v, at.v_full + before % 2, (n - 1) * keys,
-                                       t.head_kv, t.b);
+                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot_v);
+                    load_tile<keys, Shape::v>(at.v + before % 2 * Shape::slot_v, &m.v, at.v_full + before % 2,
+                                              (n - 1) * keys, t.head_kv, t.b);
                 }
             }
         }
@@ -4012,10 +4051,10 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     return true;
 }
 template <class T, class Shape>
-ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::head / 2],
+ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::v / 2],
                                const tile_row (&rows)[2], row_pair &soft, float scale)
 {
-    constexpr int D = Shape::head;
+    constexpr int D = Shape::v;
     float factor[2];
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
@@ -4027,7 +4066,7 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::head;
+    constexpr int keys = Shape::keys, D = Shape::v;
     constexpr bool extra = Shape::extra;
     const params &p = m.p;
     uint32_t tile = 0, started = 0;         /* as the producer counts */
@@ -4041,23 +4080,23 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
 
     if (consumer == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const uint32_t info = hw::shared_address(at.info) + started % 2 * Shape::info;
+        const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         tile_row rows[2];
         hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_task(info, row0, rows);
+        const tile_reach all = read_task(description, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        float s[keys / 2], out[D / 2], shrink[2];
+        float s[keys / 2], out[D / 2], rescale[2];
         uint32_t weights[keys / 16][4];
         row_pair soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
         const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
             /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
-            const uint32_t left = extra && D > 128 ? hw::uniform(tile_q) : tile_q;
-            start_product<T, Shape::rows, keys, D>(s, left, tile_k + slot * (Shape::slot >> 4));
+            const uint32_t left = extra && Shape::qk > 128 ? hw::uniform(tile_q) : tile_q;
+            start_product<T, Shape::rows, keys, Shape::qk>(s, left, tile_k + slot * (Shape::slot_k >> 4));
         };
         const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
-            const uint32_t right = tile_v + slot * (Shape::slot >> 4);
+            const uint32_t right = tile_v + slot * (Shape::slot_v >> 4);
             hw::wgmma_keep(out);
             hw::wgmma_keep(weights);
             hw::wgmma_fence();
@@ -4065,17 +4104,17 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
                 hw::wgmma<T, D, true>(out, weights[k], wgmma_desc(right + wgmma_down(k)), true);
             hw::wgmma_commit();
         };
-        const auto weigh = [&](int n) {                         /* scores become weights */
-            const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(info, row0 + 8 * e); };
+        const auto softmax = [&](int n) {                         /* scores become weights */
+            const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(description, row0 + 8 * e); };
             if (n * keys < all.from || (n + 1) * keys > all.to)
-                weigh_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
-            else weigh_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, shrink, alibi_at);
+                softmax_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
+            else softmax_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
         };
         const auto pack_weights = [&](int n, uint32_t now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
             if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
             hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot, all.first - n * keys,
+            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot_v, all.first - n * keys,
                                    all.last - n * keys);
         };
 
@@ -4085,7 +4124,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-            weigh(first);
+            softmax(first);
             pack_weights(first, tile);
             ATTN__LOOP for (int n = first + 1; n < end; n++) {
                 const uint32_t before = tile++, slot = hw::uniform(tile % 2);
@@ -4098,12 +4137,12 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
                 hw::wgmma_wait<1>();
                 hw::wgmma_keep(s);
                 if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-                weigh(n);
+                softmax(n);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(out);
                 hw::wgmma_keep(weights);
                 if (elected) hw::mbarrier_arrive(at.v_empty + before % 2);
-                shrink_rows<D>(out, shrink);
+                rescale_rows<D>(out, rescale);
                 pack_weights(n, tile);
             }
             hw::sync_warp();
@@ -4144,34 +4183,47 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 /* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 fixed rows, 64 per consumer, which
    stay in shared memory while tiles of the moving rows pass through it: the keys, for the gradients of queries; the
    queries of the heads that share them, head after head, for those of keys. Of both there is what makes the scores (q,
-   k) and what makes the gradients of the weights (d_out, v: `above`). A consumer's products run one after the other,
-   the other consumer's beside them:
-       s = fixed . moving^T    ds = fixed_above . moving_above^T    then
-       dq or dk += ds . moving    dv += s . moving_above */
+   k) and what makes the gradients of the weights (d_out, v: `dp`, for their product is dP). A
+   consumer's products run one after the other, the other consumer's beside them:
+       s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
+       dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_ABOVE = 4, LAST = 8 };     /* the flags of a tile, by the producer */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8 };     /* the flags of a tile, by the producer */
 enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
-template <int D, int Sums> struct hopper_grad_shape {
+template <class Heads, int Sums> struct hopper_grad_shape {
+    static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = D <= 64 && queries ? 128 : GRAD_MOVING;
-    static constexpr int whole = tile_bytes<rows, D>, slot = tile_bytes<moving, D>;
-    static constexpr int above_slots = D <= 128 || values ? 2 : 1;              /* else ds alone reads it */
+    static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
+    static constexpr int fixed_bytes = whole + scores * whole_dp;
+    static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
+    static constexpr int dp_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
-        (1 + scores) * whole + (2 + above_slots) * slot + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && D > 64;   /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
+        fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr bool most_sums = scores && values && qk > 64;  /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
     grad_work g;
-    hw::tensor_map fixed, fixed_above, moving, moving_above;
+    hw::tensor_map fixed, fixed_dp, moving, moving_dp;
     hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _ABOVE of d_out; then of 64 keys: _MOVING */
+    int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
+/* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
+   that fits beside the sums and what Extra computes. A product of two tiles in shared memory reads all that this can
+   give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
+   for 62 % (87 %): computed, not measured. */
+template <class Shape, bool Extra>
+constexpr bool holds_fixed = Shape::queries ? Shape::qk == 128 || (Shape::qk == 64 && !Extra)
+                                            : Shape::qk == 64 || (!Shape::scores && Shape::qk <= 192);
+template <class Shape, bool Extra>
+constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
+                                                              : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
 /* Where in `nonfinite` a head is. Then the kernel that fills it, a warp per 64 rows. */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -4199,13 +4251,13 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
    some number of d_out? It makes its row's shift so. */
 ATTN__DEVICE int nonfinite_queries(const grad_work &m, int64_t n, int64_t first)
 {
-    bool q = false, above = false;
+    bool q = false, d_out = false;
     ATTN__UNROLL for (int r = hw::lane(); r < 64; r += 32) {
         const row_grad g = row_grad_of(m, n * 64 + r);
         q |= first + r < m.p.queries && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
-        above |= !is_finite(g.shift);
+        d_out |= !is_finite(g.shift);
     }
-    return hw::any(q) * NONFINITE_MOVING + hw::any(above) * NONFINITE_ABOVE;
+    return hw::any(q) * NONFINITE_MOVING + hw::any(d_out) * NONFINITE_DP;
 }
 /* Nobody need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM hopper_grad_work m)
@@ -4229,26 +4281,27 @@ struct grad_walk {
     hopper_task task;
     tile_reach  all;            /* of fixed queries */
     bool        nonfinite;      /* some number of fixed rows is not finite */
-    int         head, end, part, parts;     /* head, one past the last; the first of 32 tiles, all of a head */
+    moving_tile at;             /* the first of 32 tiles of a head */
+    int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
-    for (w.tiles = 0; w.head < w.end; w.head++, w.part = 0)
-        for (; w.part < w.parts; w.part += 32) {
-            const int part = least(w.part + hw::lane(), w.parts - 1);
-            const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
-            const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-            const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.head);
-            const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
-            const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
-            w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
-            if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
-            w.tiles = hw::ballot(part == w.part + hw::lane() && r.first < last_key && r.last > first_key);
-            if (w.tiles) return;
-        }
+    w.tiles = 0;
+    next_tile(w.at, w.end, w.parts, 32, [&](int first) {
+        const int part = least(first + hw::lane(), w.parts - 1);
+        const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
+        const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
+        const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.at.head);
+        const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
+        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
+        w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
+        if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
+        return w.tiles != 0;
+    });
 }
 template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
 {
@@ -4264,9 +4317,9 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     }
     const int *nonfinite = m.nonfinite + nonfinite_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
     w.nonfinite = (nonfinite[0] | nonfinite[1]) != 0;
-    w.head = w.task.head_kv * (Shape::queries ? 1 : group);
-    w.end = w.head + (Shape::queries ? 1 : group);
-    w.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
+    w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
+    w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
+    w.end = w.at.head + (Shape::queries ? 1 : group);
     w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : (int)(m.g.padded / Shape::moving);
     find_tiles<Shape>(m, w);
     return w;
@@ -4275,9 +4328,9 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
    ones a lane has those of query lane and lane + 32. */
 struct query_positions { float slope, from[2]; };
 template <class Shape>
-ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t task_info, uint32_t of_tile, int row0)
+ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t task_place, uint32_t of_tile, int row0)
 {
-    const int b = (int)hw::load_shared_word(task_info), first_row = (int)hw::load_shared_word(task_info + 8) + row0;
+    const int b = (int)hw::load_shared_word(task_place), first_row = (int)hw::load_shared_word(task_place + 8) + row0;
     const int first = (int)hw::load_shared_word(of_tile + 4);
     query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -4292,7 +4345,7 @@ template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
                              const query_positions &at, int j, int column)
 {
-    soften_scores(s, slope, p, inverse);
+    softcap_scores(s, slope, p, inverse);
     ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
         const float from = Shape::queries ? at.from[x / 2] : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
         const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
@@ -4337,26 +4390,26 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 /* Shared memory of a block: its fixed rows and what comes with them; two slots of moving tiles, and two or one of what
    comes with these; numbers of the queries, be they fixed or moving; flags of each slot, and the task; the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *fixed, *fixed_above, *tile_moving, *tile_above, *of_rows, *info;
-    uint32_t task_info;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *above_full, *above_empty;
+    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *of_rows, *flags;
+    uint32_t task_place;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
     grad_places<Shape> at;
     at.fixed = shared;
-    at.fixed_above = at.fixed + Shape::scores * Shape::whole;
-    at.tile_moving = at.fixed_above + Shape::whole;
-    at.tile_above = at.tile_moving + 2 * Shape::slot;
-    at.of_rows = at.tile_above + Shape::above_slots * Shape::slot;
-    at.info = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
-    at.task_info = hw::shared_address(at.info) + 2 * 16;
-    at.fixed_full = (uint64_t *)(at.info + 3 * 16);
+    at.fixed_dp = at.fixed + Shape::whole;
+    at.tile_moving = at.fixed + Shape::fixed_bytes;
+    at.tile_dp = at.tile_moving + 2 * Shape::slot;
+    at.of_rows = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.flags = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
+    at.task_place = hw::shared_address(at.flags) + 2 * 16;
+    at.fixed_full = (uint64_t *)(at.flags + 3 * 16);
     at.fixed_empty = at.fixed_full + 1;
     at.moving_full = at.fixed_full + 2;
     at.moving_empty = at.fixed_full + 4;
-    at.above_full = at.fixed_full + 6;
-    at.above_empty = at.fixed_full + 8;
+    at.dp_full = at.fixed_full + 6;
+    at.dp_empty = at.fixed_full + 8;
     return at;
 }
 /* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
@@ -4371,11 +4424,11 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
-template <class Shape, int D, bool Extra>
+template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
     typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::above_slots;
+    constexpr int moving = shape::moving, slots = shape::dp_slots;
     int tile = 0, started = 0;              /* moving tiles, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         grad_walk w = walk_of<shape>(m, task);
@@ -4383,42 +4436,42 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         if (hw::elect()) {
             const int h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
             hw::mbarrier_wait(at.fixed_empty, (started & 1) ^ 1);
-            hw::store_shared(at.task_info, (uint32_t)b);
-            hw::store_shared(at.task_info + 4, (uint32_t)h);
-            hw::store_shared(at.task_info + 8, (uint32_t)row);
-            hw::store_shared(at.task_info + 12, (uint32_t)none);
+            hw::store_shared(at.task_place, (uint32_t)b);
+            hw::store_shared(at.task_place + 4, (uint32_t)h);
+            hw::store_shared(at.task_place + 8, (uint32_t)row);
+            hw::store_shared(at.task_place + 12, (uint32_t)none);
             if (none) hw::mbarrier_arrive(at.fixed_full);
-            else hw::mbarrier_expect(at.fixed_full, (1 + shape::scores) * shape::whole + shape::of_fixed);
-            if (!none) load_tile<shape::rows, D>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
+            else hw::mbarrier_expect(at.fixed_full, shape::fixed_bytes + shape::of_fixed);
+            if (!none) load_tile<shape::rows, shape::qk>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
             if (!none && shape::scores)
-                load_tile<shape::rows, D>(at.fixed_above, &m.fixed_above, at.fixed_full, row, h, b);
+                load_tile<shape::rows, shape::v>(at.fixed_dp, &m.fixed_dp, at.fixed_full, row, h, b);
             if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.fixed_full, b, h, row);
         }
         ATTN__LOOP for (; w.tiles; tile++) {
-            const int to = tile % 2, to_above = tile % slots, next = hw::ctz(w.tiles), head = w.head;
-            const int first = (w.part + next) * moving;
+            const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
+            const int first = (w.at.part + next) * moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
-                w.part += 32;
+                w.at.part += 32;
                 find_tiles<shape>(m, w);
                 if (!w.tiles) flags |= LAST;
             }
             if (hw::elect()) {
-                uint64_t *full = at.moving_full + to, *above_full = at.above_full + to_above;
+                uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                hw::store_shared(hw::shared_address(at.info) + to * 16, flags);
-                hw::store_shared(hw::shared_address(at.info) + to * 16 + 4, (uint32_t)first);
+                hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
+                hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
                 if (Extra && m.g.p.alibi.rank)
-                    hw::store_shared(hw::shared_address(at.info) + to * 16 + 8,
+                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, D>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
+                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
                 if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
-                hw::mbarrier_wait(at.above_empty + to_above, (tile / slots & 1) ^ 1);
-                hw::mbarrier_expect(above_full, shape::slot);
-                load_tile<moving, D>(at.tile_above + to_above * shape::slot, &m.moving_above, above_full, first, head,
-                                     b);
+                hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
+                hw::mbarrier_expect(dp_full, shape::slot_dp);
+                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, &m.moving_dp, dp_full,
+                                            first, head, b);
             }
             hw::sync_warp();
         }
@@ -4438,31 +4491,39 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
     }
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, int D, int Sums, bool Extra>
-ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<hopper_grad_shape<D, Sums>> &at,
-                                       int tasks)
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
-    constexpr int moving = shape::moving, slots = shape::above_slots;
+    typedef Shape shape;
+    constexpr int moving = shape::moving, slots = shape::dp_slots, qk = shape::qk, v = shape::v;
     const params &p = m.g.p;
     uint32_t tile = 0, started = 0;         /* as the producer counts */
     const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
     const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
     const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
     const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), above_fixed = tile_fixed + (shape::whole >> 4);
+    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), dp_fixed = tile_fixed + (shape::whole >> 4);
     const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
+    const uint32_t tile_dp = tile_moving + (2 * shape::slot >> 4);
 
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        float sum[D / 2], sum_values[D / 2], s[moving / 2], ds[moving / 2];
+        float sum[qk / 2], sum_values[v / 2], s[moving / 2], ds[moving / 2];
         uint32_t weights[moving / 16][4], gradients[moving / 16][4];
         tile_row rows[2];
         row_grad grads[2];
         uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
         hw::mbarrier_wait(at.fixed_full, started & 1);
-        hw::load_shared(of_task, at.task_info);
+        hw::load_shared(of_task, at.task_place);
+        uint32_t held[qk / 16][4], held_dp[v / 16][4];
+        const auto hold = [&](auto &left, unsigned char *tile) {
+            ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
+                load_left(left[k], hw::shared_address(tile), shape::rows, (hw::warp() - 4) * 16, k);
+        };
+        if (holds_fixed<shape, Extra>) hold(held, at.fixed);
+        if (holds_dp<shape, Extra>) hold(held_dp, at.fixed_dp);
         if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) sum[j] = sum_values[j] = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < qk / 2; j++) sum[j] = 0.0f;
+        ATTN__UNROLL for (int j = 0; j < v / 2; j++) sum_values[j] = 0.0f;
 
         const auto pack = [&] {
             ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
@@ -4477,31 +4538,33 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
 
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             const uint32_t now_moving = tile_moving + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_above = tile_moving + (2 + tile % slots) * (shape::slot >> 4);
+            const uint32_t now_dp = tile_dp + tile % slots * (shape::slot_dp >> 4);
             const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
-            const uint32_t of_tile = hw::shared_address(at.info) + tile % 2 * 16;
+            const uint32_t of_tile = hw::shared_address(at.flags) + tile % 2 * 16;
             hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            start_product<T, shape::rows, moving, D>(s, tile_fixed, now_moving);
+            if constexpr (holds_fixed<shape, Extra>) start_product<T, moving, qk>(s, held, now_moving);
+            else start_product<T, shape::rows, moving, qk>(s, tile_fixed, now_moving);
             query_positions at_tile = {};
-            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_info, of_tile, row0);
-            hw::mbarrier_wait(at.above_full + tile % slots, tile / slots & 1);
-            if (shape::scores) start_product<T, shape::rows, moving, D>(ds, above_fixed, now_above);
+            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_place, of_tile, row0);
+            hw::mbarrier_wait(at.dp_full + tile % slots, tile / slots & 1);
+            if constexpr (holds_dp<shape, Extra>) start_product<T, moving, v>(ds, held_dp, now_dp);
+            else if (shape::scores) start_product<T, shape::rows, moving, v>(ds, dp_fixed, now_dp);
             hw::wgmma_wait<0>();
             hw::wgmma_keep(s);
             if (shape::scores) hw::wgmma_keep(ds);
-            if (!shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
+            if (!shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
             const uint32_t flags = hw::load_shared_word(of_tile);
             last = (flags & LAST) != 0;
             if (flags & EDGE) {
                 const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(at.task_info + 8) + row0;
+                                                     : (int)hw::load_shared_word(at.task_place + 8) + row0;
                 grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
-                if (shape::values && (flags & NONFINITE_ABOVE))
-                    guard_slot<T, D, moving>(sum_values, s,
-                                             hw::shared_address(at.tile_above) + tile % slots * shape::slot, 0, moving);
+                if (shape::values && (flags & NONFINITE_DP))
+                    guard_slot<T, v, moving>(sum_values, s, hw::shared_address(at.tile_dp) +
+                                                                tile % slots * shape::slot_dp, 0, moving);
                 if (shape::scores && (flags & NONFINITE_MOVING))
-                    guard_slot<T, D, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
-                                             moving);
+                    guard_slot<T, qk, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
+                                              moving);
                 pack();
             } else {
                 grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
@@ -4510,30 +4573,30 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             keep_sums();
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
-                hw::wgmma<T, D, true>(sum_values, weights[k], wgmma_desc(now_above + wgmma_down(k)), true);
+                hw::wgmma<T, v, true>(sum_values, weights[k], wgmma_desc(now_dp + wgmma_down(k)), true);
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
-                hw::wgmma<T, D, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
+                hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
             hw::wgmma_commit();
             hw::wgmma_wait<0>();
             keep_sums();
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
-            if (shape::values && elected) hw::mbarrier_arrive(at.above_empty + tile % slots);
+            if (shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
         }
-        hw::load_shared(of_task, at.task_info);
+        hw::load_shared(of_task, at.task_place);
         set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.fixed_empty);
         started++;
-        if (shape::queries) store_dq<T, D>(p, sum, rows);
-        else store_dk_dv<T, D, shape::scores, shape::values>(p, sum, sum_values, rows);
+        if (shape::queries) store_dq<T, qk>(p, sum, rows);
+        else store_dk_dv<T, qk, v, shape::scores, shape::values>(p, sum, sum_values, rows);
     }
 }
-template <class T, int D, int Sums, bool Extra>
+template <class T, class Shape, bool Extra>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
-    typedef hopper_grad_shape<D, Sums> shape;
+    typedef Shape shape;
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
     const params &p = m.g.p;
@@ -4541,10 +4604,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, D, Extra>(m, at, tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at, tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, D, Sums, Extra>(m, at, tasks);
+        hopper_grad_multiply<T, shape, Extra>(m, at, tasks);
     }
 #endif
 }
@@ -4574,56 +4637,120 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 }
 
 /* ---- the host's side of stage 3 */
-typedef head_sizes<64, 128, 256> hopper_head_sizes;
-/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
-template <int D> constexpr bool hopper_grads_in_two = D > 128;
-template <int D> constexpr int hopper_grads_of_keys = hopper_grads_in_two<D> ? OF_KEYS : OF_KEYS | OF_VALUES;
-template <int D> constexpr int hopper_grads_of_values = hopper_grads_in_two<D> ? OF_VALUES : OF_KEYS | OF_VALUES;
-
-/* Larger heads, and what Extra computes, leave no registers for more keys. */
-template <int D, bool Extra> constexpr bool hopper_has_wide = D <= 128 && !Extra;
-/* Sums of larger heads leave no registers for what Extra computes. */
-template <int D> constexpr bool hopper_grads_with_extra = D <= 128;
-
-template <class T, int D, bool Extra, class F> void each_hopper_kernel_as(F f)
+template <class... Heads> struct head_pairs {};
+typedef head_pairs<head_pair<64, 64>, head_pair<128, 128>, head_pair<192, 128>, head_pair<256, 256>> hopper_heads;
+/* f(the first of these that a call fits in); false where there is none */
+template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
+template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    constexpr bool extra = Extra && hopper_grads_with_extra<D>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, false>>);
-    f((const void *)hopper_forward_kernel<T, hopper_shape<D, Extra, hopper_has_wide<D, Extra>>>);
-    if (extra != Extra) return;
-    f((const void *)hopper_grad_kernel<T, D, OF_QUERIES, extra>);
-    f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_keys<D>, extra>);
-    if (hopper_grads_in_two<D>) f((const void *)hopper_grad_kernel<T, D, hopper_grads_of_values<D>, extra>);
+    if (p.size_q > Heads::qk || p.size_v > Heads::v) return with_heads(p, head_pairs<More...>(), f);
+    f(Heads());
+    return true;
 }
-template <class F> void each_hopper_kernel(head_sizes<>, F f)
+/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
+template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
+template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
+template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
+                                                                                         : OF_KEYS | OF_VALUES;
+/* Larger heads, and what Extra computes, leave no registers for more keys. */
+template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && !Extra;
+/* Sums of larger heads leave no registers for what Extra computes. */
+template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128;
+
+template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
+{
+    constexpr bool extra = Extra && hopper_grads_with_extra<Heads>;
+    constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, false>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, hopper_has_wide<Heads, Extra>>>);
+    if (extra != Extra) return;
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
+    if (of_values != of_keys) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+}
+template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
     f((const void *)mma_grad_reaches<GRAD_MOVING>);
     f((const void *)hopper_grad_nonfinite<hw::bf16>);
     f((const void *)hopper_grad_nonfinite<hw::f16>);
 }
-template <int D, int... More, class F> void each_hopper_kernel(head_sizes<D, More...>, F f)
+template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, D, false>(f);
-    each_hopper_kernel_as<hw::bf16, D, true>(f);
-    each_hopper_kernel_as<hw::f16, D, false>(f);
-    each_hopper_kernel_as<hw::f16, D, true>(f);
-    each_hopper_kernel(head_sizes<More...>(), f);
+    each_hopper_kernel_as<hw::bf16, Heads, false>(f);
+    each_hopper_kernel_as<hw::bf16, Heads, true>(f);
+    each_hopper_kernel_as<hw::f16, Heads, false>(f);
+    each_hopper_kernel_as<hw::f16, Heads, true>(f);
+    each_hopper_kernel(head_pairs<More...>(), f);
 }
-/* Tiles of `rows` rows; true = fine. An axis of one element may have any stride. */
-inline bool map_rows(const device &d, hw::tensor_map *map, const attn__array &a, int64_t batch, int64_t heads,
-                     int64_t count, int64_t columns, int rows)
+/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, whether the driver made it.
+   Most: two of each input of a backward, which may need two more for the forward that finds its stats. */
+enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
+struct map_made {
+    mapped of;
+    int    rows;
+    bool   fine;
+    hw::tensor_map map;
+};
+enum { MOST_MAPS = 10 };
+struct maps_made {
+    map_made made[MOST_MAPS];
+    int      count = 0;
+};
+/* Makes one; true = fine. An axis of one element may have any stride. */
+inline bool make_map(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
 {
-    const int64_t size[4] = {columns, count, heads, batch};
+    const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
+                           of == MAP_D_OUT ? p.d_out : p.out;
+    const bool of_keys = of == MAP_K || of == MAP_V;
+    const int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, of_keys ? p.keys : p.queries,
+                             of_keys ? p.heads_kv : p.heads, p.batch};
     int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
     for (int i = 1; i < 4; i++)
-        if (size[i] == 1) stride[i] = (columns + 7) / 8 * 8;
+        if (size[i] == 1) stride[i] = (size[0] + 7) / 8 * 8;
     return hw::tensor_map_make(d.encode, map, a.data, size, stride, rows) == 0;
 }
-/* Does the driver make a map of the array? Where there are no data yet, it is taken to: see more_for. */
-inline bool can_map(const device &d, const attn__array &a, int64_t batch, int64_t heads, int64_t rows, int64_t columns)
+/* The same, but what the call has made before is not made again. */
+inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+{
+    maps_made *const all = d.maps;
+    map_made one;
+    for (int i = 0; all && i < all->count; i++) {
+        if (all->made[i].of != of || all->made[i].rows != rows) continue;
+        *map = all->made[i].map;
+        return all->made[i].fine;
+    }
+    one.of = of;
+    one.rows = rows;
+    one.fine = make_map(p, d, of, rows, &one.map);
+    if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
+    *map = one.map;
+    return one.fine;
+}
+/* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
+inline bool can_map(const params &p, const device &d, mapped of, int rows)
 {
     hw::tensor_map map;
-    return !a.data || map_rows(d, &map, a, batch, heads, rows, columns, 64);
+    const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
+                             p.d_out.data;
+    return !data || map_rows(p, d, of, rows, &map);
+}
+/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
+   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
+   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
+   estimate by instructions; no device has measured it. */
+inline bool is_wide(const params &p)
+{
+    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
+}
+/* f(the shape of a block of the forward) */
+template <class F> bool with_hopper_shape(const params &p, F f)
+{
+    return with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        if (has_extra(p)) f(hopper_shape<Heads, true, false>());
+        else if (is_wide(p)) f(hopper_shape<Heads, false, hopper_has_wide<Heads, false>>());
+        else f(hopper_shape<Heads, false, false>());
+    });
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
@@ -4639,12 +4766,13 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
-    ATTN__WANT(can_map(d, p.q, p.batch, p.heads, p.queries, p.size_q) &&
-               can_map(d, p.k, p.batch, p.heads_kv, p.keys, p.size_q) &&
-               can_map(d, p.v, p.batch, p.heads_kv, p.keys, p.size_v) &&
-               (!backward || can_map(d, p.d_out, p.batch, p.heads, p.queries, p.size_v)),
+    int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
+    ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
+        if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
+    }), "a head size above 256");
+    ATTN__WANT(can_map(p, d, MAP_Q, rows) && can_map(p, d, MAP_K, keys) && can_map(p, d, MAP_V, keys) &&
+               (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
-    ATTN__WANT(with_head_size(larger_head(p), hopper_head_sizes(), [](auto) {}), "a head size above 256");
     return NULL;
 }
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
@@ -4664,37 +4792,28 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
     hopper_work m;
     m.p = p;
     m.order = hopper_order_of(p, false, Shape::rows);
-    if (!map_rows(dev, &m.q, p.q, p.batch, p.heads, p.queries, p.size_q, Shape::rows) ||
-        !map_rows(dev, &m.k, p.k, p.batch, p.heads_kv, p.keys, p.size_q, Shape::keys) ||
-        !map_rows(dev, &m.v, p.v, p.batch, p.heads_kv, p.keys, p.size_v, Shape::keys))
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
+        !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    m.by_tma = Shape::out && p.out.type == p.q.type && has_aligned_rows(p.out, p.batch, p.heads, p.queries) &&
-               map_rows(dev, &m.out, p.out, p.batch, p.heads, p.queries, p.size_v, 16);
+    m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
+               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out);
     const int64_t tasks = p.batch * p.heads * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
                              (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
                              Shape::shared_bytes, stream, m);
 }
-/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
-   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
-   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
-   estimate by instructions; no device has measured it. */
-inline bool is_wide(const params &p)
-{
-    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
-}
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
 {
-    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        typedef decltype(type) T;
-        constexpr int D = decltype(d)::value;
-        if (has_extra(p)) return hopper_forward_as<T, hopper_shape<D, true, false>>(p, dev, stream);
-        return is_wide(p) ? hopper_forward_as<T, hopper_shape<D, false, hopper_has_wide<D, false>>>(p, dev, stream)
-                          : hopper_forward_as<T, hopper_shape<D, false, false>>(p, dev, stream);
+    int error = 0;
+    with_hopper_shape(p, [&](auto shape) {
+        typedef decltype(shape) Shape;
+        error = p.q.type == ATTN_BF16 ? hopper_forward_as<hw::bf16, Shape>(p, dev, stream)
+                                      : hopper_forward_as<hw::f16, Shape>(p, dev, stream);
     });
+    return (cudaError_t)error;
 }
 
-static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned char *at, hopper_grad_work *m)
+static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
@@ -4704,65 +4823,76 @@ static int64_t hopper_grad_layout(const params &p, const device &dev, unsigned c
         m->nonfinite = (int *)at;
         m->padded_keys = padded_keys;
     }
-    return bytes + grad_layout(p, dev, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
+    return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
-static int64_t hopper_more(const params &p, const device &dev, bool backward)
+/* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
+   for smaller calls is enough for that. */
+static int64_t hopper_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
-    return backward ? hopper_grad_layout(p, dev, NULL, NULL) : 0;
+    const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
+    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0;
+    if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)))
+        bytes += mma_forward_workspace(p, dev, smaller);
+    return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
-template <int D, int Sums> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
+template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m->g.p;
     const bool keys = !shape::queries;
     const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
     m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(dev, keys ? &m->moving : &m->fixed, p.q, p.batch, p.heads, p.queries, p.size_q, rows_q) &&
-           map_rows(dev, keys ? &m->moving_above : &m->fixed_above, p.d_out, p.batch, p.heads, p.queries, p.size_v,
-                    rows_q) &&
-           map_rows(dev, keys ? &m->fixed : &m->moving, p.k, p.batch, p.heads_kv, p.keys, p.size_q, rows_k) &&
-           map_rows(dev, keys ? &m->fixed_above : &m->moving_above, p.v, p.batch, p.heads_kv, p.keys, p.size_v, rows_k);
+    return map_rows(p, dev, MAP_Q, rows_q, keys ? &m->moving : &m->fixed) &&
+           map_rows(p, dev, MAP_D_OUT, rows_q, keys ? &m->moving_dp : &m->fixed_dp) &&
+           map_rows(p, dev, MAP_K, rows_k, keys ? &m->fixed : &m->moving) &&
+           map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
 }
-template <class T, int D, int Sums, bool Extra>
+template <class T, class shape, bool Extra>
 int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
 {
-    typedef hopper_grad_shape<D, Sums> shape;
     const params &p = m.g.p;
     const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, D, Sums, Extra>),
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>),
                              (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
                              stream, m);
 }
-template <class T, int D, bool Extra>
+template <class T, class Heads, bool Extra>
 int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
+    typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>> values;     /* the same, or of values alone */
     hopper_grad_work m, of_keys;
     int error;
-    hopper_grad_layout(p, dev, (unsigned char *)p.more, &m);
+    hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
     of_keys = m;
-    if (!hopper_grad_maps<D, OF_QUERIES>(&m, dev) || !hopper_grad_maps<D, hopper_grads_of_keys<D>>(&of_keys, dev))
+    if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    forward_fn *const forward = hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
-    error = grad_prepare<GRAD_MOVING>(m.g, p.stats.rank ? NULL : forward, dev, stream);
+    forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+    error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
     if (!error) {
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if (!error && p.dq.rank) error = hopper_grad_run<T, D, OF_QUERIES, Extra>(m, dev, stream);
-    if (!error && (p.dk.rank || (!hopper_grads_in_two<D> && p.dv.rank)))
-        error = hopper_grad_run<T, D, hopper_grads_of_keys<D>, Extra>(of_keys, dev, stream);
-    if (!error && hopper_grads_in_two<D> && p.dv.rank)
-        error = hopper_grad_run<T, D, hopper_grads_of_values<D>, Extra>(of_keys, dev, stream);
+    if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
+    if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
+        error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
+    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
 {
-    return with_kernels(p, hopper_head_sizes(), [&](auto type, auto d) {
-        constexpr int D = decltype(d)::value;
-        return has_extra(p) ? hopper_backward_as<decltype(type), D, hopper_grads_with_extra<D>>(p, dev, stream)
-                            : hopper_backward_as<decltype(type), D, false>(p, dev, stream);
+    int error = 0;
+    with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        const auto run = [&](auto type) {
+            typedef decltype(type) T;
+            return has_extra(p) ? hopper_backward_as<T, Heads, hopper_grads_with_extra<Heads>>(p, dev, stream)
+                                : hopper_backward_as<T, Heads, false>(p, dev, stream);
+        };
+        error = p.q.type == ATTN_BF16 ? run(hw::bf16()) : run(hw::f16());
     });
+    return (cudaError_t)error;
 }
 
 } /* namespace attn__gpu */
@@ -4791,7 +4921,9 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
          of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
+         of 192 and 128        384      210
          with options          384      100, 132, 196
+           of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
 
@@ -4807,15 +4939,14 @@ ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled
     (void)nothing;
 }
 
-static device device_now()
+static device device_of(int number)
 {
     cudaFuncAttributes compiled;
     device d;
-    int number = 0, major = 0, minor = 0;
+    int major = 0, minor = 0;
     d.arch = d.shared_bytes = d.processors = 0;
     d.encode = {};
-    if (cudaGetDevice(&number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
@@ -4830,24 +4961,25 @@ static device device_now()
     return d;
 }
 
-/* What a stage says of itself. covers: NULL, or why not. more: bytes of workspace at params.more, 256-byte aligned. */
+/* What a stage says of itself. covers: NULL, or why not. workspace: bytes at params.workspace, 256-byte aligned;
+   smaller: enough for the same call with fewer queries or keys too, and for arrays that are not there yet. */
 struct stage {
     const char *name;
     const char *(*covers)(const params &p, const device &d, bool backward);
-    int64_t     (*more)(const params &p, const device &d, bool backward);
+    int64_t     (*workspace)(const params &p, const device &d, bool backward, bool smaller);
     cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
     cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
 };
 static const char *tiled_covers(const params &, const device &, bool) { return NULL; }
-static int64_t tiled_more(const params &p, const device &, bool backward);
+static int64_t tiled_workspace(const params &p, const device &, bool backward, bool);
 static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream);
 static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream);
 
 /* The strongest last. */
 static const stage stages[] = {
-    {"stage 1, tiles of f32", tiled_covers, tiled_more, tiled_forward_run, tiled_backward_run},
-    {"stage 2, mma.sync", mma_covers, mma_more, mma_forward, mma_backward},
-    {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward}};
+    {"stage 1, tiles of f32", tiled_covers, tiled_workspace, tiled_forward_run, tiled_backward_run},
+    {"stage 2, mma.sync", mma_covers, mma_workspace, mma_forward, mma_backward},
+    {"stage 3, wgmma", hopper_covers, hopper_workspace, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
@@ -4855,15 +4987,6 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
     int i = stage_count() - 1;
     while (i > 0 && stages[i].covers(p, d, backward)) i--;
     return stages[i];
-}
-/* Bytes that the stage of a call needs. for_size_query: of attn_workspace_size and the like, whose result is enough for
-   smaller calls too and, if asked for without data, for arrays of which there is no tensor map: stage 2 runs these. */
-static int64_t more_for(const params &p, const device &d, bool backward, bool for_size_query)
-{
-    const stage &s = stage_for(p, d, backward);
-    const int64_t bytes = s.more(p, d, backward);
-    const int64_t smaller = for_size_query && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
-    return bytes > smaller ? bytes : smaller;
 }
 } /* namespace attn__gpu */
 
@@ -4886,15 +5009,16 @@ static attn_status report(cudaError_t error, attn_error *err)
 #define ATTN__CUDA_TRY(call) \
     do { const cudaError_t attn__e = (cudaError_t)(call); if (attn__e != cudaSuccess) return attn__e; } while (0)
 
-/* The device that an array lies on is the current one as long as this lives. */
+/* The device that an array lies on is the current one as long as this lives. known: its number, -1: that is asked. */
 struct device_guard {
     int before, now;
-    explicit device_guard(const void *data) : before(0), now(0)
+    explicit device_guard(const void *data, int known = -1) : before(0), now(0)
     {
         cudaPointerAttributes attributes;
         if (cudaGetDevice(&before) != cudaSuccess) before = 0;
         now = before;
-        if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
+        if (known >= 0) now = known;
+        else if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
         else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
             now = attributes.device;                        /* of other memory there is no such number */
         if (now != before) cudaSetDevice(now);
@@ -4919,8 +5043,8 @@ static params params_of(const attn__call &c)
 }
 
 /* ---- the workspace: a first call with base NULL counts its bytes, a second one hands them out */
-struct room { char *base; int64_t used; };
-static float *take(room &r, int64_t count, bool wanted = true)
+struct arena { char *base; int64_t used; };
+static float *allocate(arena &r, int64_t count, bool wanted = true)
 {
     float *at = (float *)(void *)(r.base + r.used);
     if (!wanted) return NULL;
@@ -4929,30 +5053,30 @@ static float *take(room &r, int64_t count, bool wanted = true)
 }
 static int64_t lay_out(params &p, char *base)
 {
-    room r;
+    arena r;
     const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
     const bool cosine = p.score == ATTN_SCORE_COSINE, additive = p.score == ATTN_SCORE_ADDITIVE;
     const bool bilinear = p.score == ATTN_SCORE_BILINEAR;
     r.base = base;
     r.used = 0;
-    p.covered = take(r, p.batch * p.keys, cosine || additive);
-    p.query_norm = take(r, rows, cosine);
-    p.key_norm = take(r, p.batch * p.heads_kv * p.keys, cosine);
-    if (bilinear || p.w_q.rank) p.query = packed(take(r, rows * p.size_u), p.heads, p.queries, p.size_u);
-    if (p.w_k.rank) p.key = packed(take(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
+    p.covered = allocate(r, p.batch * p.keys, cosine || additive);
+    p.query_norm = allocate(r, rows, cosine);
+    p.key_norm = allocate(r, p.batch * p.heads_kv * p.keys, cosine);
+    if (bilinear || p.w_q.rank) p.query = packed(allocate(r, rows * p.size_u), p.heads, p.queries, p.size_u);
+    if (p.w_k.rank) p.key = packed(allocate(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
     if (!p.is_backward) return r.used;
-    p.row_base = take(r, rows);
-    p.row_inverse = take(r, rows);
-    p.row_shift = take(r, rows);
-    p.row_scale = take(r, rows);
-    p.row_sigma = take(r, rows);
-    p.row_sink = take(r, rows);
-    p.row_alibi = take(r, rows);
-    p.row_vector = take(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
-                        (additive && (p.dq.rank || p.d_w_q.rank || p.d_hidden_bias.rank)));
-    p.row_tanh = take(r, rows * p.size_u, p.d_w_v.rank != 0);
-    p.key_vector = take(r, keys * p.size_u, additive && (p.dk.rank || p.d_w_k.rank));
-    p.key_reached = take(r, keys, p.key_vector != NULL);
+    p.row_base = allocate(r, rows);
+    p.row_inverse = allocate(r, rows);
+    p.row_shift = allocate(r, rows);
+    p.row_scale = allocate(r, rows);
+    p.row_sigma = allocate(r, rows);
+    p.row_sink = allocate(r, rows);
+    p.row_alibi = allocate(r, rows);
+    p.row_vector = allocate(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
+                            (additive && (p.dq.rank || p.d_w_q.rank || p.d_hidden_bias.rank)));
+    p.row_tanh = allocate(r, rows * p.size_u, p.d_w_v.rank != 0);
+    p.key_vector = allocate(r, keys * p.size_u, additive && (p.dk.rank || p.d_w_k.rank));
+    p.key_reached = allocate(r, keys, p.key_vector != NULL);
     return r.used;
 }
 
@@ -5044,13 +5168,13 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
 static bool tiled_few(const params &p) { return p.queries <= 16; }
 static int64_t tiled_tasks(const params &p) { return p.batch * p.heads * ((p.queries + 63) / 64); }
 static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
-static int64_t tiled_more(const params &p, const device &, bool backward)
+static int64_t tiled_workspace(const params &p, const device &, bool backward, bool)
 {
     const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
     int64_t sums = blocks_for(tiled_tasks(p)) * tiled_floats(columns, backward || !tiled_few(p) ? 4 : 1);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
     params start = p;
-    start.more = NULL;
+    start.workspace = NULL;
     if (backward && of_keys > sums) sums = of_keys;
     return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
@@ -5208,40 +5332,76 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
     }
     if (attributes.type == cudaMemoryTypeManaged) return -1;
     if (attributes.type != cudaMemoryTypeDevice) return 1;
-    return 2 << (attributes.device < 29 ? attributes.device : 29);
+    return 2 << (attributes.device < ATTN__PLACE_NUMBERS ? attributes.device : ATTN__PLACE_NUMBERS);
 }
 
-extern "C" int64_t attn__cuda_bytes(const attn__call *c, int for_size_query)
+namespace attn__gpu {
+/* A call on its device: what is found of that once, and the stage that runs. */
+struct device_call {
+    device_guard guard;
+    maps_made maps;
+    device dev;
+    params p;
+    const bool backward;
+    const stage *runs;
+    explicit device_call(const attn__call *c) :
+        guard(some_data(c), c->on_device - 2), dev(device_of(guard.now)), p(params_of(*c)),
+        backward(c->is_backward != 0)
+    {
+        dev.maps = &maps;
+        runs = &stage_for(p, dev, backward);
+    }
+    int64_t bytes(bool smaller)
+    {
+        const int64_t bytes = lay_out(p, NULL) + runs->workspace(p, dev, backward, smaller);
+        return bytes ? bytes + 256 : 0;
+    }
+    attn_status run(void *workspace, void *stream, attn_error *err)
+    {
+        char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+        p.workspace = base + lay_out(p, base);
+        return report((backward ? runs->backward : runs->forward)(p, dev, (cudaStream_t)stream), err);
+    }
+};
+/* Are the arrays there that a stage is chosen by? */
+static bool has_data(const params &p, bool backward)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    const bool backward = c->is_backward != 0;
-    attn__gpu::params p = attn__gpu::params_of(*c);
-    const int64_t bytes = attn__gpu::lay_out(p, NULL) + attn__gpu::more_for(p, now, backward,
-                                                                                    for_size_query != 0);
-    return bytes ? bytes + 256 : 0;
+    const attn__array *const of[8] = {&p.q, &p.k, &p.v, &p.out, &p.d_out, &p.dq, &p.dk, &p.dv};
+    for (int i = 0; i < (backward ? 8 : 4); i++)
+        if (of[i]->rank && !of[i]->data) return false;
+    return true;
+}
+static attn_status run_device_call(void *call, const attn_desc *d, void *workspace, attn_error *err)
+{
+    return ((device_call *)call)->run(workspace, d->stream, err);
+}
+} /* namespace attn__gpu */
+
+extern "C" int64_t attn__cuda_bytes(const attn__call *c)
+{
+    attn__gpu::device_call call(c);
+    return call.bytes(!attn__gpu::has_data(call.p, call.backward));
 }
 
 extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    attn__gpu::params p = attn__gpu::params_of(*c);
-    const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, c->is_backward != 0);
-    char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
-    p.more = base + attn__gpu::lay_out(p, base);
-    return attn__gpu::report((c->is_backward ? stage.backward : stage.forward)(p, now, (cudaStream_t)stream), err);
+    return attn__gpu::device_call(c).run(workspace, stream, err);
+}
+
+extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,
+                                       attn_error *err)
+{
+    attn__gpu::device_call call(c);
+    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), 1, NULL, err);
 }
 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
 extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char **why)
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(c));
-    const attn__gpu::device now = attn__gpu::device_now();
-    const attn__gpu::params p = attn__gpu::params_of(*c);
-    const attn__gpu::stage *s = &attn__gpu::stage_for(p, now, c->is_backward != 0) + n;
+    const attn__gpu::device_call call(c);
+    const attn__gpu::stage *s = call.runs + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
-    *why = s->covers(p, now, c->is_backward != 0);
+    *why = s->covers(call.p, call.dev, call.backward);
     return s->name;
 }
 
@@ -5331,7 +5491,7 @@ attn_status attn_cuda_prepare(attn_error *err)
         load((const void *)tiled[kind].bias);
     }
     attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
-    attn__gpu::each_hopper_kernel(attn__gpu::hopper_head_sizes(), load);
+    attn__gpu::each_hopper_kernel(attn__gpu::hopper_heads(), load);
     return status;
 }
 

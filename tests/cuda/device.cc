@@ -61,6 +61,9 @@ fake_counts fake_counted(void) {
     now.launches = (long)(attn_emu::count.launches - before.launches);
     now.shared = (size_t)attn_emu::count.shared;
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
+    now.places = (long)(attn_emu::count.places - before.places);
+    now.facts = (long)(attn_emu::count.facts - before.facts);
+    now.maps = (long)(attn_emu::count.maps - before.maps);
     return now;
 }
 void fake_set_arch(int number) { arch = number; }

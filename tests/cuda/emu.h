@@ -175,6 +175,7 @@ inline block_state *block = NULL;
 
 struct counters {
     int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
+    int64_t places, facts, maps; /* that the host asked for: see fake_counts */
 };
 inline counters count;
 
@@ -982,6 +983,7 @@ inline tensor_map_encoder_fn tensor_map_encoder() { return attn_emu::driver_has_
 /* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
 inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
                            const int64_t (&stride)[4], int rows) {
+    attn_emu::count.maps++;
     if ((uintptr_t)base % 16 || !encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && (stride[i] * 2 % 16 || stride[i] <= 0 || stride[i] >> 39))) return 1;

@@ -409,8 +409,20 @@ static void check_workspace(const attn_desc *d, const attn_grad *g, size_t bytes
     f.workspace_bytes = 0;
     CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), allocations ? ATTN_ERR_WORKSPACE : ATTN_OK);
 }
-/* The forward of stage 3 needs no workspace. The size that is reported is enough all the same for fewer queries, which
-   stage 2 runs with split keys; asked for with NULL pointers, also for a driver without TMA. */
+/* The size that is reported for arrays that are there is accepted, and one byte less is not. */
+static void check_least(const attn_desc *d, const attn_grad *g) {
+    attn_desc f = *d;
+    size_t bytes = 0;
+    CHECK_STATUS(g ? attn_backward_workspace_size(&f, g, &bytes, 0) : attn_workspace_size(&f, &bytes, 0), ATTN_OK);
+    if (bytes == 0) return;
+    f.workspace = test_guarded(bytes);
+    f.workspace_bytes = bytes;
+    CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_OK);
+    f.workspace_bytes--;
+    CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_ERR_WORKSPACE);
+}
+/* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
+   it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
 static void fast_workspace(void) {
     const int arch = fake_arch();
     size_t size[2], few = 0;
@@ -434,9 +446,14 @@ static void fast_workspace(void) {
         CHECK(explained(&d, &g, tma ? "on the device, stage 3" : "(not stage 3, wgmma: the driver has no TMA)"));
         check_workspace(&d, 0, size[0], !tma);
         check_workspace(&d, &g, size[1], 1);
+        CHECK_STATUS(attn_workspace_size(&d, &few, 0), ATTN_OK);
+        CHECKF(tma ? few == 0 : few > 0, "%ld bytes of the arrays that there are", (long)few);
+        check_least(&d, 0);
+        check_least(&d, &g);
     }
     fake_set_tma(1);
-    CHECK_STATUS(attn_workspace_size(&d, &size[0], 0), ATTN_OK);
+    none = d, none.out.data = 0; /* on the device alone */
+    CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
     CHECK(explained(&d, 0, "on the device, stage 2"));
     CHECK_STATUS(attn_workspace_size(&d, &few, 0), ATTN_OK);
@@ -445,34 +462,82 @@ static void fast_workspace(void) {
     fake_set_arch(arch);
 }
 
-/* A workspace for split keys is enough for the call itself, to the byte, and for all with fewer queries or keys: also
-   where a tile of 64 rows becomes one of 16, and where few blocks are split into more parts. */
+/* A workspace for split keys is what the call itself needs, to the byte; asked for with a NULL pointer it is enough for
+   all with fewer queries or keys, too: also where a tile of 64 rows becomes one of 16, and where few blocks are split
+   into more parts. */
 static void fast_split_keys(void) {
     enum { QUERIES = 8, KEYS = 4 };
     static const int queries[QUERIES] = {1, 4, 5, 16, 17, 63, 64, 130}, keys[KEYS] = {300, 512, 900, 2100};
     const int arch = fake_arch();
     for (int heads = 4; heads <= 8; heads += 4) {
-        size_t most[QUERIES + 1][KEYS + 1] = {{0}}, splits = 0;
+        size_t most[QUERIES + 1][KEYS + 1] = {{0}}, splits = 0, less = 0;
         fake_set_arch(80);
         if (fake_arch() < 80) return; /* a device that is older */
         for (int q = 0; q < QUERIES; q++)
             for (int k = 0; k < KEYS; k++) {
                 attn_desc d = make_desc(1, heads, 2, queries[q], keys[k], 64, 64);
-                size_t bytes = 0, least = most[q][k + 1] > most[q + 1][k] ? most[q][k + 1] : most[q + 1][k];
+                size_t bytes = 0, own = 0, least = most[q][k + 1] > most[q + 1][k] ? most[q][k + 1] : most[q + 1][k];
                 d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
                 on_device();
                 fake_forget();
                 CHECK(run_with_workspace(&d, "split keys"));
                 splits += fake_counted().launches == 2;
+                check_least(&d, 0);
+                CHECK_STATUS(attn_workspace_size(&d, &own, 0), ATTN_OK);
+                d.out.data = 0;
                 CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
                 CHECKF(bytes >= least, "%d queries, %d keys: %ld bytes, fewer have %ld", queries[q], keys[k],
                        (long)bytes, (long)least);
+                CHECKF(own <= bytes, "%d queries, %d keys: %ld bytes, %ld for fewer, too", queries[q], keys[k],
+                       (long)own, (long)bytes);
+                less += own < bytes;
                 most[q + 1][k + 1] = bytes;
                 test_release();
             }
         CHECKF(splits > KEYS, "keys were split in %ld calls only", (long)splits);
+        CHECKF(less > KEYS, "in %ld calls only the call itself needs less", (long)less);
         fake_set_arch(arch);
     }
+}
+
+/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers; a tensor map
+   is made once for each array and size of tile. */
+static void check_asked(const attn_desc *d, const attn_grad *g, long places, long maps) {
+    fake_forget();
+    CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
+    CHECKF(fake_counted().places == places, "%ld arrays: where they lie was asked %ld times", places,
+           fake_counted().places);
+    CHECKF(fake_counted().facts == 4, "%ld numbers of the device", fake_counted().facts);
+    CHECKF(fake_counted().maps == maps, "%ld tensor maps", fake_counted().maps);
+}
+static void fast_host_cost(void) {
+    static const int heads[3] = {64, 128, 256};
+    static char workspace[1 << 17];
+    const int arch = fake_arch();
+    if (fake_device() < 0) return; /* a device is not asked by the emulator */
+    fake_set_arch(90);
+    for (int at = 0; at < 3; at++) {
+        attn_desc d = make_desc(1, 2, 1, 70, 90, heads[at], heads[at]), of_rows;
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 70, heads[at]);
+        attn_grad g = {0};
+        d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        d.out = narrow_out(&d.out, ATTN_BF16);
+        d.stats = make_out(LAYOUT_PACKED, 4, 1, 2, 70, 2);
+        d.workspace = workspace, d.workspace_bytes = sizeof workspace;
+        on_device();
+        CHECK(explained(&d, 0, "on the device, stage 3"));
+        check_asked(&d, 0, 6, heads[at] <= 128 ? 4 : 3); /* q, k, v; out where it goes by TMA */
+        g.d_out = narrow(&above, ATTN_BF16);
+        g.dq = make_out(LAYOUT_PACKED, 4, 1, 2, 70, heads[at]), g.dk = make_out(LAYOUT_PACKED, 4, 1, 1, 90, heads[at]);
+        g.dv = make_out(LAYOUT_PACKED, 4, 1, 1, 90, heads[at]);
+        on_device();
+        CHECK(explained(&d, &g, "on the device, stage 3"));
+        check_asked(&d, &g, 10, heads[at] == 64 ? 6 : 8); /* 128 rows, and 64, of q, d_out, k, v */
+        of_rows = d, memset(&of_rows.stats, 0, sizeof of_rows.stats);
+        check_asked(&of_rows, &g, 9, heads[at] == 64 ? 6 : 8); /* with those of the forward among them */
+        test_release();
+    }
+    fake_set_arch(arch);
 }
 
 /* Gradients without stats have the bits of those with the stats of the forward: the same stage finds them again. */
@@ -1029,6 +1094,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
+    {"emulated.fast_host_cost", fast_host_cost},
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},

@@ -174,8 +174,10 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows. extra 1: all options, 2: OF_SCORES */
+    /* decode 2: all heads of a group in 1 to about 20 rows. extra 1: all options, 2: OF_SCORES. most_v: of the values'
+       head size, where that is not drawn as the other is */
     int least_rows, most_rows, extra, decode, least_d, most_d;
+    int most_v = 0;
 };
 enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
 
@@ -221,7 +223,8 @@ static void random_call(call &c, const wishes &w) {
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : chance(40) ? draw(2, 4) : 1;
     const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
-    const int size_v = chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
+    const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
+                       : chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
@@ -510,7 +513,7 @@ static void poison(tensor &t) { std::fill(t.memory.begin(), t.memory.end(), 0xff
 
 static void give_workspace(call &c, size_t workspace) {
     c.work.assign(workspace / 4 + 128, NAN);
-    c.p.more = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
+    c.p.workspace = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
 }
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
@@ -575,7 +578,7 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
 
 static void forward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, false)) fail(c, s.covers(c.p, c.dev, false), 0, 1);
-    else run_forward(c, (size_t)s.more(c.p, c.dev, false), s.forward);
+    else run_forward(c, (size_t)s.workspace(c.p, c.dev, false, false), s.forward);
 }
 /* with so little shared memory that two blocks fit into a multiprocessor of 100 KB, each of which costs 1 KB more */
 static void forward_in_little(call &c, const stage &s) {
@@ -608,9 +611,9 @@ static void decode(call &c, const stage &s) {
 static void forward_wide(call &c, const stage &s) {
     size_t of_wide = 0;
     c.p.left = c.p.right = INT64_MAX, c.name += ", neither causal nor a window after all";
-    with_head_size(larger_head(c.p), hopper_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value;
-        of_wide = (size_t)hopper_shape<D, false, hopper_has_wide<D, false>>::shared_bytes;
+    with_heads(c.p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        of_wide = (size_t)hopper_shape<Heads, false, hopper_has_wide<Heads, false>>::shared_bytes;
     });
     fake_forget();
     forward(c, s);
@@ -618,15 +621,32 @@ static void forward_wide(call &c, const stage &s) {
     if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS && c.p.key_lengths.rank < 2))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
 }
+/* Heads of 192 and 128 have kernels of their own, not those of 256: the shared memory tells. */
+typedef head_pair<192, 128> uneven;
+static void forward_uneven(call &c, const stage &s) {
+    const size_t of_uneven = (size_t)(has_extra(c.p) ? hopper_shape<uneven, true, false>::shared_bytes
+                                                     : hopper_shape<uneven, false, false>::shared_bytes);
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if (fake_counted().shared != of_uneven) fail(c, "shared memory", (double)fake_counted().shared, (double)of_uneven);
+}
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
-    give_workspace(c, (size_t)s.more(c.p, c.dev, false));
+    give_workspace(c, (size_t)s.workspace(c.p, c.dev, false, false));
     set_timing(0);
     if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL) || fake_failure()[0])
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
-    else run_backward(c, (size_t)s.more(c.p, c.dev, true), s.backward);
+    else run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
+}
+static void backward_uneven(call &c, const stage &s) {
+    const size_t most = (size_t)hopper_shape<uneven, false, false>::shared_bytes; /* the gradients have less */
+    fake_forget();
+    backward(c, s);
+    checks++;
+    if (fake_counted().shared > most) fail(c, "shared memory", (double)fake_counted().shared, (double)most);
 }
 
 static const struct kind {
@@ -674,6 +694,10 @@ static const struct kind {
     {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
     {"stage 3 forward, tiles of 176 keys, infinite numbers", 2, forward_wide, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
+    {"stage 3 forward, heads of 192 and 128", 2, forward_uneven, 90, 227 * 1024, {64, 400, 0, 0, 136, 192, 128}},
+    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_uneven, 90, 227 * 1024,
+     {64, 300, OF_SCORES, 0, 136, 192, 128}},
+    {"stage 3 backward, heads of 192 and 128", 2, backward_uneven, 90, 227 * 1024, {64, 250, 0, 0, 136, 192, 128}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes

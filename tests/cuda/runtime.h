@@ -25,6 +25,7 @@ cudaError_t fake_query_error(void);
 void fake_set_device(int device);
 
 static inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data) {
+    attn_emu::count.places++;
     attributes->type = fake_type_of(data) % 16;
     attributes->device = fake_type_of(data) / 16;
     return fake_query_error();
@@ -46,6 +47,7 @@ enum {
 static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int) {
     const int of[4] = {fake_arch() / 10, fake_arch() % 10, fake_arch() == 90 ? 227 * 1024 : 99 * 1024,
                        fake_processors()};
+    attn_emu::count.facts++;
     *value = of[attribute];
     return cudaSuccess;
 }

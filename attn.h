@@ -3241,7 +3241,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
+ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
@@ -3276,28 +3276,28 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 #define ATTN__SKINNY_OF(name, type) \
-    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(few_##name)(const attn__product *p) \
+    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(skinny_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
         if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
-            ATTN__V(few_block)(1, 8, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
-            ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
-            ATTN__V(few_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
         for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
         for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
     }
 ATTN__SKINNY_OF(f32, ATTN_F32) ATTN__SKINNY_OF(f16, ATTN_F16)
 ATTN__SKINNY_OF(bf16, ATTN_BF16) ATTN__SKINNY_OF(i8, ATTN_I8)
 ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p)
 {
-    if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
-    else if (p->b_type == ATTN_F16) ATTN__V(few_f16)(p);
-    else if (p->b_type == ATTN_BF16) ATTN__V(few_bf16)(p);
-    else ATTN__V(few_i8)(p);
+    if (p->b_type == ATTN_F32) ATTN__V(skinny_f32)(p);
+    else if (p->b_type == ATTN_F16) ATTN__V(skinny_f16)(p);
+    else if (p->b_type == ATTN_BF16) ATTN__V(skinny_bf16)(p);
+    else ATTN__V(skinny_i8)(p);
 }
 #else
 ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -6238,7 +6238,7 @@ typedef struct attn__tile_memory {
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__expanded *expanded;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
-    float *few_s;                       /* a chunk's scores, a row per query */
+    float *skinny_s;                       /* a chunk's scores, a row per query */
     const char **list;                  /* where rows of k or v lie, see attn__skinny_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
@@ -6250,7 +6250,7 @@ typedef struct attn__tile {
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
     int32_t skinny;                        /* so few rows that lanes are better keys and columns: see >>skinny */
-    int32_t by_row;                     /* and nothing else needs lanes: weights are made from few_s, in place */
+    int32_t by_row;                     /* and nothing else needs lanes: weights are made from skinny_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -8034,18 +8034,18 @@ static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     p.depth = c->size_k;
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
-        p.c = t->m.few_s + j;
+        p.c = t->m.skinny_s + j;
         n = attn__skinny_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
         t->f->dots(&p, n);
     }
-    if (!t->by_row) attn__skinny_transpose(t, t->m.few_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
     int64_t l;
     for (l = 0; l < t->ld; l++)
         if (l < t->lanes) {
-            float *row = t->m.few_s + l * ATTN__SKINNY_ROW;
+            float *row = t->m.skinny_s + l * ATTN__SKINNY_ROW;
             attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
             t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
         } else {
@@ -8063,7 +8063,7 @@ static void attn__skinny_columns(const attn__tile *t, int64_t j0, int64_t n, con
     attn__product part = *p;
     int64_t j, column;
     for (j = 0; j < n; j += part.depth) {
-        part.a = t->m.few_s + j0 + j;
+        part.a = t->m.skinny_s + j0 + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__SKINNY_KEYS : (int64_t)ATTN__GROUP);
         part.groups = p->groups + j / p->b_together;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
@@ -8088,7 +8088,7 @@ static void attn__skinny_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
-    for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__SKINNY_ROW + j0;
+    for (l = 0; l < t->lanes; l++) weights[l] = t->m.skinny_s + l * ATTN__SKINNY_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(acc, 1, t->lanes * row, 0.0f);
     p.c = acc;
@@ -9562,7 +9562,7 @@ static int64_t attn__skinny_floats(const attn__call *c)
 }
 static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
 {
-    m->few_s = at;
+    m->skinny_s = at;
     m->list = (const char **)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
     m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);

@@ -97,7 +97,6 @@ static attn_desc gaussian_per_head(void) {
     d.sigma_per_head = attn_view_f32(m.small, 1, H, 0, 0, 0);
     return d;
 }
-/* Every field of attn_grad, what must be there for it, and a call that has that. */
 static attn_desc everything(void) { /* a bias, slopes, sinks */
     attn_desc d = valid();
     d.bias = floats(2, SQ, SK, 0, 0);
@@ -264,7 +263,6 @@ static attn_mha_desc heads(const attn_desc *options) { /* embedding 4, 2 heads o
     h.attention = options;
     return h;
 }
-/* ---- of a block of heads */
 static attn_mha_grad head_grads(const attn_mha_desc *h) {
     attn_mha_grad g;
     CLEAR(g);
@@ -485,8 +483,7 @@ NUMBERS(kernels, ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN_SCORE_EPANECHNIKOV
 NUMBERS(without_sigma, ATTN_SCORE_SCALED_DOT, ATTN_SCORE_DOT, ATTN_SCORE_COSINE, ATTN_SCORE_CONSTANT);
 NUMBERS(without_views, ATTN_SCORE_SCALED_DOT, ATTN_SCORE_DOT, ATTN_SCORE_COSINE, ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR,
         ATTN_SCORE_EPANECHNIKOV, ATTN_SCORE_TRIANGULAR, ATTN_SCORE_CONSTANT);
-enum { FAR_BITS = 40 };
-#define FAR ((int64_t)1 << FAR_BITS) /* twice as many bits are too many */
+#define FAR ((int64_t)1 << 40) /* FAR * FAR does not fit in 64 bits */
 #define E62 ((int64_t)1 << 62)
 NUMBERS(huge, E62, E62 / 2, INT64_MAX, E62 + 1);
 NUMBERS(far_lengths, FAR >> 8, (FAR >> 8) + 1, INT64_MAX); /* of which half the bits would be in range */

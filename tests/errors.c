@@ -840,38 +840,34 @@ static void test_missing_isa(void) {
     CHECK(ATTN_ISA_COUNT == 6);
 }
 
-static void test_most_elements(void) { /* a view may have one less than 2^60, though so many scores are too many */
-    for (int more = 0; more < 2; more++) {
+/* Views may have one element less than 2^60, however many along one axis, and their scores must be a number that can be
+   counted: where its product alone is large, and where the square of the longer axis would be. */
+static void test_most_elements(void) {
+    enum { SMALL = 1 << 15, THIRTY = 1 << 30 };
+    static const int64_t many = (int64_t)1 << 60;
+    const struct {
+        int64_t q[4], keys;
+        const char *want;
+    } cases[] = {{{1, 1, many - 1, 1}, 1, "k must make B*H*Sq*Sk a number that can be counted"},
+                 {{1, 1, many, 1}, 1, "q must have fewer than 2^60 elements"},
+                 {{SMALL, SMALL, SMALL, SMALL}, 1, "q must have fewer than 2^60 elements"},
+                 {{SMALL, SMALL, SMALL, SMALL - 1}, 1, 0},
+                 {{1, 1, (int64_t)15 << 26, 1}, THIRTY, 0},
+                 {{1, 1, 1, 1}, FAR, 0},
+                 {{1, 1, FAR, 1}, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int64_t *q = cases[i].q;
         attn_desc d;
         attn_error err;
         size_t bytes;
         CLEAR(d);
-        d.q = attn_view_bhsd(0, 1, 1, ((int64_t)1 << 60) - 1 + more, 1);
-        d.k = attn_view_bhsd(0, 1, 1, 1, 1);
-        d.lse = attn_out_f32(0, 3, 1, 1, d.q.size[2], 0);
+        d.q = attn_view_bhsd(0, q[0], q[1], q[2], q[3]);
+        d.k = attn_view_bhsd(0, q[0], q[1], cases[i].keys, q[3]);
+        d.lse = attn_out_f32(0, 3, q[0], q[1], q[2], 0);
         poison_error(&err);
-        check_error(attn_workspace_size(&d, &bytes, &err), &err, ATTN_ERR_OVERFLOW, more ? "q" : "k", __LINE__);
-    }
-}
-
-/* The product counts, not a size: 2^15 along every axis is refused, one less along the last is not. */
-static void test_many_small_sizes(void) {
-    const int64_t n = (int64_t)1 << 15;
-    for (int less = 0; less < 2; less++) {
-        attn_desc d;
-        attn_error err;
-        size_t bytes;
-        CLEAR(d);
-        d.q = d.k = attn_view_bhsd(0, 1, 1, 1, 1);
-        for (int i = 0; i < 4; i++) {
-            d.q.size[i] = i == 3 ? n - less : n;
-            d.k.size[i] = i == 2 ? 1 : d.q.size[i];
-            d.q.stride[i] = d.k.stride[i] = 0;
-        }
-        d.lse = attn_out_f32(0, 3, n, n, n, 0);
-        poison_error(&err);
-        if (less) CHECK_STATUS(attn_workspace_size(&d, &bytes, &err), ATTN_OK);
-        else check_error(attn_workspace_size(&d, &bytes, &err), &err, ATTN_ERR_OVERFLOW, "q", __LINE__);
+        attn_status got = attn_workspace_size(&d, &bytes, &err);
+        if (cases[i].want) check_error(got, &err, ATTN_ERR_OVERFLOW, cases[i].want, __LINE__);
+        else CHECK_STATUS(got, ATTN_OK);
     }
 }
 
@@ -900,20 +896,6 @@ static void test_overflow_workspace(void) {
         CHECKF(bits > 24 || status == ATTN_OK, "axis %d, 2^%d refused", axis, bits);
     }
     check_unwritten(__LINE__);
-}
-
-static void test_count(void) { /* scores that can just be counted, or whose longer axis alone could not be squared */
-    static const int64_t sizes[][2] = {
-        {(int64_t)15 << 26, (int64_t)1 << 30}, {1, (int64_t)1 << 40}, {(int64_t)1 << 40, 1}};
-    for (int i = 0; i < 3; i++) {
-        attn_desc d;
-        size_t bytes;
-        CLEAR(d);
-        d.q = attn_view_bhsd(0, 1, 1, sizes[i][0], 1);
-        d.k = attn_view_bhsd(0, 1, 1, sizes[i][1], 1);
-        d.lse = attn_out_f32(0, 3, 1, 1, sizes[i][0], 0);
-        CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
-    }
 }
 
 /* q, k, v and the output in one array [B,S,4,H,D], wherever in memory it begins: nothing overlaps, as long as the
@@ -1485,37 +1467,35 @@ static void test_words(void) { /* what the numbers of an error are */
     }
 }
 
-static void check_explained(const attn_desc *d) {
+static size_t explain(const attn_desc *d, const attn_grad *g, char *text, size_t size) {
+    return g ? attn_explain_backward(d, g, text, size) : attn_explain(d, text, size);
+}
+static void check_explained(const attn_desc *d, const attn_grad *g) {
     char whole[600], cut[600];
-    size_t length = attn_explain(d, whole, sizeof whole);
+    size_t length = explain(d, g, whole, sizeof whole);
     CHECK(length > 20 && length < sizeof whole && strlen(whole) == length);
-    CHECK(attn_explain(d, 0, 0) == length && attn_explain(d, whole, 0) == length);
+    CHECK(explain(d, g, 0, 0) == length && explain(d, g, whole, 0) == length);
     for (size_t size = 0; size <= length + 2; size++) {
         memset(cut, 'x', sizeof cut);
-        CHECKF(is_cut(cut, whole, size, attn_explain(d, cut, size)), "explained into %lu bytes", (unsigned long)size);
+        CHECKF(is_cut(cut, whole, size, explain(d, g, cut, size)), "explained into %lu bytes", (unsigned long)size);
     }
 }
 
 static void test_backward_explain(void) {
     attn_desc d = valid();
     attn_grad g = grads_of(&d);
-    char whole[600], cut[600];
-    size_t length = attn_explain_backward(&d, &g, whole, sizeof whole);
-    CHECK(length > 20 && length < sizeof whole && strlen(whole) == length);
-    CHECK(attn_explain_backward(&d, &g, 0, 0) == length);
+    char text[600];
+    check_explained(&d, &g);
     CHECK(attn_explain_backward(0, &g, 0, 0) > 10 && attn_explain_backward(&d, 0, 0, 0) > 10);
-    for (size_t size = 0; size <= length + 2; size++) {
-        memset(cut, 'x', sizeof cut);
-        CHECKF(is_cut(cut, whole, size, attn_explain_backward(&d, &g, cut, size)), "explained into %lu bytes",
-               (unsigned long)size);
-    }
-    CHECKF(strstr(whole, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(whole, attn_isa_string(attn_best_isa())),
-           "%s", whole);
-    CHECKF(strstr(whole, " tasks for parameters") != 0, "%s", whole);
-    for (int n = FROM_ABOVE; n < GRAD_FIELDS; n++) /* dv alone has none */
-        if (grad_field(&g, n) != &g.dv) memset(grad_field(&g, n), 0, sizeof(attn_out));
-    attn_explain_backward(&d, &g, whole, sizeof whole);
-    CHECKF(strstr(whole, "gradients") && !strstr(whole, "parameters"), "%s", whole);
+    attn_explain_backward(&d, &g, text, sizeof text);
+    CHECKF(strstr(text, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(text, attn_isa_string(attn_best_isa())),
+           "%s", text);
+    CHECKF(strstr(text, " tasks for parameters") != 0, "%s", text);
+    attn_out dv = g.dv; /* dv alone has none */
+    no_gradient(&g);
+    g.dv = dv;
+    attn_explain_backward(&d, &g, text, sizeof text);
+    CHECKF(strstr(text, "gradients") && !strstr(text, "parameters"), "%s", text);
     check_unwritten(__LINE__);
 }
 
@@ -1524,8 +1504,8 @@ static void test_explain(void) {
     attn_error err;
     attn_desc d;
     CLEAR(d);
-    check_explained(0);
-    check_explained(&d);
+    check_explained(0, 0);
+    check_explained(&d, 0);
     for (int i = 0; i < 200; i++) { /* whatever it is given: bytes at random, but for the content of lengths */
         unsigned char *bytes = (unsigned char *)&d;
         d = valid();
@@ -1536,12 +1516,12 @@ static void test_explain(void) {
     }
     CHECK(!unpainted());
     d = valid();
-    check_explained(&d);
+    check_explained(&d, 0);
     attn_explain(&d, text, sizeof text);
     CHECKF(strstr(text, attn_score_string(ATTN_SCORE_SCALED_DOT)) && strstr(text, attn_isa_string(attn_best_isa())),
            "%s", text);
     d.k.size[3] = 7;
-    check_explained(&d);
+    check_explained(&d, 0);
     attn_explain(&d, text, sizeof text);
     attn_forward(&d, &err);
     attn_error_string(&err, why, sizeof why);
@@ -1551,7 +1531,7 @@ static void test_explain(void) {
 /* What attn_explain says of the options, behind the sizes and before what else it says. */
 static void explains(const attn_desc *d, const char *options) {
     char whole[600], *begins, *ends;
-    check_explained(d);
+    check_explained(d, 0);
     attn_explain(d, whole, sizeof whole);
     begins = strstr(whole, "; with ");
     ends = strstr(whole, "; kernels ");
@@ -1744,8 +1724,8 @@ static void test_backward_packed(void) {
 const test_case suite_errors[] = {
     TEST(accepted), TEST(forward), TEST(backward), TEST(mha), TEST(mha_backward), TEST(pieces),
     TEST(backward_accepted), TEST(align), TEST(align_of_pieces), TEST(positions), TEST(no_view), TEST(hooks),
-    TEST(huge_views), TEST(no_elements), TEST(missing_isa), TEST(most_elements), TEST(many_small_sizes),
-    TEST(overflow_workspace), TEST(count), TEST(interleaved), TEST(elementary), TEST(mha_accepted), TEST(beyond_rank),
+    TEST(huge_views), TEST(no_elements), TEST(missing_isa), TEST(most_elements), 
+    TEST(overflow_workspace), TEST(interleaved), TEST(elementary), TEST(mha_accepted), TEST(beyond_rank),
     TEST(backward_null), TEST(backward_views), TEST(backward_options), TEST(backward_overlap), TEST(mha_results),
     TEST(layout), TEST(struct_bytes), TEST(numbers), TEST(strings), TEST(words), TEST(explain),
     TEST(explained_options), TEST(backward_explain), TEST(write), TEST(far_pictures), TEST(third_entry),

@@ -1724,7 +1724,7 @@ static void test_backward_packed(void) {
 const test_case suite_errors[] = {
     TEST(accepted), TEST(forward), TEST(backward), TEST(mha), TEST(mha_backward), TEST(pieces),
     TEST(backward_accepted), TEST(align), TEST(align_of_pieces), TEST(positions), TEST(no_view), TEST(hooks),
-    TEST(huge_views), TEST(no_elements), TEST(missing_isa), TEST(most_elements), 
+    TEST(huge_views), TEST(no_elements), TEST(missing_isa), TEST(most_elements),
     TEST(overflow_workspace), TEST(interleaved), TEST(elementary), TEST(mha_accepted), TEST(beyond_rank),
     TEST(backward_null), TEST(backward_views), TEST(backward_options), TEST(backward_overlap), TEST(mha_results),
     TEST(layout), TEST(struct_bytes), TEST(numbers), TEST(strings), TEST(words), TEST(explain),

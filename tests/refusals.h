@@ -99,6 +99,7 @@ FORWARD(SIZE, "bilinear.size[1] must equal k.size[3]: 4, is 3", bilinear, d.bili
 FORWARD(NULL, "carry_in.data must not be NULL", last_part, d.carry_in.data = 0)
 FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", last_part, d.carry_in.rank = 0)
 FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 3", last_part, d.carry_in.rank = 3)
+FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", valid, d.carry_in.data = m.small)
 FORWARD(SIZE, "carry_in.size[0] must equal q.size[0]: 2, is 1", last_part, d.carry_in.size[0] = 1)
 FORWARD(SIZE, "carry_in.size[1] must equal q.size[1]: 4, is 2", last_part, d.carry_in.size[1] = HKV)
 FORWARD(SIZE, "carry_in.size[2] must equal q.size[2]: 3, is 2", last_part, d.carry_in.size[2] = SQ - 1)
@@ -109,6 +110,7 @@ FORWARD(OVERLAP, "carry_out must not overlap an input",
         d.carry_in.stride[1] = d.carry_out.stride[0]) /* not as it lies there */
 FORWARD(NULL, "carry_out.data must not be NULL", middle_part, d.carry_out.data = 0)
 FORWARD(RANK, "carry_out.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", middle_part, d.carry_out.rank = 0)
+FORWARD(RANK, "carry_out.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", valid, d.carry_out.data = m.raw)
 FORWARD(SIZE, "carry_out.size[3] must equal v.size[3] + 2: 5, is 4", middle_part, d.carry_out.size[3] = DV + 1)
 FORWARD(STRIDE, "carry_out.stride " OVERLAPS_ITSELF, middle_part, d.carry_out.stride[0] = 0)
 FORWARD(TYPE, "carry_out.type must be ATTN_F32, is ATTN_BF16", middle_part, d.carry_out.type = ATTN_BF16)
@@ -173,7 +175,8 @@ FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 
     valid, store_codes(&d); d.k_scale.size[3] = 2)
 FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 0",
     valid, store_codes(&d); d.k_scale.size[3] = 0)
-FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16", valid, store_codes(&d); d.k_scale.type = ATTN_BF16)
+FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16",
+    valid, store_codes(&d); d.k_scale.type = ATTN_BF16)
 FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_I8", valid, store_codes(&d); d.k_scale.type = ATTN_I8)
 FORWARD(RANGE, "key_lengths must be at least: 0, is -1 at [1]", valid, d.key_lengths = ints(1, B, 0); m.ints[1] = -1)
 FORWARD(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [1]",
@@ -215,6 +218,7 @@ FORWARD(RANGE, "key_starts plus key_lengths must be at most Sk: 4, is 5 at [0]",
 FORWARD_EACH(negative_32, RANGE, "key_starts must be at least: 0, is % at [0]", padded, seq.key_starts[0] = n)
 FORWARD(NULL, "key_starts.data must not be NULL", padded, d.key_starts.data = 0)
 FORWARD(RANK, "key_starts.rank must be that of [B]: 1, is 4", padded, d.key_starts.rank = 4)
+FORWARD(RANK, "key_starts.rank must be that of [B]: 1, is 0", valid, d.key_starts.data = m.ints)
 FORWARD(SIZE, "key_starts.size[0] must equal query_starts.size[0]: 2, is 1", padded, d.key_starts.size[0] = 1)
 FORWARD(TYPE, "key_starts.type must be ATTN_I32 or ATTN_I64, is ATTN_U8", padded, d.key_starts.type = ATTN_U8)
 FORWARD(OVERLAP, "lse must not overlap another output", valid, d.lse.data = m.weights)
@@ -244,6 +248,8 @@ FORWARD(SIZE, "mask.size[0] " BROADCAST ": 5, is 4", valid, d.mask = mask(1, SK 
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 3, is 2", valid, d.mask = mask(2, 2, SK, 0, 0))
 FORWARD(SIZE, "mask.size[0] must be at least: 0, is -5", valid, d.mask = mask(1, -SK, 0, 0, 0))
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 4, is 5", paged, d.mask = mask(1, 5, 0, 0, 0)) /* Sk is 4 */
+FORWARD(SIZE, "mask.size[0] " BROADCAST ": 0, is 4", paged, d.k.size[2] = d.v.size[2] = 0; d.mask = mask(1, 4, 0, 0, 0))
+FORWARD(SIZE, "mask.size[0] " BROADCAST ": 0, is 4", paged, d.page_table.size[1] = 0; d.mask = mask(1, 4, 0, 0, 0))
 FORWARD(SIZE, "mask.size[1] " BROADCAST ": 4, is 2", valid, d.mask = mask(4, B, HKV, SQ, SK))
 FORWARD_EACH(up_to_15, OVERFLOW, "mask.stride must keep the extent within memory",
     valid, d.mask = mask(2, SQ, SK, 0, 0); d.mask.stride[0] = (E62 + 100 * n) / 2)
@@ -291,6 +297,7 @@ FORWARD(RANGE, "page_table must be a page of the pool: at most: 4, is 5 at [0,1]
 FORWARD(RANGE, "page_table must be at least: 0, is -1 at [1,1]", paged, seq.table[3] = -1)
 FORWARD(NULL, "page_table.data must not be NULL", paged, d.page_table.data = 0)
 FORWARD(RANK, "page_table.rank must be that of [B,pages]: 2, is 1", paged, d.page_table.rank = 1)
+FORWARD(RANK, "page_table.rank must be that of [B,pages]: 2, is 0", valid, d.page_table.data = m.ints)
 FORWARD(SIZE, "page_table.size[0] must equal q.size[0]: 2, is 1",
     paged, d.page_table = attn_view_i32(seq.table, 2, 1, 2, 0, 0))
 FORWARD(TYPE, "page_table.type must be ATTN_I32 or ATTN_I64, is ATTN_BF16", paged, d.page_table.type = ATTN_BF16)
@@ -374,6 +381,7 @@ FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 3,
 FORWARD_EACH(negative_32, RANGE, "query_starts must be at least: 0, is % at [1]", padded, seq.query_starts[1] = n)
 FORWARD(NULL, "query_starts.data must not be NULL", padded, d.query_starts.data = 0)
 FORWARD(RANK, "query_starts.rank must be that of [B]: 1, is 2", padded, d.query_starts.rank = 2)
+FORWARD(RANK, "query_starts.rank must be that of [B]: 1, is 0", valid, d.query_starts.data = m.ints)
 FORWARD(TYPE, "query_starts.type must be ATTN_I32 or ATTN_I64, is ATTN_F32", padded, d.query_starts.type = ATTN_F32)
 FORWARD(OPTION, "reserved must be 0", valid, d.reserved = 1)
 FORWARD_EACH(each_odd, RANGE, "scale must be finite", valid, d.scale = odd[n])
@@ -797,6 +805,10 @@ PIECE(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [0]",
     options.key_lengths = ints(1, 1, 0), m.ints[0] = SK + 1, attn_mask(bytes, &options, err))
 PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 1, is 2",
     options.key_lengths = ints(1, B, 0), attn_mask(bytes, &options, err))
+PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 2, is 1",
+    CLEAR(seq), options.query_starts = seq_ints(seq.query_starts), /* of packed queries, which pictures are not */
+        options.key_lengths = attn_view_i32(seq.per_query, 2, 1, SQ, 0, 0),
+        attn_mask(attn_out_u8((uint8_t *)m.raw, 4, B, 1, SQ, SK), &options, err))
 PIECE(SIZE, "lse.size[2] must equal out_a.size[2]: 3, is 1",
     attn_merge(part, lse, part, lse, merged, attn_out_f32(m.lse, 3, B, H, 1, 0), err))
 PIECE(NULL, "lse_a must be given", attn_merge(part, none, part, lse, merged, nowhere, err))

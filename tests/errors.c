@@ -1023,6 +1023,12 @@ static void test_empty(void) {
     REFUSED(valid, ATTN_ERR_SIZE, "k.size[3]", d.k.size[3] = 0);
 }
 
+/* What the entries of a batch have of its arrays. */
+static struct {
+    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4];
+} seq;
+static attn_view seq_ints(const int32_t *x) { return attn_view_i32(x, 1, B, 0, 0, 0); }
+
 /* ---- the pieces name their own parameters */
 static void test_pieces(void) {
     attn_error err;
@@ -1074,6 +1080,12 @@ static void test_pieces(void) {
     options.key_lengths = ints(1, 1, 0);
     m.ints[0] = SK + 1;
     FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_RANGE, "key_lengths");
+    memset(&options, 0, sizeof options);
+    memset(&seq, 0, sizeof seq);
+    options.query_starts = seq_ints(seq.query_starts);
+    options.key_lengths = attn_view_i32(seq.per_query, 2, 1, SQ, 0, 0); /* of packed queries, which pictures are not */
+    FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, B, 1, SQ, SK), &options, &err), ATTN_ERR_SIZE,
+          "key_lengths.size[0]");
     memset(&options, 0, sizeof options);
     options.mask = attn_view_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK);
     FAILS(attn_mask(bytes, &options, &err), ATTN_ERR_OVERLAP, "mask");
@@ -2559,10 +2571,6 @@ static void test_far_pictures(void) {
 }
 
 /* ---- sequences in shared arrays: starts, packed entries, pages */
-static struct {
-    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4];
-} seq;
-static attn_view seq_ints(const int32_t *x) { return attn_view_i32(x, 1, B, 0, 0, 0); }
 static attn_desc padded(void) { /* entries at the end of their rows */
     attn_desc d = valid();
     memset(&seq, 0, sizeof seq);
@@ -2747,6 +2755,8 @@ static void test_pages(void) {
     REFUSED(paged, ATTN_ERR_SIZE, "v.size[0]", d.v.size[0] = 4);
     REFUSED(paged, ATTN_ERR_SIZE, "v.size[2]", d.v.size[2] = 1);
     REFUSED(paged, ATTN_ERR_SIZE, "mask.size[0]", d.mask = mask(1, 5, 0, 0, 0)); /* Sk is 4 */
+    REFUSED(paged, ATTN_ERR_SIZE, "mask.size[0]", d.k.size[2] = d.v.size[2] = 0; d.mask = mask(1, 4, 0, 0, 0));
+    REFUSED(paged, ATTN_ERR_SIZE, "mask.size[0]", d.page_table.size[1] = 0; d.mask = mask(1, 4, 0, 0, 0));
     REFUSED(paged, ATTN_ERR_OVERLAP, "out", d.page_table.data = m.out);
     REFUSED(given, ATTN_ERR_OPTION, "page_table", d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0);
             memset(&d.v, 0, sizeof d.v); memset(&d.out, 0, sizeof d.out));

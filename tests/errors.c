@@ -724,6 +724,11 @@ static void test_option(void) {
     REFUSED(valid, ATTN_ERR_OPTION, "weights_after_dropout", d.weights_after_dropout = 1; d.dropout = 0.5f;
             memset(&d.weights, 0, sizeof d.weights));
     REFUSED(valid, ATTN_ERR_RANK, "mask.rank", d.mask.data = m.mask);
+    REFUSED(valid, ATTN_ERR_RANK, "query_starts.rank", d.query_starts.data = m.ints);
+    REFUSED(valid, ATTN_ERR_RANK, "key_starts.rank", d.key_starts.data = m.ints);
+    REFUSED(valid, ATTN_ERR_RANK, "page_table.rank", d.page_table.data = m.ints);
+    REFUSED(valid, ATTN_ERR_RANK, "carry_in.rank", d.carry_in.data = m.small);
+    REFUSED(valid, ATTN_ERR_RANK, "carry_out.rank", d.carry_out.data = m.raw);
     REFUSED(valid, ATTN_ERR_RANK, "q.rank", d.q.rank = 0);
     REFUSED(valid, ATTN_ERR_RANK, "out.rank", d.out.rank = 0);
 }

@@ -249,6 +249,8 @@ static void rope_errors(void) {
     CHECK(unchanged(&y_before));
     p[0] = 0, p[1] = 5;
     CHECK_STATUS(attn_rope(v, c, c, p1, 0, o, &e), ATTN_OK);
+    p1.stride[0] = 0; /* one for all entries */
+    CHECK_STATUS(attn_rope(v, c, c, p1, 0, o, &e), ATTN_OK);
 }
 
 /* ---- tables against the formulas, in the widest type there is */

@@ -9765,7 +9765,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
-    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, ATTN__RUN * ATTN__SIDE);
+    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, (int)ATTN__RUN * (int)ATTN__SIDE);
     const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
     float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
@@ -10224,7 +10224,7 @@ static void attn__set_room(attn__call *c)
     const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
     const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
     c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;    /* keys are prepared by tiles of all lanes */
-    c->room_keys = c->is_backward ? ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
+    c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
     c->output_floats = attn__mul64(c->size_v, c->room_lanes);
     if (c->few_floats)
         c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_few(c->f),

@@ -5511,8 +5511,8 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     w->takes = attn__taken_by(d->score);
     w->in_place = !d->out.rank;
     if (sequences) ATTN__TRY(attn__begin_sequences(w, d, err));
-    ATTN__TRY(attn__check_fields(w, d, attn__fields, sequences || parts ? ATTN__F_COUNT : ATTN__F_query_starts, without,
-                                 unread, attn__operands(w->call, offsetof(attn__call, q)), err));
+    ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
+                                 attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
     if (parts) ATTN__TRY(attn__check_parts(w, d, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",

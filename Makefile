@@ -209,7 +209,7 @@ build/mutate: tests/mutate.c | build
 # ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
 # stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
 # compile; FULL=1 has those of every head size.
-CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SUITES  = forward special properties mha bmm pieces softmax entries
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
 CUDA_SOME    = 64,128,256
 CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra

@@ -704,11 +704,11 @@ ATTN__DEVICE piece piece_of(const params &p, int64_t page, int64_t b, int64_t j,
     return at;
 }
 /* An element of k or v, which may be a code of 8 bits with a scale of its row, or of 32 of its numbers */
-ATTN__DEVICE float load_stored(const attn__array &a, const attn__array &scale, const piece &at, int64_t h, int64_t x)
+ATTN__DEVICE float load_stored(const attn__array &a, const attn__array *scale, const piece &at, int64_t h, int64_t x)
 {
     const int64_t n = place(a, at.page, h, at.row, x);
-    if (a.type != ATTN_I8) return load_at(a, n);
-    return (float)((const int8_t *)a.data)[n] * load(scale, at.page, h, at.row, scale.stride[3] ? x / 32 : 0);
+    if (!scale) return load_at(a, n);
+    return (float)((const int8_t *)a.data)[n] * load(*scale, at.page, h, at.row, scale->stride[3] ? x / 32 : 0);
 }
 
 /* ---- what happens to a score: softcap, then bias, ALiBi and masks. -inf: excluded */
@@ -869,8 +869,9 @@ ATTN__KERNEL(32 * WARPS, 1) void unpack_keys(ATTN__PARAM params p)
         const int64_t j = n % p.keys, h = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
         if (p.covered[b * p.keys + j] == 0.0f) continue;
         const piece at = piece_of(p, p.page, b, j, true);
+        const attn__array *const scale = p.stored_k_scale.rank ? &p.stored_k_scale : NULL;
         for (int64_t c = hw::lane(); c < p.size_k; c += 32)
-            ((float *)p.k.data)[n * p.size_k + c] = load_stored(p.stored_k, p.stored_k_scale, at, h, c);
+            ((float *)p.k.data)[n * p.size_k + c] = load_stored(p.stored_k, scale, at, h, c);
     }
 }
 
@@ -1111,7 +1112,7 @@ enum { TILED_THREADS = 256, TILED_KEYS = 64, TILED_DEPTH = 32, TILED_COLUMNS = 8
 template <int N> constexpr int tiled_line = 16 * N + 4;
 template <int N> ATTN__DEVICE int tiled_place(int i) { return i % 16 * N + i / 16; }
 
-template <int R> struct tiled_room {                /* R: queries of a thread */
+template <int R, bool Grad = false> struct tiled_room {         /* R: queries of a thread; Grad: for gradients */
     union {
         struct { float query[TILED_DEPTH][tiled_line<R>], key[TILED_DEPTH][tiled_line<4>], w[TILED_DEPTH]; } pair;
         float rows[TILED_DEPTH][TILED_SPAN];        /* what weights or gradients multiply */
@@ -1119,12 +1120,12 @@ template <int R> struct tiled_room {                /* R: queries of a thread */
     float weight[TILED_KEYS * tiled_line<R>];
     reach reaches[16 * R];                          /* of each query */
     bool  reached[TILED_KEYS];                      /* each key of the tile, by some query */
-    piece pieces[TILED_KEYS];                       /* where its rows lie, if in pages */
+    piece pieces[Grad ? 1 : TILED_KEYS];            /* where its rows lie, if in pages */
     bool  query_clear[16 * R], key_clear[TILED_KEYS];       /* additive scores */
     mass  masses[16 * R];
     saved rows_saved[16 * R];                       /* its inverse is -1 where a row has no mass */
 };
-struct tiled_grad_room : tiled_room<4> {
+struct tiled_grad_room : tiled_room<4, true> {
     float slope[TILED_KEYS * tiled_line<4>];
     float above[64];                                /* a row's sum of weight times gradient */
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
@@ -1222,8 +1223,9 @@ ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i
                                                  [=](int, int64_t at) { return ((const float *)data)[at]; });
     if (s.pieces || s.scale)
         return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [&](int n, int64_t) {
-            const piece here = {s.b, i0 + n}, at = s.pieces ? s.pieces[n] : here;
-            return load_stored(s.a, s.scale ? *s.scale : s.a, at, s.h, c);
+            piece at = {s.b, i0 + n};
+            if (s.pieces) at = s.pieces[n];
+            return load_stored(s.a, s.scale, at, s.h, c);
         });
     return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [=](int, int64_t at) {
         const uint16_t half = ((const uint16_t *)data)[at];
@@ -1458,7 +1460,7 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
     }
 }
 /* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
-template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
@@ -1475,15 +1477,15 @@ template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room
 }
 
 /* Where the rows of the tile's keys lie, those that are read: from first to before last */
-template <int R>
-ATTN__DEVICE void tiled_find(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t first, int64_t last)
+template <int R, bool G>
+ATTN__DEVICE void tiled_find(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t first, int64_t last)
 {
     const int64_t j = t.j0 + hw::thread();
-    if (p.page && hw::thread() < TILED_KEYS) s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
+    if (!G && p.page && hw::thread() < TILED_KEYS) s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
 }
 /* Of what belongs to keys, what the tile's queries reach. Between these may lie keys that none does, where each has a
    position of its own. */
-template <int R> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const int64_t j = t.j0 + hw::thread();
     bool reached = false;
@@ -1492,20 +1494,22 @@ template <int R> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R> &s,
     for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
     s.reached[hw::thread()] = reached;
 }
-template <int R>
-ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R> &s, const tiled_tile &t, const attn__array &a,
+template <int R, bool G>
+ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, const attn__array &a,
                                      int64_t h)
 {
-    const tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached,
-                               p.key_page ? s.pieces : NULL, p.k_scale.rank ? &p.k_scale : NULL};
+    tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
+    if (!G && p.key_page) keys.pieces = s.pieces;
+    if (!G && p.k_scale.rank) keys.scale = &p.k_scale;
     return keys;
 }
-template <int R>
-ATTN__DEVICE tiled_source tiled_values(const params &p, const tiled_room<R> &s, const tiled_tile &t)
+template <int R, bool G>
+ATTN__DEVICE tiled_source tiled_values(const params &p, const tiled_room<R, G> &s, const tiled_tile &t)
 {
-    const tiled_source values = {p.v, t.b, t.h / (p.heads / p.heads_kv), t.first, t.last, NULL,
-                                 p.positions.rank < 2 ? NULL : s.reached, p.page ? s.pieces : NULL,
-                                 p.v_scale.rank ? &p.v_scale : NULL};
+    tiled_source values = {p.v, t.b, t.h / (p.heads / p.heads_kv), t.first, t.last, NULL,
+                           p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
+    if (!G && p.page) values.pieces = s.pieces;
+    if (!G && p.v_scale.rank) values.scale = &p.v_scale;
     return values;
 }
 ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &a)
@@ -1514,8 +1518,8 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
     return queries;
 }
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
-template <int Kind, int R>
-ATTN__DEVICE void tiled_load(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t u0)
+template <int Kind, int R, bool G>
+ATTN__DEVICE void tiled_load(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
     tiled_source query = tiled_queries(t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
@@ -1550,8 +1554,8 @@ ATTN__DEVICE float additive_pair(float q0, float q1, float k0, float k1, float w
 }
 /* Additive scores of TILED_DEPTH units: of clear pairs the sums of w / (e^2q e^2k + 1), `total` being that of w; of
    others the sums of w tanh(q + k). */
-template <int R>
-ATTN__DEVICE void additive_units(const tiled_room<R> &s, float (&part)[R][4], float &total)
+template <int R, bool G>
+ATTN__DEVICE void additive_units(const tiled_room<R, G> &s, float (&part)[R][4], float &total)
 {
     const float *const query = s.pair.query[0] + hw::thread() / 16 * R;
     const float *const key = s.pair.key[0] + hw::thread() % 16 * 4;
@@ -1570,8 +1574,8 @@ ATTN__DEVICE void additive_units(const tiled_room<R> &s, float (&part)[R][4], fl
     }
 }
 /* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
-template <int R>
-ATTN__DEVICE void additive_units_beyond(const tiled_room<R> &s, int64_t units, float (&part)[R][4], float &total)
+template <int R, bool G>
+ATTN__DEVICE void additive_units_beyond(const tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
     const float *const query = s.pair.query[0] + ty * R, *const key = s.pair.key[0] + tx * 4;
@@ -1608,8 +1612,8 @@ template <bool PerKey, int R> ATTN__DEVICE void tiled_put(float *to, const float
 /* ---- scores
    What the tile's queries and keys make of each other, into s.weight: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given
    score; where there is no such query or key, anything. */
-template <bool PerKey, int R>
-ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <bool PerKey, int R, bool G>
+ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     ATTN__LOOP
     for (int r = 0; r < R; r++)
@@ -1622,8 +1626,8 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_til
             s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
         }
 }
-template <int Kind, bool PerKey, int R>
-ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int Kind, bool PerKey, int R, bool G>
+ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
@@ -1659,8 +1663,14 @@ ATTN__BOTH int64_t tiles_of_head(const params &p, int rows)
 {
     return (p.queries + rows - 1) / rows + (p.packed_queries ? p.batch : 0);
 }
-/* The n-th of them all. Where there is no such tile it is without queries. */
+/* The n-th of them all */
 ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
+{
+    const int64_t tiles = tiles_of_head(p, rows);
+    return tile_at(p, n / tiles / p.heads, n / tiles % p.heads, n % tiles * rows, 0);
+}
+/* The same where there may be starts. Where there is no such tile it is without queries. */
+ATTN__DEVICE tiled_tile nth_tile_of_entries(const params &p, int64_t n, int rows)
 {
     const int64_t tiles = tiles_of_head(p, rows);
     int64_t b = n / tiles / p.heads, i0 = n % tiles * rows, tile = n % tiles;
@@ -1681,7 +1691,7 @@ ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
     return t;
 }
 /* Which keys each query of the tile reaches, and all of them */
-template <int R> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     hw::sync();
     if (hw::thread() < 16 * R) {
@@ -1705,7 +1715,7 @@ template <class F> ATTN__DEVICE void each_tile(tiled_tile &t, int64_t first, int
     ATTN__LOOP
     for (t.j0 = t.e.key0 + (first - t.e.key0) / TILED_KEYS * TILED_KEYS; t.j0 < last; t.j0 += TILED_KEYS) f();
 }
-template <int R> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R> &s, const tiled_tile &t, int local)
+template <int R, bool G> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, int local)
 {
     row w;
     w.b = t.b;
@@ -1723,8 +1733,8 @@ template <int R> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R>
 /* with(r, k, w, j) for each pair of the tile that this thread has, its r-th query and k-th key: w.i and j, which may be
    beyond the last ones. These loops are not unrolled, for what they do is long; so it works on numbers in shared
    memory, where each thread has those of its own pairs. */
-template <int R, class F>
-ATTN__DEVICE void each_pair(const params &p, const tiled_room<R> &s, const tiled_tile &t, F with)
+template <int R, bool G, class F>
+ATTN__DEVICE void each_pair(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, F with)
 {
     ATTN__LOOP
     for (int r = 0; r < R; r++) {
@@ -1747,8 +1757,8 @@ ATTN__DEVICE float row_top(float x)
 
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
-template <int Kind, int R>
-ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t, bool results)
+template <int Kind, int R, bool G>
+ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
@@ -1767,7 +1777,7 @@ ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t,
 struct tiled_mass { float top, sum, rest; };
 /* The scores in s.weight become weights relative to the maximum so far; m: that maximum, and what this thread's keys
    add to the mass. shrink: what earlier sums are to be multiplied by. */
-template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&m)[R], float (&shrink)[R])
+template <int R, bool G> ATTN__DEVICE void tiled_softmax(tiled_room<R, G> &s, tiled_mass (&m)[R], float (&shrink)[R])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++) {
@@ -1801,7 +1811,7 @@ template <int R> ATTN__DEVICE void no_masses(tiled_mass (&m)[R])
     }
 }
 /* The masses of the rows, from what each thread has of them, into s.masses */
-template <int R> ATTN__DEVICE void tiled_masses(tiled_room<R> &s, const tiled_mass (&m)[R])
+template <int R, bool G> ATTN__DEVICE void tiled_masses(tiled_room<R, G> &s, const tiled_mass (&m)[R])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++) {
@@ -1900,7 +1910,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
     const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = p.out.rank ? p.size_v : 0;
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        tiled_tile t = nth_tile(p, task, 16 * R);
+        tiled_tile t = nth_tile_of_entries(p, task, 16 * R);
         if (t.i0 >= t.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];

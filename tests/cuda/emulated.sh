@@ -4,7 +4,7 @@
 . tests/items.sh
 
 dir=$out/cuda${FULL:+-full}
-items="program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces suite:softmax"
+items="program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces suite:softmax suite:entries"
 calls="6 2"                                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward suite:properties $items"; calls="12 0"; fi
 

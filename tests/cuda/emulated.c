@@ -939,14 +939,14 @@ static void tiles_entries(void) {
     memset(covered, 0, sizeof covered);
     tiled_calls[0] = 0;
     for (int n = 0; n < cases; n++) {
-        static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}};
+        static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}}, sequences[] = {4, 3, 5, 4};
         int f[FACTOR_COUNT];
         const tiled_sizes sizes = draw_sizes(n + n / 7);
         attn_desc d;
         char what[40];
         draw_factors(f);
         f[F_SCORE] = n % ATTN_SCORE_COUNT;
-        f[F_SEQUENCES] = 3 + n / ATTN_SCORE_COUNT % 3;
+        f[F_SEQUENCES] = sequences[n / ATTN_SCORE_COUNT % 4];
         const int *h = heads[f[F_HEADS]];
         const shape s = {1 + f[F_BATCH], h[0], h[1], sizes.queries, sizes.keys, sizes.vector, sizes.value};
         snprintf(what, sizeof what, "case %d", n);
@@ -1003,6 +1003,37 @@ static void tiles_codes(void) {
         on_device();
         CHECK(explained(&d, 0, "on the device, stage 1, tiles of f32"));
         if (run_desc(&d, "codes") && run_desc(&same, "their floats")) check_same_results(&d, &same, "codes");
+        test_release();
+    }
+}
+
+/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one, which may overlap. */
+static void tiles_pictures(void) {
+    for (int n = 0; n < 60; n++) {
+        const int64_t b = test_int(1, 4), h = test_int(1, 2), rows = test_int(1, 30), keys = test_int(1, 40);
+        const int64_t pictures = n % 2 ? b : 1, bytes = pictures * h * rows * keys;
+        attn_desc d = {0};
+        attn_out on_host = attn_out_u8((uint8_t *)test_guarded((size_t)bytes), 4, pictures, h, rows, keys), there = on_host;
+        there.data = test_guarded((size_t)bytes);
+        if (n % 3) d.query_starts = make_ints(ATTN_I32, 1, b, 0, 0, 0, 0, 0);
+        if (n % 3 != 1) d.key_starts = make_ints(ATTN_I64, 1, b, 0, 0, 0, 0, 0);
+        d.query_lengths = make_ints(ATTN_I64, 1, b, 0, 0, 0, 0, 0);
+        d.key_lengths = make_ints(ATTN_I32, 1, b, 0, 0, 0, 0, 0);
+        for (int64_t i = 0, row = 0; i < b; i++) {
+            const int64_t key = d.key_starts.rank ? test_int(0, (int)keys) : 0, left = rows - row;
+            const int64_t length = d.query_starts.rank || pictures > 1 ? test_int(0, (int)left) : i ? 0 : left;
+            if (d.query_starts.rank) put_at(&d.query_starts, 0, 0, 0, i, (double)row);
+            if (d.key_starts.rank) put_at(&d.key_starts, 0, 0, 0, i, (double)key);
+            put_at(&d.query_lengths, 0, 0, 0, i, (double)length);
+            put_at(&d.key_lengths, 0, 0, 0, i, (double)test_int(0, (int)(keys - key)));
+            if (pictures == 1) row += length;
+        }
+        d.causal = test_int(0, 1), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        fake_everything(0);
+        if (!CHECK_STATUS(attn_mask(on_host, &d, 0), ATTN_OK)) return;
+        on_device();
+        CHECK_STATUS(attn_mask(there, &d, 0), ATTN_OK);
+        CHECKF(!memcmp(on_host.data, there.data, (size_t)bytes), "case %d: another picture than the host's", n);
         test_release();
     }
 }
@@ -1178,6 +1209,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles", tiles},
     {"emulated.tiles_entries", tiles_entries},
     {"emulated.tiles_codes", tiles_codes},
+    {"emulated.tiles_pictures", tiles_pictures},
     {"emulated.tiles_backward", tiles_backward},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},

@@ -537,7 +537,7 @@ typedef struct attn_desc {
                                            attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 
-    /* sequences of unequal length in shared arrays (see SEQUENCES). On a device without gradients */
+    /* sequences of unequal length in shared arrays (see SEQUENCES). On a device: no gradients */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
@@ -6318,8 +6318,8 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
 static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */
 static int attn__knows_entries(const attn__call *c)         /* what they hold can be looked at */
 {
-    return !c->on_device && attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
-           attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
+    return !c->on_device && attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) &&
+           attn__is_known(&c->query_lengths) && attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {

@@ -33,10 +33,18 @@
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
              on results).
-   UNCHECKED What lengths, positions and sigma_per_head hold on a device is not checked: key_lengths and query_lengths
-             are clamped to 0..Sk and 0..Sq, sigma_per_head is used as it is. All else is checked as on the CPU.
-   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32). All
-             arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
+   UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
+             query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
+             pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows, these may be
+             written for any of them, or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as
+             on the CPU.
+   SEQUENCES Starts and pages are stage 1's, in forward calls and attn_mask (gradients: ATTN_ERR_PLACE; keys in parts,
+             too). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side by side.
+             Queries outside of entries may be read. Packed entries are found by counting tiles from the first on: their
+             number should be small beside that of the tiles.
+   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
+             also ATTN_I8, in stage 1: the bits are those of the floats that these stand for. All arithmetic is f32; a
+             result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              desc.precision is ignored: tensor cores take f16 and bf16 directly.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
@@ -678,7 +686,7 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
     if (p.page && !p.pool) e.keys = 0;
     return e;
 }
-/* How many keys the entry is said to have: the largest of its lengths, or all to the end; without starts and pages, Sk. */
+/* How many keys the entry has: the largest of its lengths, or all to the end; without starts and pages, Sk. */
 ATTN__DEVICE int64_t keys_in(const params &p, const entry &e, int64_t b)
 {
     int64_t rows = e.rows, keys = 0;
@@ -1481,7 +1489,8 @@ template <int R, bool G>
 ATTN__DEVICE void tiled_find(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t first, int64_t last)
 {
     const int64_t j = t.j0 + hw::thread();
-    if (!G && p.page && hw::thread() < TILED_KEYS) s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
+    if (G || !p.page || hw::thread() >= TILED_KEYS) return;
+    s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
 }
 /* Of what belongs to keys, what the tile's queries reach. Between these may lie keys that none does, where each has a
    position of its own. */
@@ -1495,8 +1504,8 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
     s.reached[hw::thread()] = reached;
 }
 template <int R, bool G>
-ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, const attn__array &a,
-                                     int64_t h)
+ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t,
+                                     const attn__array &a, int64_t h)
 {
     tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
     if (!G && p.key_page) keys.pieces = s.pieces;
@@ -1715,7 +1724,8 @@ template <class F> ATTN__DEVICE void each_tile(tiled_tile &t, int64_t first, int
     ATTN__LOOP
     for (t.j0 = t.e.key0 + (first - t.e.key0) / TILED_KEYS * TILED_KEYS; t.j0 < last; t.j0 += TILED_KEYS) f();
 }
-template <int R, bool G> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, int local)
+template <int R, bool G>
+ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, int local)
 {
     row w;
     w.b = t.b;

@@ -681,7 +681,8 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
-/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions. desc.precision is of no account. */
+/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of no
+   account. */
 static void of_the_host(void) {
     attn_error err;
     attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
@@ -826,7 +827,7 @@ static void lengths_are_clamped(void) {
     CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_RANGE);
 }
 
-/* What starts, lengths and page tables hold on a device is not looked at by the host, where addresses may be none; there
+/* What starts, lengths and page tables hold on a device is not looked at by the host, where addresses may be none. There
    it is made to fit: whatever it is, nothing beside the arrays is read or written. */
 static void starts_are_clamped(void) {
     for (int n = 0; n < 120; n++) {
@@ -965,8 +966,8 @@ static void as_codes(attn_view *of, attn_view *scale, int per_row, int32_t type,
     attn_view codes = make_view(ATTN_I8, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
     int64_t index[4] = {0, 0, 0, 0}, low, high;
     fill(&codes, draw_int, -127, 127);
-    *scale = make_view(type, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2],
-                       per_row ? 1 : (of->size[3] + 31) / 32);
+    *scale =
+        make_view(type, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], per_row ? 1 : (of->size[3] + 31) / 32);
     fill(scale, draw_normal, 0, 0.02);
     *floats = make_view(ATTN_F32, LAYOUT_PACKED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
     if (view_extent(&codes, &low, &high)) do {
@@ -987,7 +988,8 @@ static void tiles_codes(void) {
         const int32_t score = n % ATTN_SCORE_COUNT;
         const int64_t page = n % 3 ? 0 : test_int(1, 30), pages = page ? (s.keys + page - 1) / page : 0;
         attn_desc d = make_desc(page ? pages : 2, 4, 2, s.queries, page ? page : s.keys,
-                                score == ATTN_SCORE_ADDITIVE ? 9 : s.vector, s.value), same;
+                                score == ATTN_SCORE_ADDITIVE ? 9 : s.vector, s.value),
+                  same;
         if (score == ATTN_SCORE_GIVEN) continue;
         set_score(&d, score, s.vector);
         if (page) {
@@ -1007,13 +1009,15 @@ static void tiles_codes(void) {
     }
 }
 
-/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one, which may overlap. */
+/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one, where they may
+   overlap. */
 static void tiles_pictures(void) {
     for (int n = 0; n < 60; n++) {
         const int64_t b = test_int(1, 4), h = test_int(1, 2), rows = test_int(1, 30), keys = test_int(1, 40);
         const int64_t pictures = n % 2 ? b : 1, bytes = pictures * h * rows * keys;
         attn_desc d = {0};
-        attn_out on_host = attn_out_u8((uint8_t *)test_guarded((size_t)bytes), 4, pictures, h, rows, keys), there = on_host;
+        attn_out on_host = attn_out_u8((uint8_t *)test_guarded((size_t)bytes), 4, pictures, h, rows, keys),
+                 there = on_host;
         there.data = test_guarded((size_t)bytes);
         if (n % 3) d.query_starts = make_ints(ATTN_I32, 1, b, 0, 0, 0, 0, 0);
         if (n % 3 != 1) d.key_starts = make_ints(ATTN_I64, 1, b, 0, 0, 0, 0, 0);

@@ -1,7 +1,7 @@
 """torch_device.py - attn.py on tensors of a device: against PyTorch in float64, forward and backward, on the current
 stream, with memory of torch's own. ATTN_LIBRARY names the library: build/cuda/libattn.so (make cuda-lib) for a GPU, or
-build/cuda/libattn_emulated.so, whose device is the emulator; there ordinary tensors stand for those of a device, and two
-functions of attn.py are told so."""
+build/cuda/libattn_emulated.so, whose device is the emulator; there ordinary tensors stand for those of a device, as two
+functions of attn.py are told."""
 import contextlib
 import ctypes
 import os
@@ -138,7 +138,8 @@ def test_refused():
     leaf = q.clone().requires_grad_()
     starts = torch.tensor([0, 1], dtype=torch.int32).to(DEVICE)
     out = attn.sdpa(leaf, k, v, key_starts=starts)
-    refused("gradients of entries", attn.Error, lambda: out.sum().backward(), "key_starts must be absent where gradients")
+    refused("gradients of entries", attn.Error, lambda: out.sum().backward(),
+            "key_starts must be absent where gradients")
 
 
 if __name__ == "__main__":

@@ -869,17 +869,18 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
     }
 }
 
-/* k as floats: what becomes something else before it meets queries is not read piece by piece. */
-ATTN__KERNEL(32 * WARPS, 1) void unpack_keys(ATTN__PARAM params p)
+/* k or v as rows of numbers side by side, in the workspace: before what does not read them piece by piece. */
+struct unpacking { params p; attn__array from, scale, to; int64_t columns; };
+ATTN__KERNEL(32 * WARPS, 1) void unpack(ATTN__PARAM unpacking m)
 {
+    const params &p = m.p;
     const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
         const int64_t j = n % p.keys, h = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
-        if (p.covered[b * p.keys + j] == 0.0f) continue;
+        if (p.covered && p.covered[b * p.keys + j] == 0.0f) continue;
         const piece at = piece_of(p, p.page, b, j, true);
-        const attn__array *const scale = p.stored_k_scale.rank ? &p.stored_k_scale : NULL;
-        for (int64_t c = hw::lane(); c < p.size_k; c += 32)
-            ((float *)p.k.data)[n * p.size_k + c] = load_stored(p.stored_k, scale, at, h, c);
+        for (int64_t c = hw::lane(); c < m.columns; c += 32)
+            store(m.to, b, h, j, c, load_stored(m.from, m.scale.rank ? &m.scale : NULL, at, h, c));
     }
 }
 
@@ -5058,10 +5059,30 @@ static const stage stages[] = {
     {"stage 3, wgmma", hopper_covers, hopper_more, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
+/* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
+   type of q in the workspace. Returns the bytes for them. */
+static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
+{
+    if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;
+    a = keys_of(p, (float *)(void *)at, p.heads_kv, columns);
+    a.type = p.q.type;
+    scale = attn__array();
+    return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
+}
+static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
+{
+    const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
+    const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
+    p.key = p.k;
+    return bytes;
+}
+
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    while (i > 0 && stages[i].covers(p, d, backward)) i--;
+    params fast = p;
+    without_codes(fast, NULL);
+    while (i > 0 && stages[i].covers(fast, d, backward)) i--;
     return stages[i];
 }
 /* Bytes that the stage of a call needs. for_size_query: of attn_workspace_size and the like, whose result is enough for
@@ -5069,9 +5090,10 @@ static const stage &stage_for(const params &p, const device &d, bool backward)
 static int64_t more_for(const params &p, const device &d, bool backward, bool for_size_query)
 {
     const stage &s = stage_for(p, d, backward);
-    const int64_t bytes = s.more(p, d, backward);
-    const int64_t smaller = for_size_query && s.covers == hopper_covers ? mma_more(p, d, backward) : 0;
-    return bytes > smaller ? bytes : smaller;
+    params fast = p;
+    const int64_t halves = s.covers == tiled_covers ? 0 : without_codes(fast, NULL), bytes = s.more(fast, d, backward);
+    const int64_t smaller = for_size_query && s.covers == hopper_covers ? mma_more(fast, d, backward) : 0;
+    return halves + (bytes > smaller ? bytes : smaller);
 }
 } /* namespace attn__gpu */
 
@@ -5241,7 +5263,10 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
 {
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
-    if (p.stored_k.rank) ATTN__CUDA_TRY(run(unpack_keys, keys, stream, p));
+    if (p.stored_k.rank) {
+        const unpacking m = {p, p.stored_k, p.stored_k_scale, p.k, p.size_k};
+        ATTN__CUDA_TRY(run(unpack, keys, stream, m));
+    }
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
     product of_rows = p.w_q.rank ? product_of(p, p.q, attn__turned(p.w_q), p.query, p.queries, p.hidden, p.size_q)
                                  : product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q);
@@ -5446,6 +5471,26 @@ extern "C" int64_t attn__cuda_bytes(const attn__call *c, int for_size_query)
     return bytes ? bytes + 256 : 0;
 }
 
+namespace attn__gpu {
+/* For a fast stage: codes become halves, at the front of `more`. */
+static cudaError_t unpack_codes(params &p, cudaStream_t stream)
+{
+    const params stored = p;
+    const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
+    p.more = (char *)p.more + without_codes(p, (char *)p.more);
+    const unpacking of_k = {stored, stored.k, stored.k_scale, p.k, p.size_k};
+    const unpacking of_v = {stored, stored.v, stored.v_scale, p.v, p.size_v};
+    if (p.k.type != stored.k.type) ATTN__CUDA_TRY(run(unpack, rows, stream, of_k));
+    if (p.v.type != stored.v.type) ATTN__CUDA_TRY(run(unpack, rows, stream, of_v));
+    return cudaSuccess;
+}
+static cudaError_t run(const stage &s, params &p, const device &now, cudaStream_t stream)
+{
+    if (s.covers != tiled_covers) ATTN__CUDA_TRY(unpack_codes(p, stream));
+    return (p.is_backward ? s.backward : s.forward)(p, now, stream);
+}
+} /* namespace attn__gpu */
+
 extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
@@ -5454,7 +5499,7 @@ extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void
     const attn__gpu::stage &stage = attn__gpu::stage_for(p, now, c->is_backward != 0);
     char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
     p.more = base + attn__gpu::lay_out(p, base);
-    return attn__gpu::report((c->is_backward ? stage.backward : stage.forward)(p, now, (cudaStream_t)stream), err);
+    return attn__gpu::report(attn__gpu::run(stage, p, now, (cudaStream_t)stream), err);
 }
 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
@@ -5462,9 +5507,10 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
 {
     const attn__gpu::device_guard guard(attn__gpu::some_data(c));
     const attn__gpu::device now = attn__gpu::device_now();
-    const attn__gpu::params p = attn__gpu::params_of(*c);
+    attn__gpu::params p = attn__gpu::params_of(*c);
     const attn__gpu::stage *s = &attn__gpu::stage_for(p, now, c->is_backward != 0) + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
+    attn__gpu::without_codes(p, NULL);
     *why = s->covers(p, now, c->is_backward != 0);
     return s->name;
 }
@@ -5534,7 +5580,7 @@ attn_status attn_cuda_prepare(attn_error *err)
     const void *const kernels[] = {
         (const void *)attn__gpu::compiled_for,
         (const void *)attn__gpu::multiply, (const void *)attn__gpu::tiled_multiply,
-        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack_keys,
+        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack,
         (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
         (const void *)attn__gpu::merge};

@@ -571,6 +571,54 @@ static void fast_fill(void) {
     }
 }
 
+/* k or v as codes of 8 bits with their scales, and the floats that they stand for: each is rounded once. */
+static void as_codes(attn_view *of, attn_view *scale, int per_row, int32_t type, attn_view *floats) {
+    attn_view codes = make_view(ATTN_I8, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    fill(&codes, draw_int, -127, 127);
+    *scale =
+        make_view(type, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], per_row ? 1 : (of->size[3] + 31) / 32);
+    fill(scale, draw_normal, 0, 0.02);
+    *floats = make_view(ATTN_F32, LAYOUT_PACKED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
+    if (view_extent(&codes, &low, &high)) do {
+            const int64_t group[4] = {index[0], index[1], index[2], per_row ? 0 : index[3] / 32};
+            const int64_t at = offset_of(scale, group);
+            const float factor = type == ATTN_F32 ? ((const float *)scale->data)[at]
+                                                  : (float)from_16(((const uint16_t *)scale->data)[at], type);
+            put_at(floats, index[0], index[1], index[2], index[3],
+                   (double)((float)((const int8_t *)codes.data)[offset_of(&codes, index)] * factor));
+        } while (next_index(&codes, index));
+    *of = codes;
+}
+/* In the fast stages codes have the bits of the numbers of q's type that are next to what they stand for. */
+static void fast_codes(void) {
+    const int arch = fake_arch();
+    for (int n = 0; n < 24; n++) {
+        static const int queries[] = {130, 1, 70};
+        const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 5 ? 64 : 40, value = n % 4 ? 64 : 72;
+        attn_desc d = make_desc(2, 4, 2, queries[n % 3], n < 3 ? 1100 : test_int(1, 200), dim, value), same;
+        attn_view floats;
+        if (dim > 64 || value > 64) d.softcap = 3;
+        if (n % 7 == 3) d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, (int)d.k.size[2]);
+        d.q = narrow(&d.q, type);
+        d.lse = make_out(LAYOUT_PACKED, 3, 2, 4, d.q.size[2], 0);
+        same = copy_results(&d);
+        if (n % 3 != 1) as_codes(&d.k, &d.k_scale, n % 2, n % 5 < 2 ? ATTN_F16 : ATTN_F32, &floats);
+        same.k = d.k.type == ATTN_I8 ? narrow(&floats, type) : (d.k = narrow(&d.k, type));
+        if (n % 3 != 2) as_codes(&d.v, &d.v_scale, n % 4 < 2, n % 5 > 2 ? ATTN_F16 : ATTN_F32, &floats);
+        same.v = d.v.type == ATTN_I8 ? narrow(&floats, type) : (d.v = narrow(&d.v, type));
+        on_device();
+        fake_set_arch(n % 4 < 2 ? 90 : 80);
+        CHECK(explained(
+            &d, 0, queries[n % 3] > 1 && fake_arch() == 90 ? "on the device, stage" : "device, stage 2, mma.sync"));
+        CHECK(fake_arch() < 80 || !explained(&d, 0, "on the device, stage 1"));
+        if (run_with_workspace(&d, "codes") && run_desc(&same, "their halves"))
+            check_same_results(&d, &same, "codes on tensor cores");
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
 /* Softcap runs on stage 3, the gradients of larger heads do not; the arrays are only described. */
 static void fast_softcap(void) {
     const int arch = fake_arch();
@@ -961,25 +1009,6 @@ static void tiles_entries(void) {
     CHECKF(tiled_calls[0] == cases, "stage 1 did %ld of %d calls", tiled_calls[0], cases);
 }
 
-/* k or v as codes of 8 bits with their scales, and the floats that they stand for: each is rounded once. */
-static void as_codes(attn_view *of, attn_view *scale, int per_row, int32_t type, attn_view *floats) {
-    attn_view codes = make_view(ATTN_I8, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
-    int64_t index[4] = {0, 0, 0, 0}, low, high;
-    fill(&codes, draw_int, -127, 127);
-    *scale =
-        make_view(type, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], per_row ? 1 : (of->size[3] + 31) / 32);
-    fill(scale, draw_normal, 0, 0.02);
-    *floats = make_view(ATTN_F32, LAYOUT_PACKED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
-    if (view_extent(&codes, &low, &high)) do {
-            const int64_t group[4] = {index[0], index[1], index[2], per_row ? 0 : index[3] / 32};
-            const int64_t at = offset_of(scale, group);
-            const float factor = type == ATTN_F32 ? ((const float *)scale->data)[at]
-                                                  : (float)from_16(((const uint16_t *)scale->data)[at], type);
-            put_at(floats, index[0], index[1], index[2], index[3],
-                   (double)((float)((const int8_t *)codes.data)[offset_of(&codes, index)] * factor));
-        } while (next_index(&codes, index));
-    *of = codes;
-}
 /* Codes have the bits of the floats that they stand for, with every score, side by side and in pages. */
 static void tiles_codes(void) {
     const int cases = cases_of(12 * ATTN_SCORE_COUNT);
@@ -1222,6 +1251,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
+    {"emulated.fast_codes", fast_codes},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},

@@ -43,8 +43,9 @@
              Queries outside of entries may be read. Packed entries are found by counting tiles from the first on: their
              number should be small beside that of the tiles.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
-             also ATTN_I8, in stage 1: the bits are those of the floats that these stand for. All arithmetic is f32; a
-             result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
+             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
+             of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
+             is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              desc.precision is ignored: tensor cores take f16 and bf16 directly.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
@@ -1057,11 +1058,11 @@ ATTN__BOTH bool wants_of_rows(const params &p)   /* more of a row than that */
 
 /* ---- the pieces: masks as data, two attentions into one */
 struct marking { params p; attn__array out; int64_t batch; int32_t dropout; };  /* out: u8; batch: of the picture */
-/* May query i attend to key j? With starts a picture of one batch entry shows all of them, the last one on top. */
+/* May query i attend to key j? With starts a picture of one batch entry shows all of them. */
 ATTN__DEVICE bool is_marked(const params &p, int64_t pictures, int64_t picture, int64_t h, int64_t i, int64_t j)
 {
-    const int64_t first = pictures == 1 ? 0 : picture;
-    for (int64_t b = pictures == 1 ? p.batch - 1 : picture; b >= first; b--) {
+    const int64_t end = pictures == 1 ? p.batch : picture + 1;
+    for (int64_t b = picture; b < end; b++) {
         const entry e = p.ragged ? entry_of(p, b) : whole_entry(p);
         if (i < e.row0 || i >= e.row0 + e.rows || j < e.key0 || j >= e.key0 + keys_in(p, e, b)) continue;
         return !is_none(mask(p, reach_in(p, e, b, i), b, h, i, j, 0.0f));

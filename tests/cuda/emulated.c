@@ -1038,8 +1038,7 @@ static void tiles_codes(void) {
     }
 }
 
-/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one, where they may
-   overlap. */
+/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one. */
 static void tiles_pictures(void) {
     for (int n = 0; n < 60; n++) {
         const int64_t b = test_int(1, 4), h = test_int(1, 2), rows = test_int(1, 30), keys = test_int(1, 40);

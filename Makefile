@@ -112,8 +112,8 @@ fuzz: | build ## Call every function at random for SECONDS=60, most calls legal,
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast
-test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
-	@FULL="$(FULL)" sh tests/cuda/emulated.sh
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA)/libattn_emulated.so ## Run the GPU kernels in an emulator (FULL=1: minutes).
+	@FULL="$(FULL)" VENV="$(VENV)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: build/cuda/emulated ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
 	@CXX="$(CXX)" sh tests/cuda/mutants.sh
@@ -123,6 +123,9 @@ cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="
 
 check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
 	@sh tests/cuda/check.sh
+
+cuda-lib: | build ## Build build/cuda/libattn.so, attn.h with its kernels, for DEVICE_ARCH=90a or the device here.
+	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/library.sh
 
 cuda-device-build: | build ## Build what runs on a device, for DEVICE_ARCH=90a or the device here: all cores, minutes.
 	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh build
@@ -209,15 +212,15 @@ build/mutate: tests/mutate.c | build
 # ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
 # stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
 # compile; FULL=1 has those of every head size.
-CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SUITES  = forward special properties mha bmm pieces softmax entries
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
 CUDA_SOME    = 64,128,256
 CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra
 
 $(CUDA)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(CUDA)
-	$(CC) $(CFLAGS) -I. -c $< -o $@
+	$(CC) $(CFLAGS) -fPIC -I. -c $< -o $@
 $(CUDA)/%.o: tests/cuda/%.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 $(CXXFLAGS) $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
+	$(CXX) -std=c++17 $(CXXFLAGS) -fPIC $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
 $(CUDA)/primitives.o: CUDA_SOME = 64
 $(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
@@ -226,6 +229,8 @@ $(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o buil
 $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
+$(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
+	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
 $(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 

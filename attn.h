@@ -537,8 +537,8 @@ typedef struct attn_desc {
                                            stream. isa and parallel are ignored there */
 
     /* scales of int8 k and v, for inference: f32 or f16, [B,Hkv,Sk,1] (one per row) or [B,Hkv,Sk,ceil(D/32)] (one per
-       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Not on a device.
-       Made by attn_quantize */
+       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Made
+       by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
     /* products of numbers of 16 bits */
@@ -554,7 +554,7 @@ typedef struct attn_desc {
                                            attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 
-    /* sequences of unequal length in shared arrays (see SEQUENCES). Not on a device */
+    /* sequences of unequal length in shared arrays (see SEQUENCES). On a device: no gradients */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
@@ -4933,7 +4933,7 @@ enum {
 #define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
-ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, attn_error *err)
 {
     static const struct { uint32_t types; const char *rule; } takes[] = {
 #define ATTN__T(name) (1u << ATTN_##name)
@@ -4947,9 +4947,6 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
     const char *name = attn__name_of(f, ATTN__T_TYPE);
     if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
         return attn__fail_type(err, name, takes[f->takes].rule, v->type);
-    ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
-                                  "must not be ATTN_I8 on a device");)
-    (void)flags;
     return ATTN_OK;
 }
 /* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
@@ -5005,7 +5002,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, err));
     if (!attn__is_small(v, span)) {
         ATTN__TRY(attn__check_extent(v, f, axis, err));
         span->first = span->end = (uintptr_t)v->data;
@@ -5401,17 +5398,19 @@ static int attn__has_sequences(const attn_desc *d)      /* data without a rank w
     const attn_view *a = &d->query_starts, *b = &d->key_starts, *c = &d->page_table;
     return (a->rank | b->rank | c->rank) != 0 || ((uintptr_t)a->data | (uintptr_t)b->data | (uintptr_t)c->data) != 0;
 }
+static int attn__starts_field(const attn_desc *d)
+{
+    return d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+}
 ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
-    const int field = d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+    const int field = attn__starts_field(d);
     const attn_view *starts = d->query_starts.rank ? &d->query_starts : &d->key_starts, *table = &d->page_table;
     const attn_view *pool = d->k.rank ? &d->k : &d->v;
     int i;
     w->sides = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) | (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) |
                (table->rank ? ATTN__PAGED : 0);
-    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, w->sides == ATTN__PAGED ? "page_table" :
-                  attn__name_of(&attn__fields[field], ATTN__T_VIEW), "must be absent on a device");
     if (w->sides & ATTN__STARTS && !w->of['B' - 'A'])
         attn__bind(w, 'B', starts->size[0], &attn__fields[field], 0);
     else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
@@ -5565,6 +5564,9 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__RULE_OF(!(w->sides & ATTN__STARTS && w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE,
+                  attn__name_of(&attn__fields[attn__starts_field(d)], ATTN__T_VIEW),
+                  "must be absent where gradients are wanted on a device");
     ATTN__RULE(!d->carry_in.rank, ATTN_ERR_OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, ATTN_ERR_OPTION, "carry_out", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->key_origin || d->stats.rank, ATTN_ERR_NULL, "stats",
@@ -6151,10 +6153,10 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
     return ATTN_OK;
 }
 static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */
-static int attn__knows_entries(const attn__call *c)
+static int attn__knows_entries(const attn__call *c)         /* what they hold can be looked at */
 {
-    return attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
-           attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
+    return !c->on_device && attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) &&
+           attn__is_known(&c->query_lengths) && attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {

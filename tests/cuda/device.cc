@@ -32,7 +32,7 @@ int fake_type_of(const void *data) {
 /* Garbage, as a device's memory would be. */
 void *fake_allocate(size_t bytes, void *stream) {
     void *block = failing ? NULL : malloc(bytes);
-    counts.stream = stream;
+    attn_emu::last_stream = stream;
     counts.device = current;
     if (!block) return NULL;
     memset(block, 0xff, bytes);
@@ -42,7 +42,7 @@ void *fake_allocate(size_t bytes, void *stream) {
 }
 void fake_release(void *block, void *stream) {
     counts.releases++;
-    counts.stream = stream;
+    attn_emu::last_stream = stream;
     counts.device = current;
     free(block);
 }
@@ -54,11 +54,13 @@ void fake_set_device(int device) { current = device; }
 void fake_forget(void) {
     memset(&counts, 0, sizeof counts);
     attn_emu::count.shared = 0;
+    attn_emu::last_stream = NULL;
     before = attn_emu::count;
 }
 fake_counts fake_counted(void) {
     fake_counts now = counts;
     now.launches = (long)(attn_emu::count.launches - before.launches);
+    now.stream = attn_emu::last_stream;
     now.shared = (size_t)attn_emu::count.shared;
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     now.places = (long)(attn_emu::count.places - before.places);

@@ -739,8 +739,10 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     return last_error;
 }
 
+inline void *last_stream; /* of the last launch */
 template <class P>
-inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
+inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, void *stream, const P &p) {
+    last_stream = stream;
     return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
 }
 

@@ -4,7 +4,7 @@
 . tests/items.sh
 
 dir=$out/cuda${FULL:+-full}
-items="program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces suite:softmax"
+items="program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces suite:softmax suite:entries python"
 calls="6 2"                                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward suite:properties $items"; calls="12 0"; fi
 
@@ -19,6 +19,19 @@ item_suite() {
     FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 "$dir/suites" --isa scalar --filter "$1." >"$dir/suite-$1.log" 2>&1 ||
         { failed "the suite $1 on the device" "$dir/suite-$1.log"; return; }
     ok "the suite $1 on the device: $(tail -n 1 "$dir/suite-$1.log")"
+}
+
+# attn.py on tensors of PyTorch.
+item_python() {
+    what="examples/python on tensors of the device"
+    for python in ${PYTHON:-} python3 "${VENV:-.venv-peers}/bin/python"; do
+        "$python" -c "import numpy, torch" >/dev/null 2>&1 || continue
+        ATTN_LIBRARY="$dir/libattn_emulated.so" "$python" tests/cuda/torch_device.py >"$dir/python.log" 2>&1 ||
+            { failed "$what" "$dir/python.log"; return; }
+        ok "$what: $(tail -n 1 "$dir/python.log")"
+        return
+    done
+    skipped "$what (no Python with PyTorch)"
 }
 
 items "$1" $items

@@ -523,7 +523,9 @@ static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
-struct device { int arch, shared_bytes, processors; hw::tensor_map_encoder_fn encode; };
+/* compiled: the newest instructions of this program's kernels that the device takes: 75, 80, 90 (sm_90a); 0: it takes
+   none of them. */
+struct device { int arch, compiled, shared_bytes, processors; hw::tensor_map_encoder_fn encode; };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -3610,6 +3612,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     bool fits = false;
     if (!why && backward) why = fast_covers_backward(p);
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
@@ -3794,6 +3797,14 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
    K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
    it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
    theirs, so that one computes weights while another has the tensor cores. */
+/* A block starts with as many registers for each thread as the 65536 of a multiprocessor allow, in eights: 168 of 384
+   threads (make check-cuda looks at it). setmaxnreg gives consumers what the producer gives back: more than that they
+   would wait for for ever. */
+template <int Threads, int Consumers> constexpr bool registers_suffice(int consumer, int producer)
+{
+    return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
+           Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
+}
 template <int D, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int head = D;
     static constexpr bool extra = Extra;
@@ -3804,8 +3815,8 @@ template <int D, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int out = D <= (Wide ? 64 : 128) ? tile_bytes<rows, D> : 0;        /* else there is no room */
     static constexpr int shared_bytes = tile_bytes<rows, D> + 4 * slot + out + 10 * 8 + 2 * info;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
+    static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -4160,8 +4171,9 @@ template <int D, int Sums> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
         (1 + scores) * whole + (2 + above_slots) * slot + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && D > 64;   /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
+    static constexpr bool most_sums = scores && values && D > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
+    static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -4629,6 +4641,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
@@ -4812,21 +4825,19 @@ static device device_now()
     cudaFuncAttributes compiled;
     device d;
     int number = 0, major = 0, minor = 0;
-    d.arch = d.shared_bytes = d.processors = 0;
+    d.arch = d.compiled = d.shared_bytes = d.processors = 0;
     d.encode = {};
     if (cudaGetDevice(&number) == cudaSuccess &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
-        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess) {
         d.arch = major * 10 + minor;
-        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
-        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+        if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
+            d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
         if (d.arch == 90) d.encode = hw::tensor_map_encoder();
-    } else {
-        cudaGetLastError();
     }
+    if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
     return d;
 }
 
@@ -4895,9 +4906,13 @@ struct device_guard {
         if (cudaGetDevice(&before) != cudaSuccess) before = 0;
         now = before;
         if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
-        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
-            now = attributes.device;                        /* of other memory there is no such number */
-        if (now != before) cudaSetDevice(now);
+        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
+                 attributes.device >= 0)                    /* of other memory there is no such number, and managed */
+            now = attributes.device;                        /* memory may be the host's, -1, or nobody's, -2 */
+        if (now != before && cudaSetDevice(now) != cudaSuccess) {
+            cudaGetLastError();
+            now = before;
+        }
     }
     ~device_guard() { if (now != before) cudaSetDevice(before); }
 };
@@ -5193,6 +5208,18 @@ template <class C> const void *some_data(const C *c)     /* attn__call or attn_d
         if (of[i]) return of[i];
     return NULL;
 }
+
+/* The errors of a runtime that finds no device or no driver for it: then no array can be on one. (InvalidValue: what it
+   says of memory that it does not know, or said before CUDA 11.) After all others nothing can be told. */
+static bool means_no_device(cudaError_t error)
+{
+    switch ((int)error) {
+    case cudaErrorInvalidValue: case cudaErrorNoDevice: case cudaErrorInsufficientDriver: case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable: case cudaErrorSystemDriverMismatch: case cudaErrorCompatNotSupportedOnDevice:
+        return true;
+    default: return false;
+    }
+}
 } /* namespace attn__gpu */
 
 /* bit 0: the host; a bit per device, the last one for all beyond */
@@ -5200,10 +5227,10 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
 {
     cudaPointerAttributes attributes;
     const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-    if (error != cudaSuccess) {                         /* no device, no driver: all is on the host */
+    if (error != cudaSuccess) {
         cudaGetLastError();
-        if (error != cudaErrorECCUncorrectable && (error < cudaErrorIllegalAddress || error > 799)) return 1;
-        attn__gpu::report(error, err);                  /* some kernel before was at fault: nothing can be told now */
+        if (attn__gpu::means_no_device(error)) return 1;
+        attn__gpu::report(error, err);      /* a kernel before was at fault, this process is a fork's child, ... */
         return 0;
     }
     if (attributes.type == cudaMemoryTypeManaged) return -1;

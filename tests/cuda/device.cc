@@ -13,8 +13,8 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, compiled = 90, current,
-           query_error, last_error, processors;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, compiled = 90, current, query_error, last_error,
+           processors;
 static fake_counts counts;
 static attn_emu::counters before;
 

@@ -17,8 +17,7 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, compiled = 90, query_error,
-           processors, no_tma;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, compiled = 90, query_error, processors, no_tma;
 static fake_counts counts;
 
 static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {

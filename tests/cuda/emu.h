@@ -122,7 +122,7 @@ struct thread_state {
     int64_t store_group = 0;
     int64_t wgmma_issued = 0, wgmma_group = 0;
     bool wgmma_fenced = false;
-    int registers = 0; /* that it may use */
+    int registers = 0;                 /* that it may use */
     std::vector<uint32_t> unpublished; /* words of shared memory it wrote since its last proxy fence */
     std::vector<uint32_t> new_mbarriers;
 };
@@ -167,7 +167,7 @@ struct block_state {
     unsigned char *shared = NULL;
     size_t shared_bytes = 0;
     int count = 0, finished = 0, current = 0, index = 0, grid = 0;
-    int registers_left = 0; /* given back by setmaxnreg */
+    int registers_left = 0;    /* given back by setmaxnreg */
     bool by_scheduler = false; /* what runs is no thread's */
     int64_t tick = 0;
     context scheduler;

@@ -52,9 +52,7 @@ static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
     *value = of[attribute];
     return cudaSuccess;
 }
-static inline cudaError_t cudaSetDevice(int device) {
-    return fake_set_device(device);
-}
+static inline cudaError_t cudaSetDevice(int device) { return fake_set_device(device); }
 static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     *block = fake_allocate(bytes, stream);
     return *block ? cudaSuccess : cudaErrorMemoryAllocation;

@@ -61,7 +61,10 @@ int fake_last_error(void) {
 }
 int fake_device(void) { return current; }
 cudaError_t fake_set_device(int device) {
-    if (device < 0) return fake_error(cudaErrorInvalidDevice);
+    if (device < 0 || device > 7) {
+        counts.refused++;
+        return fake_error(cudaErrorInvalidDevice);
+    }
     current = device;
     return cudaSuccess;
 }

@@ -771,9 +771,14 @@ static void several_devices(void) {
     }
     for (int nobody = -2; nobody < 0; nobody++) { /* managed memory that no device has touched: the current one's */
         fake_everything(3 + 16 * nobody);
+        fake_forget();
         check_on(&d, &r, ATTN_ISA_AUTO, "managed memory");
-        CHECK(fake_device() == 0 && fake_last_error() == 0);
+        CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused == 0);
     }
+    fake_everything(2 + 16 * 9); /* one that is no more: no error of a call stays behind */
+    poison_results(&d);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused > 0);
     ref_free(&r);
 }
 

@@ -20,6 +20,7 @@ typedef struct fake_counts {
     size_t shared; /* the most bytes of shared memory that a block had */
     void *stream;  /* of the last launch or allocation */
     int device;    /* that was current at the last allocation or release */
+    int refused;   /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);

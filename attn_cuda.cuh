@@ -541,6 +541,8 @@ static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 struct maps_made;
 struct device {
     int arch, shared_bytes, processors;
+    int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
+                                   (sm_90a); 0: it takes none of them */
     hw::tensor_map_encoder_fn encode;
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
@@ -3839,6 +3841,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     bool fits = false;
     if (!why && backward) why = fast_covers_backward(p);
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
@@ -4029,6 +4032,14 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
    A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
    K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. */
+/* A block starts with as many registers for each thread as the 65536 of a multiprocessor allow, in eights: 168 of 384
+   threads (make check-cuda looks at it). setmaxnreg gives consumers what the producer gives back: more than that they
+   would wait for for ever. */
+template <int Threads, int Consumers> constexpr bool registers_suffice(int consumer, int producer)
+{
+    return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
+           Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
+}
 /* Head sizes that kernels are compiled for: of queries and keys, and of values. */
 template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
@@ -4042,8 +4053,8 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
     static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
+    static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -4412,8 +4423,9 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
         fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && qk > 64;  /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
+    static constexpr bool most_sums = scores && values && qk > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
+    static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -4966,6 +4978,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
@@ -5154,20 +5167,18 @@ static device device_of(int number)
     cudaFuncAttributes compiled;
     device d;
     int major = 0, minor = 0;
-    d.arch = d.shared_bytes = d.processors = 0;
+    d.arch = d.compiled = d.shared_bytes = d.processors = 0;
     d.encode = {};
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
-        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess) {
         d.arch = major * 10 + minor;
-        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
-        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+        if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
+            d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
         if (d.arch == 90) d.encode = hw::tensor_map_encoder();
-    } else {
-        cudaGetLastError();
     }
+    if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
     return d;
 }
 
@@ -5249,9 +5260,13 @@ struct device_guard {
         now = before;
         if (known >= 0) now = known;
         else if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
-        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
-            now = attributes.device;                        /* of other memory there is no such number */
-        if (now != before) cudaSetDevice(now);
+        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
+                 attributes.device >= 0)                    /* of other memory there is no such number, and managed */
+            now = attributes.device;                        /* memory may be the host's, -1, or nobody's, -2 */
+        if (now != before && cudaSetDevice(now) != cudaSuccess) {
+            cudaGetLastError();
+            now = before;
+        }
     }
     ~device_guard() { if (now != before) cudaSetDevice(before); }
 };
@@ -5566,6 +5581,18 @@ template <class C> const void *some_data(const C *c)     /* attn__call or attn_d
         if (of[i]) return of[i];
     return NULL;
 }
+
+/* The errors of a runtime that finds no device or no driver for it: then no array can be on one. (InvalidValue: what it
+   says of memory that it does not know, or said before CUDA 11.) After all others nothing can be told. */
+static bool means_no_device(cudaError_t error)
+{
+    switch ((int)error) {
+    case cudaErrorInvalidValue: case cudaErrorNoDevice: case cudaErrorInsufficientDriver: case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable: case cudaErrorSystemDriverMismatch: case cudaErrorCompatNotSupportedOnDevice:
+        return true;
+    default: return false;
+    }
+}
 } /* namespace attn__gpu */
 
 /* bit 0: the host; a bit per device, the last one for all beyond */
@@ -5573,10 +5600,10 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
 {
     cudaPointerAttributes attributes;
     const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-    if (error != cudaSuccess) {                         /* no device, no driver: all is on the host */
+    if (error != cudaSuccess) {
         cudaGetLastError();
-        if (error != cudaErrorECCUncorrectable && (error < cudaErrorIllegalAddress || error > 799)) return 1;
-        attn__gpu::report(error, err);                  /* some kernel before was at fault: nothing can be told now */
+        if (attn__gpu::means_no_device(error)) return 1;
+        attn__gpu::report(error, err);      /* a kernel before was at fault, this process is a fork's child, ... */
         return 0;
     }
     if (attributes.type == cudaMemoryTypeManaged) return -1;

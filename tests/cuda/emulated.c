@@ -426,6 +426,28 @@ static void check_least(const attn_desc *d, const attn_grad *g) {
     f.workspace_bytes--;
     CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_ERR_WORKSPACE);
 }
+/* A program that was compiled for less than the device: the stage that its kernels have runs, and attn_explain names
+   what is missing in the build, not the device. */
+static void stages_compiled(const attn_desc *d, const attn_grad *g) {
+    static const struct {
+        int compiled;
+        const char *runs, *why;
+    } builds[] = {
+        {90, "stage 3, wgmma", ""},
+        {80, "stage 2, mma.sync (not stage 3, wgmma: compiled without sm_90a", "code=sm_90a)"},
+        {75, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "code=compute_80, not stage 3"},
+        {0, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "wgmma: compiled without sm_90a"},
+    };
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        fake_set_compiled(builds[i].compiled);
+        for (int backward = 0; backward < 2; backward++) {
+            CHECKF(explained(d, backward ? g : 0, builds[i].runs), "compiled for %d", builds[i].compiled);
+            CHECKF(explained(d, backward ? g : 0, builds[i].why), "compiled for %d: why", builds[i].compiled);
+        }
+        CHECK(fake_last_error() == 0);
+    }
+    fake_set_compiled(90);
+}
 /* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
    it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
 static void fast_workspace(void) {
@@ -457,6 +479,7 @@ static void fast_workspace(void) {
         check_least(&d, &g);
     }
     fake_set_tma(1);
+    stages_compiled(&d, &g);
     none = d, none.out.data = 0; /* on the device alone */
     CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
@@ -835,25 +858,45 @@ static void several_devices(void) {
         CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().device == 1);
         CHECK(fake_device() == 0);
     }
+    for (int nobody = -2; nobody < 0; nobody++) { /* managed memory that no device has touched: the current one's */
+        fake_everything(3 + 16 * nobody);
+        fake_forget();
+        check_on(&d, &r, ATTN_ISA_AUTO, "managed memory");
+        CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused == 0);
+    }
+    fake_everything(2 + 16 * 9); /* one that is no more: no error of a call stays behind */
+    poison_results(&d);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused > 0);
     ref_free(&r);
 }
 
-/* Some kernel before was at fault: where arrays lie cannot be told, and nothing is touched. Without a driver all of
-   them are on the host. */
+/* Some kernel before was at fault, or this is the child of a fork (3), a server of several processes fails (805), a
+   capture was invalidated (901): where arrays lie cannot be told, and nothing is touched. Without a device or a driver
+   all of them are on the host. */
 static void lost_device(void) {
     attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
     attn_out mask = attn_out_u8((uint8_t *)test_guarded(12), 4, 1, 1, 3, 4);
+    const int lost[] = {2, 3, 4, 214, 700, 719, 805, 901, 999}, none[] = {1, 34, 35, 46, 100, 803, 804};
     attn_error err;
     fake_everything(2);
     poison_results(&d);
-    fake_fail_queries(700);
-    CHECK(attn_forward(&d, &err) == ATTN_ERR_CUDA && err.status == ATTN_ERR_CUDA && err.cuda == 700);
-    CHECK(attn_dropout_mask(mask, &d, &err) == ATTN_ERR_CUDA && err.cuda == 700);
-    CHECK(isnan((double)*(float *)d.out.data));
-    fake_fail_queries(35);
     fake_forget();
-    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
-    CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        fake_fail_queries(lost[i]);
+        CHECKF(attn_forward(&d, &err) == ATTN_ERR_CUDA && err.status == ATTN_ERR_CUDA && err.cuda == lost[i],
+               "error %d", lost[i]);
+        CHECK(attn_dropout_mask(mask, &d, &err) == ATTN_ERR_CUDA && err.cuda == lost[i]);
+        CHECK(isnan((double)*(float *)d.out.data) && fake_last_error() == 0);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        poison_results(&d);
+        fake_fail_queries(none[i]);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        CHECKF(!isnan((double)*(float *)d.out.data), "error %d", none[i]);
+        CHECK(fake_last_error() == 0);
+    }
+    CHECK(fake_counted().launches == 0);
     fake_fail_queries(0);
 }
 

@@ -41,8 +41,8 @@
              on the CPU.
    SEQUENCES Starts and pages are stage 1's, in forward calls and attn_mask (gradients: ATTN_ERR_PLACE; keys in parts,
              too). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side by side.
-             Queries outside of entries may be read. Packed entries are found by counting tiles from the first on: their
-             number should be small beside that of the tiles.
+             Queries outside of entries may be read. Each block of a packed call looks for its entry from the first on,
+             so thousands of short entries take their time.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
              of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
@@ -686,10 +686,10 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
 ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
 
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
-ATTN__DEVICE bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 {
     entry e = whole_entry(p);
+    if (!p.ragged && !p.page) return e;
     if (p.query_starts.rank) e.row0 = clamp(load_integer(p.query_starts, b, 0), 0, p.queries);
     if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
     e.rows -= e.row0;
@@ -865,7 +865,7 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
         const int64_t j = n % p.keys, b0 = n / p.keys, end = p.packed_keys ? p.batch : b0 + 1;
         bool covered = false;
         for (int64_t b = b0; b < end; b++) {
-            const entry e = p.ragged ? entry_of(p, b) : whole_entry(p);
+            const entry e = entry_of(p, b);
             if (p.scores.rank || p.scores_softcap.rank)
                 covered = covered || (e.key0 <= j && j < e.key0 + keys_in(p, e, b));
             for (int64_t i0 = e.row0; i0 < e.row0 + e.rows; i0 += 32) {
@@ -1074,7 +1074,7 @@ ATTN__DEVICE bool is_marked(const params &p, int64_t pictures, int64_t picture, 
 {
     const int64_t end = pictures == 1 ? p.batch : picture + 1;
     for (int64_t b = picture; b < end; b++) {
-        const entry e = p.ragged ? entry_of(p, b) : whole_entry(p);
+        const entry e = entry_of(p, b);
         if (i < e.row0 || i >= e.row0 + e.rows || j < e.key0 || j >= e.key0 + keys_in(p, e, b)) continue;
         return !is_none(mask(p, reach_in(p, e, b, i), b, h, i, j, 0.0f));
     }
@@ -1705,7 +1705,7 @@ ATTN__DEVICE tiled_tile nth_tile_of_entries(const params &p, int64_t n, int rows
     }
     tiled_tile t = tile_at(p, b < p.batch ? b : 0, n / tiles % p.heads, i0, 0);
     if (b == p.batch) t.rows_end = 0;
-    else if (p.ragged) {
+    else if (p.ragged || p.page) {
         t.e = entry_of(p, b);
         t.keys_end = t.e.key0 + keys_in(p, t.e, b);
         if (p.packed_queries) t.rows_end = t.e.row0 + t.e.rows;

@@ -954,7 +954,7 @@ static void lengths_are_clamped(void) {
    it is made to fit: whatever it is, nothing beside the arrays is read or written. */
 static void starts_are_clamped(void) {
     for (int n = 0; n < 120; n++) {
-        const int64_t b = test_int(1, 4), page = test_int(1, 9), pages = test_int(0, 6), pool = test_int(1, 3);
+        const int64_t b = test_int(1, 4), page = test_int(1, 9), pages = test_int(0, 6), pool = test_int(0, 3);
         const int packed_q = n % 3 == 0, packed_k = n % 4 == 0, paged = n % 5 == 0;
         const int64_t keys = paged ? pages * page : test_int(0, 80);
         attn_desc d = make_desc(packed_q ? 1 : b, 2, 1, test_int(0, 70), 1, 5, 6);

@@ -109,7 +109,7 @@ first_steps() {
     repeated 200 5
     primitives
     if [ -x "$dir/repeat-plain" ]; then
-        step "built for sm_90 without a" 40 "device_now in attn_cuda.cuh: stage 3 must not run" \
+        step "built for sm_90 without a" 40 "device_of in attn_cuda.cuh: stage 3 must not run" \
             "$dir/repeat-plain" 4 1 plain
     else skipped "built for sm_90 without a (only with DEVICE_ARCH=90a)"; fi
     examples

@@ -4644,7 +4644,7 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
-static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
+static attn__array attn__transposed(attn__array a)      /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
     a.stride[2] = a.stride[3];
@@ -5777,7 +5777,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
                                                 int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
                                                 int64_t columns, float *to, int64_t to_row)
 {
-    const attn__array turned = attn__turned(*a);
+    const attn__array transposed = attn__transposed(*a);
     float some[ATTN__CHUNK];
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
@@ -5786,7 +5786,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
     }
     for (x = 0; a->stride[2] == 1 && !attn__is_f32(a) && !scale && rows <= ATTN__CHUNK; x++) {  /* column by column */
         if (x == columns) return;
-        attn__widen_rows(f, &turned, NULL, b, h, column + x, 1, row, rows, some, rows);
+        attn__widen_rows(f, &transposed, NULL, b, h, column + x, 1, row, rows, some, rows);
         for (r = 0; r < rows; r++) to[r * to_row + x] = some[r];
     }
     for (r = 0; r < rows; r++, to += to_row)
@@ -6929,10 +6929,10 @@ static const attn__score attn__score_COSINE = {
 static void attn__bilinear_load(attn__tile *t)
 {
     const attn__call *c = t->c;
-    const attn__array turned = attn__turned(c->bilinear);
+    const attn__array transposed = attn__transposed(c->bilinear);
     attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
-    attn__apply(t->f, attn__parameter_of(t, &turned, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k, c->size_q,
-                t->ld);
+    attn__apply(t->f, attn__parameter_of(t, &transposed, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k,
+                c->size_q, t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -6964,7 +6964,7 @@ static const float *attn__bilinear_finish_rows(attn__pass *p, int64_t *row)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
                 p->dead[i] ? -0.0f : attn__plus_zero(p->m.dq[i * pad + x]);
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
+    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__transposed(c->bilinear), c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
@@ -9200,7 +9200,7 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
 ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
                                                int64_t lanes, int64_t ld, float *panel, float *copy)
 {
-    const attn__array turned = attn__turned(m->b);
+    const attn__array transposed = attn__transposed(m->b);
     const int direct = attn__is_f32(&m->b);
     float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     int64_t k, l, count;
@@ -9210,7 +9210,7 @@ ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x,
         for (l = 0; l < ld; l++) {
             const int64_t at = column + attn__min(l, lanes - 1);
             columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, &turned, x, y, at, k, count, columns[l]);
+            if (!direct) attn__copy_row(m->f, &transposed, x, y, at, k, count, columns[l]);
         }
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
@@ -9431,7 +9431,7 @@ enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__S
 static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
                                    int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
 {
-    attn__matmul m = attn__matmul_of(c->f, a ? attn__turned(*a) : attn__ones(), b, *out, rows, columns,
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
                                      of_keys ? c->keys : c->queries);
     m.batch[0] = c->batch;
     m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
@@ -9461,8 +9461,8 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
         m.depth = 1;
         m.ragged = NULL;
         m.columns = c->queries;
-        m.b = attn__turned(m.b);
-        m.out = attn__turned(m.out);
+        m.b = attn__transposed(m.b);
+        m.out = attn__transposed(m.out);
     }
     return m;
 }
@@ -9474,14 +9474,14 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
     const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
     const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
-    attn__array turned;
+    attn__array transposed;
     switch (which) {
     case ATTN__SUM_BIAS:
         *m = attn__sum_of_bias(c, s);
         break;
     case ATTN__SUM_BILINEAR:
-        turned = attn__turned(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
+        transposed = attn__transposed(c->d_bilinear);
+        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
         m->cover = c;
         break;
@@ -11407,7 +11407,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
-static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
+static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
 /* c: out; or d_out, and da or db is given, and both are not NULL. */
 static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
@@ -11433,8 +11433,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     p.count = da ? 2 : 1;
     if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
     else {
-        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed(b), v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, attn__transposed(a), c, v[4], 0);
+        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed_view(b), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed_view(a), c, v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -11693,7 +11693,7 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed(l->w),
+    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed_view(l->w),
                                  i < 3 ? l->inner : l->outer, 1);
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
@@ -11727,7 +11727,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     p.count = 3;
     p.flags = a->flags;
     ones.stride[1] = 0;
-    m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[0] = attn__matmul_of_views(d, attn__transposed_view(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
     m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_sum : l->d_inner, 0);

@@ -5345,15 +5345,15 @@ template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cuda
     return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
 }
 
-/* Absent a: ones on the left, which are ones on the right of what is turned. */
+/* Absent a: ones on the left, which are ones on the right of what is transposed. */
 static product product_of(attn__matmul m)
 {
     product d = product();
     if (!m.a.rank) {
         const int64_t rows = m.rows;
-        m.a = attn__turned(m.b);
+        m.a = attn__transposed(m.b);
         m.b = attn__array();
-        m.out = attn__turned(m.out);
+        m.out = attn__transposed(m.out);
         m.rows = m.columns;
         m.columns = rows;
     }
@@ -5407,12 +5407,12 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
         ATTN__CUDA_TRY(run(unpack, keys, stream, m));
     }
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    product of_rows = p.w_q.rank ? product_of(p, p.q, attn__turned(p.w_q), p.query, p.queries, p.hidden, p.size_q)
+    product of_rows = p.w_q.rank ? product_of(p, p.q, attn__transposed(p.w_q), p.query, p.queries, p.hidden, p.size_q)
                                  : product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q);
     of_rows.batch[0] = of_rows.out_batch[0] = batch_of_rows(p);
     if (p.w_q.rank || p.bilinear.rank) ATTN__CUDA_TRY(run(of_rows, stream));
     if (p.w_k.rank) {
-        product m = product_of(p, p.k, attn__turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        product m = product_of(p, p.k, attn__transposed(p.w_k), p.key, p.keys, p.hidden, p.size_k);
         m.batch[0] = m.out_batch[0] = batch_of_keys(p);
         m.batch[1] = m.out_batch[1] = p.key_heads;
         if (p.heads_kv) m.a_shares = p.key_heads / p.heads_kv;
@@ -5495,7 +5495,7 @@ static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
     const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
     product m;
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
-        m = product_of(p, row_vector, bilinear ? attn__turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
+        m = product_of(p, row_vector, bilinear ? attn__transposed(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
                        vectors ? p.size_u : 0);
         m.row_flag = packed(p.row_inverse, p.heads, p.queries, 1);
         m.scale = bilinear ? p.scale : 1.0f;
@@ -5521,16 +5521,16 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     product m;
     ATTN__CUDA_TRY(finish_inputs(p, stream));
     if (p.d_bilinear.rank) {
-        m = parameter_of(p, attn__turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
+        m = parameter_of(p, attn__transposed(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
                          ATTN_GRAD_BILINEAR);
         m.scale = p.scale;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_q.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden,
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden,
                                         p.size_q, ATTN_GRAD_W_Q), stream));
     if (p.d_w_k.rank) {
-        m = parameter_of(p, attn__turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
+        m = parameter_of(p, attn__transposed(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
                          ATTN_GRAD_W_K);
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
@@ -5539,10 +5539,10 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_tanh), none, attn__turned(p.d_w_v), p.d_w_v.rank == 2,
-                                        p.hidden, 1, ATTN_GRAD_W_V), stream));
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_tanh), none, attn__transposed(p.d_w_v),
+                                        p.d_w_v.rank == 2, p.hidden, 1, ATTN_GRAD_W_V), stream));
     if (p.d_hidden_bias.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), none, attn__turned(p.d_hidden_bias),
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_vector), none, attn__transposed(p.d_hidden_bias),
                                         p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
     const struct { float *row; attn__array out; bool per_head; uint32_t bit; } sums[4] = {
         {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
@@ -5551,7 +5551,7 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
     for (int i = 0; i < 4; i++) {
         if (!sums[i].out.rank) continue;
-        m = parameter_of(p, attn__turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
+        m = parameter_of(p, attn__transposed(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
                          sums[i].per_head, 1, 1, sums[i].bit);
         m.depth_flag = none;
         ATTN__CUDA_TRY(run(m, stream));

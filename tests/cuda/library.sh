@@ -1,5 +1,5 @@
-# library.sh - `make cuda-lib`: attn.h and its kernels as one shared library, build/cuda/libattn.so, which examples/python
-# takes by ATTN_LIBRARY. For DEVICE_ARCH or the device here; without either, for sm_80 and sm_90a. POSIX sh.
+# library.sh - `make cuda-lib`: attn.h and its kernels as one shared library, build/cuda/libattn.so, which
+# examples/python takes by ATTN_LIBRARY. For DEVICE_ARCH or the device here; without either, for sm_80 and sm_90a. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 

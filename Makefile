@@ -140,7 +140,7 @@ test-cuda: | build ## Build and test the GPU kernels on a device: primitives, su
 	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh
 
 measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
-	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" sh tests/measure.sh "$(REF)" "$(TO)"
+	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" WORDS="$(or $(WORDS),0)" sh tests/measure.sh "$(REF)" "$(TO)"
 
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (SINCE=<commit>: in lines added since; ISA=neon: NEON's operations); suites must notice.
 	@ISA="$(ISA)" SINCE="$(SINCE)" sh tests/mutants.sh

@@ -90,46 +90,48 @@
              are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
              A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
 
-   SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths: batch entry b has the queries
-             query_starts[b] .. + query_lengths[b] and the keys key_starts[b] .. + key_lengths[b] (the largest, if they
-             are per query); without lengths, all up to the end of the array. Each result of an entry has the bits of a
-             call of its own (with dropout_origin[0] + b): i, j, positions, windows, bottom-right alignment, chunks and
-             dropout count from its starts, and its keys alone are Sk. Gradients of parameters are sums over the batch.
-             Rows and keys outside of all entries are not read. One exception: where scores or scores_softcap are given,
-             queries outside of entries are read, as raw scores are made of them.
-             Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients) or those of
-             keys (k, v, their scales and gradients) may have batch size 1, with all entries in that one row:
-             [1,H,total,D]; B is the size of the starts (B = 1 counts as not packed: rows outside of the entry are then
-             written, as empty rows). Per-query key_lengths and positions are then [1,total]. With the cu_seqlens [B+1]
-             of other libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of
-             two packed entries must not overlap; keys may (a shared prefix), except in attn_backward. Packed rows of no
-             entry are not written. Weights, scores, given scores and d_weights must be absent then, mask and bias be
-             [b,h,1,1], each axis broadcast.
+   SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths. Batch entry b has the queries
+             from query_starts[b] on, query_lengths[b] of them, and the keys from key_starts[b] on, key_lengths[b] of
+             them (the largest, if lengths are per query); without lengths, all up to the end of the array. Its results
+             have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
+             bottom-right alignment, chunks and dropout count from its starts, and Sk is the number of its own keys.
+             Gradients of parameters are sums over the batch. Rows and keys that belong to no entry are not read, with
+             one exception: scores and scores_softcap are computed for all queries, so all queries are read for them.
+             Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients), those of
+             keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one behind the
+             other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows outside
+             of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total]. With the
+             cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes the
+             lengths. Query rows of two packed entries must not overlap; keys may (a shared prefix), except in
+             attn_backward. Packed rows that belong to no entry are not written. Weights, scores, given scores and
+             d_weights must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1].
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
-             Pages: with `page_table` k and v are pools, and Sk is each entry's length, as with starts. A ring buffer
-             for a sliding window is a table whose oldest page is used again: with R pages of its own for each entry, R
-             at least ceil((window_left + n) / page) + 1 for n new rows, which length[b] counts already,
+             Pages: with `page_table` k and v are pools of pages, and Sk is each entry's own length, as with starts. The
+             cache of a sliding window may be a ring of R pages for each entry, of which the oldest is used again.
+             Before n new rows are appended, which length[b] counts already,
                  for (j = 0; j * page < length[b]; j++) table[b * pages + j] = b * R + j % R;
-             before attn_append; the page that j % R comes back to is overwritten by new keys, and what it held lies
-             behind the window and is not read. Numbers of pages behind the window must stay within 0..P-1.
+             With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
+             left behind. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
              A cache grows by attn_append; attn_rope applies rotary positions to queries and, before they are appended,
              to keys.
 
-   PARTS     Keys that are too many for one memory come in several calls, in ascending order, from a file, from another
-             cache, from another machine; the results have the bits of one call with all of them. Each part is a call
-             whose k, v, mask and bias (and given scores) have the part's keys alone; each but the last has a multiple
-             of ATTN_PART_KEYS of them (with starts or pages an entry that has fewer ends there), and
+   PARTS     Where keys are too many for one memory, several calls take them part by part, in ascending order: from a
+             file, from another cache, from another machine. The results have the bits of one call with all keys. In
+             each call k, v, mask and bias (and given scores) are those of the part's keys alone. Every part but the
+             last has a multiple of ATTN_PART_KEYS of them (with starts or pages, an entry that has another number of
+             keys in a part ends with it), and
                  d.key_origin = first;                          // the part's first key, of all
                  d.carry_in = attn_view_of(carry);              // not of the first part
                  d.carry_out = carry;                           // not of the last part: absent then
-             Causal, window, ALiBi, dropout and chunks count from key 0 of all; key_lengths are those within the part.
-             A row that reaches no key of a part carries on unchanged. A call with carry_out needs no other result; out,
-             lse and stats of a call with carry_in are those of all keys so far. A sink counts in the call that has no
-             carry_out. Where causal, window or ALiBi count, align is ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a
-             part does not know where all keys end. Weights, scores and ATTN_EMPTY_UNIFORM are of one call alone.
-             Gradients come in parts, too, without a carry, from out and stats of the whole:
+             Causal, window, ALiBi, dropout and chunks count keys from the first of all; key_lengths count from the
+             part's first. A row that may attend to no key of a part passes through it unchanged. A call with carry_out
+             needs no other result; out, lse and stats of a call with carry_in are those of all keys so far. A sink is
+             counted once, by the call without carry_out. With causal, window or ALiBi, align must be
+             ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a part does not know where all keys end. Weights, scores
+             and ATTN_EMPTY_UNIFORM need all keys in one call.
+             Gradients are computed part by part, too. They need no carry, but out and stats of all keys:
                  for (first = 0; first < keys; first += n) {    // n keys, from multiples of ATTN_PART_KEYS on
                      d.k = attn_view_slice(k, 2, first, n), d.v = attn_view_slice(v, 2, first, n);
                      d.key_origin = first, g.accumulate = first ? ATTN_GRAD_Q : 0;
@@ -427,7 +429,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; not on each faster than f32: measure */
+    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; slower than f32 on some: measure */
     ATTN_PRECISION_COUNT
 } attn_precision;
 
@@ -449,9 +451,9 @@ typedef struct attn_parallel {
                                    call of attn.h; NULL: the calling thread runs the tasks */
     void   *user ATTN__0;
     int32_t workers ATTN__0;    /* most tasks that run at once; 0 means 1, even with `run`. A larger `worker` writes
-                                   outside the workspace, which has memory for each worker. Without `run` it counts for
-                                   the plans of attn_plan_forward and attn_plan_backward, whose tasks you run: all else
-                                   runs on the calling thread then, with memory for so many */
+                                   outside the workspace, which has memory for each worker. Without `run` calls run
+                                   on the calling thread, with memory for so many workers all the same; the tasks of a
+                                   plan (attn_plan_forward, attn_plan_backward) so many may then run at once */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -560,16 +562,18 @@ typedef struct attn_desc {
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
                                            [P,Hkv,page,D] of any strides, and key j of entry b is row j % page of pool
                                            page page_table[b,j / page]. Sk = pages * page; key_lengths (cache_seqlens)
-                                           say what counts. Numbers behind a length are not read; others: 0..P-1. Any
-                                           page size; 1 gathers single keys. Entries may share pages. No gradients */
+                                           say what counts. Pages behind a length are not looked up; the numbers of the
+                                           others must be within 0..P-1. Any page size; 1 gathers single keys. Entries
+                                           may share pages. No gradients */
 
     /* keys that come in several calls (see PARTS). Not on a device */
     attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; what the call before this one left in its carry_out */
     attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; one more result: of each row its Dv outputs, not yet
                                            divided by the sum, its maximum score and its sum of e^(score - maximum);
-                                           zeros, -inf and 0 of a row without mass. It may be carry_in itself (same
+                                           for a row without mass zeros, -inf and 0. It may be carry_in itself (same
                                            data, same strides) */
-    int64_t key_origin ATTN__0;         /* which of all keys this call's first one is; with starts, of each entry's */
+    int64_t key_origin ATTN__0;         /* where this call's first key stands among all keys; with starts, each entry's
+                                           first among those of the entry */
 } attn_desc;
 #define ATTN_PART_KEYS 256              /* every part of the keys but the last has a multiple of so many */
 
@@ -752,30 +756,31 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
 /* ---- sequences */
 
 /* Lengths from offsets, lengths[b] = offsets[b+1] - offsets[b]: offsets i32 or i64 [B+1], as cu_seqlens of other
-   libraries, must not descend; lengths i32 or i64 [B]. The starts are offsets itself, seen as [B]. */
+   libraries, must not descend; lengths i32 or i64 [B]. The starts are the first B offsets: a view [B] of the same
+   array. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
 
 /* Puts new rows of k or v behind those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
    cache. fresh [B,Hkv,n,D]: f32, f16, bf16; cache [B,Hkv,S,D]: these, converted as by attn_convert, or int8, converted
    as by attn_quantize. lengths: i32 or i64 [B], the rows that each entry holds already; they are not changed. Options
-   used: query_lengths (so many of an entry's n rows count) and query_starts (fresh may be packed, [1,Hkv,total,D]);
-   key_starts and packed caches; page_table: then cache is a pool [P,Hkv,page,D], and two entries must not put rows in
-   the same page row (not checked); k_scale or v_scale: the one that is given has the scales of an int8 cache, and is
-   written, though it is a view. The rows of two entries in a packed cache must not overlap either (not checked). The
-   table must name the pages of the new rows already; other options are ignored, isa too. What does not fit is an error,
-   before anything is written. On the host. */
+   used: query_lengths: how many of an entry's n rows count; query_starts: where they begin in fresh, which may be
+   packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
+   a pool [P,Hkv,page,D], and the table names the pages of the new rows already; k_scale or v_scale: the scales of an
+   int8 cache, of which the one that is given is written, though it is a view. Two entries must not put rows in one
+   place of a pool or of a packed cache (not checked). Other options are ignored, isa too. What does not fit is an
+   error, before anything is written. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
 /* Rotary positions (Su et al. 2021): the first R columns of x [B,H,S,D] are turned, pair by pair, the others copied:
        out[x] = a cos - b sin, out[y] = b cos + a sin, for the pair (a, b) at columns (x, y) = (n, n + R/2), or with
        ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
-   cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p: positions[b] + i, or positions[b,i], i32 or
-   i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); absent (rank 0): i. ATTN_ROPE_INVERSE turns the other
-   way, which is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out
-   may be x (same data, type and strides), in no other way may they overlap. Four products, each rounded, then a
-   difference and a sum, each rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one
-   quiet NaN of its type, in copied columns too. On the host. */
+   cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p, the position of row i of entry b:
+   positions[b] + i, or positions[b,i], of i32 or i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); i where
+   positions are absent (rank 0). ATTN_ROPE_INVERSE turns the other way, which is the gradient; it undoes the rotation
+   where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and strides), else they must
+   not overlap. Four products, each rounded, then a difference and a sum, each rounded: no fused multiply-add, the same
+   bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -783,8 +788,8 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
    but for YARN; f is the frequency of pair n. f and t are doubles: w below is rounded once, what follows is computed in
    double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc NULL:
-   all defaults. On the host. The scalings, w = base^(-2n/R), as configurations of Hugging Face's transformers have them
-   (rope_type; rope_theta is base; what they compute is the same but for the rounding of f32):
+   all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations of
+   Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
        LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
        NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                               bloc97 2023
@@ -3241,7 +3246,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
-ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
+ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
@@ -3276,28 +3281,28 @@ ATTN__HELPER void ATTN__V(few_block)(const int R, const int N, const attn__produ
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 #define ATTN__SKINNY_OF(name, type) \
-    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(few_##name)(const attn__product *p) \
+    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(skinny_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
         if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
-            ATTN__V(few_block)(1, 8, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
-            ATTN__V(few_block)(1, 4, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
-            ATTN__V(few_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
         for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
         for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(few_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
+            ATTN__V(skinny_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
     }
 ATTN__SKINNY_OF(f32, ATTN_F32) ATTN__SKINNY_OF(f16, ATTN_F16)
 ATTN__SKINNY_OF(bf16, ATTN_BF16) ATTN__SKINNY_OF(i8, ATTN_I8)
 ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p)
 {
-    if (p->b_type == ATTN_F32) ATTN__V(few_f32)(p);
-    else if (p->b_type == ATTN_F16) ATTN__V(few_f16)(p);
-    else if (p->b_type == ATTN_BF16) ATTN__V(few_bf16)(p);
-    else ATTN__V(few_i8)(p);
+    if (p->b_type == ATTN_F32) ATTN__V(skinny_f32)(p);
+    else if (p->b_type == ATTN_F16) ATTN__V(skinny_f16)(p);
+    else if (p->b_type == ATTN_BF16) ATTN__V(skinny_bf16)(p);
+    else ATTN__V(skinny_i8)(p);
 }
 #else
 ATTN__KERNEL void ATTN__V(skinny)(const attn__product *p) { ATTN_ASSERT(!p->rows); (void)p; }
@@ -6240,7 +6245,7 @@ typedef struct attn__tile_memory {
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__expanded *expanded;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
-    float *few_s;                       /* a chunk's scores, a row per query */
+    float *skinny_s;                       /* a chunk's scores, a row per query */
     const char **list;                  /* where rows of k or v lie, see attn__skinny_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
@@ -6252,7 +6257,7 @@ typedef struct attn__tile {
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
     int32_t skinny;                        /* so few rows that lanes are better keys and columns: see >>skinny */
-    int32_t by_row;                     /* and nothing else needs lanes: weights are made from few_s, in place */
+    int32_t by_row;                     /* and nothing else needs lanes: weights are made from skinny_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -8036,18 +8041,18 @@ static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     p.depth = c->size_k;
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
-        p.c = t->m.few_s + j;
+        p.c = t->m.skinny_s + j;
         n = attn__skinny_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
         t->f->dots(&p, n);
     }
-    if (!t->by_row) attn__skinny_transpose(t, t->m.few_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
     int64_t l;
     for (l = 0; l < t->ld; l++)
         if (l < t->lanes) {
-            float *row = t->m.few_s + l * ATTN__SKINNY_ROW;
+            float *row = t->m.skinny_s + l * ATTN__SKINNY_ROW;
             attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
             t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
         } else {
@@ -8065,7 +8070,7 @@ static void attn__skinny_columns(const attn__tile *t, int64_t j0, int64_t n, con
     attn__product part = *p;
     int64_t j, column;
     for (j = 0; j < n; j += part.depth) {
-        part.a = t->m.few_s + j0 + j;
+        part.a = t->m.skinny_s + j0 + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__SKINNY_KEYS : (int64_t)ATTN__GROUP);
         part.groups = p->groups + j / p->b_together;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
@@ -8090,7 +8095,7 @@ static void attn__skinny_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__product p;
     attn__stretch s;
     int64_t j, n, column, l;
-    for (l = 0; l < t->lanes; l++) weights[l] = t->m.few_s + l * ATTN__SKINNY_ROW + j0;
+    for (l = 0; l < t->lanes; l++) weights[l] = t->m.skinny_s + l * ATTN__SKINNY_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(acc, 1, t->lanes * row, 0.0f);
     p.c = acc;
@@ -9564,7 +9569,7 @@ static int64_t attn__skinny_floats(const attn__call *c)
 }
 static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
 {
-    m->few_s = at;
+    m->skinny_s = at;
     m->list = (const char **)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
     m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
@@ -9590,7 +9595,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
-    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, ATTN__RUN * ATTN__SIDE);
+    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, (int)ATTN__RUN * (int)ATTN__SIDE);
     const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
     float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
     float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
@@ -10048,8 +10053,8 @@ static void attn__set_room(attn__call *c)
 {
     const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
     const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
-    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;        /* whole tiles prepare keys */
-    c->room_keys = c->is_backward ? ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
+    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;    /* keys are prepared by tiles of all lanes */
+    c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
     c->output_floats = attn__mul64(c->size_v, c->room_lanes);
     if (c->skinny_floats)
         c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),

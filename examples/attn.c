@@ -354,16 +354,24 @@ static int fill(call *c, const char *const files[3]) {
 
 static int put(void *file, const char *s, size_t n) { return fwrite(s, 1, n, (FILE *)file) != n; }
 
-static attn_status draw(const call *c, FILE *out, attn_error *err) {
+/* The weights as a picture; what a query may not attend to is hatched. */
+static attn_status draw(call *c, FILE *out, attn_error *err) {
     const int to_file = c->svg && !is_output(c->svg);
+    const int64_t *n = c->d.weights.size;
+    uint8_t *mask = (uint8_t *)hold(c, malloc((size_t)(n[0] * n[1] * n[2] * n[3]) + 1));
     attn_heatmap map = {0};
     attn_writer writer;
     attn_status status;
-    FILE *file = to_file ? fopen(c->svg, "wb") : out;
+    FILE *file;
+    if (!mask) return ATTN_ERR_WRITE; /* errno says why */
+    status = attn_mask(attn_out_u8(mask, 4, n[0], n[1], n[2], n[3]), &c->d, err);
+    if (status != ATTN_OK) return status;
+    file = to_file ? fopen(c->svg, "wb") : out;
     if (!file) return ATTN_ERR_WRITE;
     writer.write = put;
     writer.user = file;
     map.values = attn_view_of(c->d.weights);
+    if (c->d.empty != ATTN_EMPTY_UNIFORM) map.mask = attn_view_u8(mask, 4, n[0], n[1], n[2], n[3]);
     map.x_label = "Keys";
     map.y_label = "Queries";
     map.terminal = ATTN_TERMINAL_ASCII;

@@ -948,6 +948,9 @@ def test_sdpa_numpy():
     causal = attn.sdpa(q, k, v, is_causal=True, enable_gqa=True)
     same("is_causal", causal, attn.attention(q, k, v, causal=True))
     same("attn_mask", attn.sdpa(q, k, v, attn_mask=np.tri(6, dtype=bool), enable_gqa=True), causal)
+    for wrong in (draw(6, 5), draw(6, 5) > 0):
+        error = raises(attn.Error, lambda: attn.sdpa(q, k, v, attn_mask=wrong, enable_gqa=True), "attn_mask.size[1] ")
+        assert error.field == "attn_mask.size[1]", error.field
     bias = draw(6, 6)
     same("attn_mask of floats", attn.sdpa(q, k, v, attn_mask=bias, scale=0.5, enable_gqa=True),
          attn.attention(q, k, v, bias=bias, scale=0.5))

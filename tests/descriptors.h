@@ -1,5 +1,5 @@
-/* descriptors.h - random descriptors that cover every pair of options, of the forward call and of what a test adds: with
-   MORE_FACTORS(X), or, by defining WITH_GRADIENTS, what attn_backward is asked about the call. */
+/* descriptors.h - random descriptors that cover every pair of options, of the forward call and of what a test adds
+   with MORE_FACTORS(X); WITH_GRADIENTS adds what attn_backward is asked about the call. */
 #ifndef ATTN_DESCRIPTORS_H
 #define ATTN_DESCRIPTORS_H
 

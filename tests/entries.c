@@ -298,10 +298,11 @@ static void forward(void) {
    share, scales for a row or for 32 codes of it. */
 static void few_rows_in_pages(void) {
     static const int64_t page_sizes[] = {1, 5, 16, 24, 48, 80}, most = 610;
-    for (int n = 0; n < 36; n++) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
+    for (int n = 0; n < 48; n++) { /* twice every type with every size of a page */
         const int64_t page = page_sizes[n % 6], b = 2, kv_heads = 2, keys = (most + page - 1) / page * page;
         const int64_t heads = kv_heads * test_int(1, 9), size_k = test_int(1, 80), size_v = test_int(1, 160);
-        const int type = n % 4 == 0 ? ATTN_F32 : n % 4 == 1 ? ATTN_F16 : n % 4 == 2 ? ATTN_BF16 : ATTN_I8;
+        const int32_t type = types[n / 6 % 4];
         const int64_t scales_k = n % 8 < 4 ? 1 : (size_k + 31) / 32, scales_v = n % 8 < 4 ? 1 : (size_v + 31) / 32;
         const size_t bytes = (size_t)(b * heads * size_v) * sizeof(float);
         float *first = (float *)test_guarded(bytes);
@@ -318,7 +319,7 @@ static void few_rows_in_pages(void) {
         if (type == ATTN_I8) d.k_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, scales_k);
         if (type == ATTN_I8) d.v_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, scales_v);
         d.key_lengths = lengths;
-        if (n % 3 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n % 5 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
         d.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);
         e = d;
         e.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);

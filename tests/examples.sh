@@ -60,6 +60,7 @@ item_command() {
         attn "$@" --score=GAUSSIAN --out=joined.npy; same joined.npy want.npy
         attn "$@" --score gaussian --out - >piped.npy; same piped.npy want.npy
         attn "$@" --svg=want.svg; attn "$@" --svg - >piped.svg; same piped.svg want.svg
+        attn "$@" --causal --align top-left | grep -q '// masked' || echo "masked weights are not hatched"
         [ "$(attn -h)" = "$(attn --help)" ] && attn -h | grep -q -e '-o, --out FILE' || echo "no help"
         [ "$(attn --version)" = "attn $(sed -n '1s/.* v\([0-9.]*\) .*/\1/p' "$OLDPWD/attn.h")" ] || echo "no version"
         says 2 '--out and --weights would both be written to ./x.npy' "$@" --out x.npy --weights ./x.npy

@@ -1,7 +1,8 @@
 # measure.sh - two versions of the headers side by side: their text, and what a compiler makes of it. `make measure
 # REF=<commit> [TO=<commit>]`; without TO the working tree. What is counted how: tests/measure.c. PAIRS=N: so many
-# compilations of each for the times. POSIX sh, C, and git.
-: "${CC:=cc}" "${PAIRS:=5}"
+# compilations of each for the times. WORDS=N: the N words that private names of attn.h are made of most often, how often
+# each stands there, and those that are new since REF. POSIX sh, C, and git.
+: "${CC:=cc}" "${PAIRS:=5}" "${WORDS:=0}"
 dir=build/measure
 tool=$dir/measure
 [ -n "$1" ] || { echo "usage: make measure REF=<commit> [TO=<commit>] [PAIRS=5]"; exit 2; }
@@ -34,6 +35,30 @@ texts() { # texts HEADER: the tool names each number; a colon begins what the lo
         row "$1: $what" "${a%% *}" "${b%% *}" "$where_a" "$where_b"
     done
 }
+names_of() { # names_of FILE: its private names, each once
+    tr -c 'A-Za-z0-9_' '\n' <"$1" | grep -E '^(attn|ATTN)__[A-Za-z0-9]' | sort -u
+}
+words_of() { # words_of FILE: what these are made of: "HOW-OFTEN WORD"
+    names_of "$1" | sed 's/^[a-zA-Z]*__//' | tr 'A-Z_' 'a-z\n' | grep '[a-z]' | sort | uniq -c | sort -k1,1nr -k2
+}
+names() { # of attn.h: what a reader has to learn
+    for side in a b; do
+        names_of $dir/$side/attn.h >$dir/$side/names
+        words_of $dir/$side/attn.h >$dir/$side/words
+        awk '/^\/\* -+ >>/ { on = />>kernels-vector/ } on && /^# *define/' $dir/$side/attn.h >$dir/$side/vocabulary
+    done
+    row "attn.h: #defines" $(grep -c '^# *define' $dir/a/attn.h) $(grep -c '^# *define' $dir/b/attn.h)
+    row "attn.h: #defines of the vector kernels" $(wc -l <$dir/a/vocabulary) $(wc -l <$dir/b/vocabulary)
+    row "attn.h: private names" $(wc -l <$dir/a/names) $(wc -l <$dir/b/names)
+    row "attn.h: words that these are made of" $(wc -l <$dir/a/words) $(wc -l <$dir/b/words)
+}
+list_words() {
+    echo "words of private names, by the number of names:"
+    head -n "$WORDS" $dir/b/words | awk '{ printf "%s %d  ", $2, $1 } END { print "" }' | fold -s -w 120
+    for side in a b; do awk '{ print $2 }' $dir/$side/words | sort >$dir/$side/sorted; done
+    echo "new:  $(comm -13 $dir/a/sorted $dir/b/sorted | tr '\n' ' ')" | fold -s -w 120
+    echo "gone: $(comm -23 $dir/a/sorted $dir/b/sorted | tr '\n' ' ')" | fold -s -w 120
+}
 object_size() { # object_size DIRECTORY: of code and constants
     (cd "$1" && $CC -O2 -x c -DATTN_IMPLEMENTATION -c attn.h -o attn.o) >&2 &&
         size "$1/attn.o" | awk 'NR == 2 { print $1 + $2 }'
@@ -42,6 +67,7 @@ object_size() { # object_size DIRECTORY: of code and constants
 b=${2:-"this tree"}
 printf '%-60s %12s %12s %8s\n' "" "$1" "$b" "ratio"
 for header in attn.h attn_cuda.cuh; do texts $header || exit 1; done
+names
 compile="$CC -O2 -x c -DATTN_IMPLEMENTATION -c attn.h"
 row "attn.h: bytes of text and data at -O2" "$(object_size $dir/a)" "$(object_size $dir/b)"
 times=$($tool time "$PAIRS" $dir/a $dir/b $compile -o attn.o) || exit 1
@@ -49,3 +75,4 @@ set -- $times
 printf '%-60s %12s %12s %8s  %s\n' "attn.h: user seconds of compiling at -O2" "$1" "$2" "$3" \
     "medians of $PAIRS; of the ratios"
 echo "$compile; $($CC --version | head -n 1)"
+[ "$WORDS" = 0 ] || list_words

@@ -84,7 +84,7 @@ FORWARD(SIZE, "bias.size[0] " BROADCAST ": 2, is 3", padded, d.bias = floats(4, 
 FORWARD(SIZE, "bias.size[3] " BROADCAST ": 5, is 6", valid, d.bias = floats(4, B, H, SQ, SK + 1); d.bias.stride[0] = 0)
 FORWARD_EACH(other_floats, TYPE, "bias.type must be " FLOATS ", is %",
     valid, d.bias = floats(1, SK, 0, 0, 0); d.bias.type = n)
-FORWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, ABSENT(d.bilinear))
+FORWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, CLEAR(d.bilinear))
 FORWARD_EACH(without_views, OPTION, "bilinear counts for ATTN_SCORE_BILINEAR only",
     valid, d.score = n; d.bilinear = floats(2, D, D, 0, 0))
 FORWARD(NULL, "bilinear.data must not be NULL", bilinear, d.bilinear.data = 0)
@@ -99,6 +99,7 @@ FORWARD(SIZE, "bilinear.size[1] must equal k.size[3]: 4, is 3", bilinear, d.bili
 FORWARD(NULL, "carry_in.data must not be NULL", last_part, d.carry_in.data = 0)
 FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", last_part, d.carry_in.rank = 0)
 FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 3", last_part, d.carry_in.rank = 3)
+FORWARD(RANK, "carry_in.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", valid, d.carry_in.data = m.small)
 FORWARD(SIZE, "carry_in.size[0] must equal q.size[0]: 2, is 1", last_part, d.carry_in.size[0] = 1)
 FORWARD(SIZE, "carry_in.size[1] must equal q.size[1]: 4, is 2", last_part, d.carry_in.size[1] = HKV)
 FORWARD(SIZE, "carry_in.size[2] must equal q.size[2]: 3, is 2", last_part, d.carry_in.size[2] = SQ - 1)
@@ -109,6 +110,7 @@ FORWARD(OVERLAP, "carry_out must not overlap an input",
         d.carry_in.stride[1] = d.carry_out.stride[0]) /* not as it lies there */
 FORWARD(NULL, "carry_out.data must not be NULL", middle_part, d.carry_out.data = 0)
 FORWARD(RANK, "carry_out.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", middle_part, d.carry_out.rank = 0)
+FORWARD(RANK, "carry_out.rank " OF_HEADS("Sq,Dv+2") ": 4, is 0", valid, d.carry_out.data = m.raw)
 FORWARD(SIZE, "carry_out.size[3] must equal v.size[3] + 2: 5, is 4", middle_part, d.carry_out.size[3] = DV + 1)
 FORWARD(STRIDE, "carry_out.stride " OVERLAPS_ITSELF, middle_part, d.carry_out.stride[0] = 0)
 FORWARD(TYPE, "carry_out.type must be ATTN_F32, is ATTN_BF16", middle_part, d.carry_out.type = ATTN_BF16)
@@ -120,7 +122,7 @@ FORWARD(OPTION, "empty must not be ATTN_EMPTY_UNIFORM where keys come in parts",
     last_part, d.empty = ATTN_EMPTY_UNIFORM)
 FORWARD(OPTION, "empty must be one of attn_empty", valid, d.empty = ATTN_EMPTY_COUNT)
 FORWARD_EACH(unknown, OPTION, "empty must be one of attn_empty", valid, d.empty = n)
-FORWARD(NULL, "given_scores must be given for ATTN_SCORE_GIVEN", given, ABSENT(d.given_scores))
+FORWARD(NULL, "given_scores must be given for ATTN_SCORE_GIVEN", given, CLEAR(d.given_scores))
 FORWARD_EACH(without_views, OPTION, "given_scores counts for ATTN_SCORE_GIVEN only",
     valid, d.score = n; d.given_scores = floats(4, B, H, SQ, SK))
 FORWARD(NULL, "given_scores.data must not be NULL", given, d.given_scores.data = 0)
@@ -132,11 +134,11 @@ FORWARD(RANK, "hidden_bias.rank must be that of [h] or [H,h]: 2, is 3", additive
 FORWARD(SIZE, "hidden_bias.size[0] must equal w_v.size[0]: 6, is 1", additive, d.hidden_bias.size[0] = 1)
 FORWARD(OPTION, "isa must be one of attn_isa", valid, d.isa = ATTN_ISA_COUNT)
 FORWARD_EACH(unknown, OPTION, "isa must be one of attn_isa", valid, d.isa = n)
-FORWARD(NULL, "k must be given", valid, ABSENT(d.k))
+FORWARD(NULL, "k must be given", valid, CLEAR(d.k))
 FORWARD(OPTION, "k must be absent for ATTN_SCORE_GIVEN", given, d.k = attn_view_bhsd(m.k, B, HKV, SK, D))
 FORWARD(OVERFLOW, "k must make B*H*Sq*Sk a number that can be counted",
-    valid, d.q.size[2] = FAR; ABSENT(d.q.stride); d.k.size[2] = d.v.size[2] = FAR; ABSENT(d.k.stride);
-        ABSENT(d.v.stride); no_results(&d); d.lse = attn_out_f32(m.lse, 3, B, H, FAR, 0))
+    valid, d.q.size[2] = FAR; CLEAR(d.q.stride); d.k.size[2] = d.v.size[2] = FAR; CLEAR(d.k.stride);
+        CLEAR(d.v.stride); no_results(&d); d.lse = attn_out_f32(m.lse, 3, B, H, FAR, 0))
 FORWARD(OVERFLOW, "k " TOO_MANY, valid, d.k.stride[2] = INT64_MAX / 2; d.k = attn_view_slice(d.k, 2, 4, 1))
 FORWARD(OVERFLOW, "k " TOO_MANY, valid, d.k.stride[0] = INT64_MIN; d.k = attn_view_slice(d.k, 0, 1, 1))
 FORWARD_EACH(huge, OVERFLOW, "k " TOO_MANY, valid, d.k.size[2] = n)
@@ -160,7 +162,7 @@ FORWARD_EACH(each_outside, SIZE, "k.size[2] must be at least: 0, is -1",
 FORWARD_EACH(each_outside, SIZE, "k.size[2] must be at least: 0, is -1",
     valid, d.k = attn_view_slice(attn_view_slice(d.k, 2, outside[n][0], outside[n][1]), 2, 0, 0))
 FORWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 3", valid, d.k.size[3] = D - 1)
-FORWARD(SIZE, "k.size[3] must equal the size of w_v where w_k is absent: 6, is 4", additive, ABSENT(d.w_k))
+FORWARD(SIZE, "k.size[3] must equal the size of w_v where w_k is absent: 6, is 4", additive, CLEAR(d.w_k))
 FORWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 0", valid, d.k.size[3] = 0)
 FORWARD_EACH(no_floats, TYPE, "k.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is %", valid, d.k.type = n)
 FORWARD(NULL, "k_scale must be given for ATTN_I8", valid, d.k.type = ATTN_I8)
@@ -173,7 +175,8 @@ FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 
     valid, store_codes(&d); d.k_scale.size[3] = 2)
 FORWARD(SIZE, "k_scale.size[3] must be 1, or one per 32 numbers of a row: 1, is 0",
     valid, store_codes(&d); d.k_scale.size[3] = 0)
-FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16", valid, store_codes(&d); d.k_scale.type = ATTN_BF16)
+FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16",
+    valid, store_codes(&d); d.k_scale.type = ATTN_BF16)
 FORWARD(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_I8", valid, store_codes(&d); d.k_scale.type = ATTN_I8)
 FORWARD(RANGE, "key_lengths must be at least: 0, is -1 at [1]", valid, d.key_lengths = ints(1, B, 0); m.ints[1] = -1)
 FORWARD(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [1]",
@@ -215,6 +218,7 @@ FORWARD(RANGE, "key_starts plus key_lengths must be at most Sk: 4, is 5 at [0]",
 FORWARD_EACH(negative_32, RANGE, "key_starts must be at least: 0, is % at [0]", padded, seq.key_starts[0] = n)
 FORWARD(NULL, "key_starts.data must not be NULL", padded, d.key_starts.data = 0)
 FORWARD(RANK, "key_starts.rank must be that of [B]: 1, is 4", padded, d.key_starts.rank = 4)
+FORWARD(RANK, "key_starts.rank must be that of [B]: 1, is 0", valid, d.key_starts.data = m.ints)
 FORWARD(SIZE, "key_starts.size[0] must equal query_starts.size[0]: 2, is 1", padded, d.key_starts.size[0] = 1)
 FORWARD(TYPE, "key_starts.type must be ATTN_I32 or ATTN_I64, is ATTN_U8", padded, d.key_starts.type = ATTN_U8)
 FORWARD(OVERLAP, "lse must not overlap another output", valid, d.lse.data = m.weights)
@@ -244,6 +248,8 @@ FORWARD(SIZE, "mask.size[0] " BROADCAST ": 5, is 4", valid, d.mask = mask(1, SK 
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 3, is 2", valid, d.mask = mask(2, 2, SK, 0, 0))
 FORWARD(SIZE, "mask.size[0] must be at least: 0, is -5", valid, d.mask = mask(1, -SK, 0, 0, 0))
 FORWARD(SIZE, "mask.size[0] " BROADCAST ": 4, is 5", paged, d.mask = mask(1, 5, 0, 0, 0)) /* Sk is 4 */
+FORWARD(SIZE, "mask.size[0] " BROADCAST ": 0, is 4", paged, d.k.size[2] = d.v.size[2] = 0; d.mask = mask(1, 4, 0, 0, 0))
+FORWARD(SIZE, "mask.size[0] " BROADCAST ": 0, is 4", paged, d.page_table.size[1] = 0; d.mask = mask(1, 4, 0, 0, 0))
 FORWARD(SIZE, "mask.size[1] " BROADCAST ": 4, is 2", valid, d.mask = mask(4, B, HKV, SQ, SK))
 FORWARD_EACH(up_to_15, OVERFLOW, "mask.stride must keep the extent within memory",
     valid, d.mask = mask(2, SQ, SK, 0, 0); d.mask.stride[0] = (E62 + 100 * n) / 2)
@@ -286,11 +292,12 @@ FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[0] = d.out.st
 FORWARD_EACH(huge, OVERFLOW, "out.stride must keep the extent within memory", valid, d.out.stride[1] = n)
 FORWARD_EACH(other_floats, TYPE, "out.type must be " FLOATS ", is %", valid, d.out.type = n)
 FORWARD(OPTION, "page_table must be absent where k and v are",
-    given, d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0); ABSENT(d.v); ABSENT(d.out))
+    given, d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0); CLEAR(d.v); CLEAR(d.out))
 FORWARD(RANGE, "page_table must be a page of the pool: at most: 4, is 5 at [0,1]", paged, seq.table[1] = 5)
 FORWARD(RANGE, "page_table must be at least: 0, is -1 at [1,1]", paged, seq.table[3] = -1)
 FORWARD(NULL, "page_table.data must not be NULL", paged, d.page_table.data = 0)
 FORWARD(RANK, "page_table.rank must be that of [B,pages]: 2, is 1", paged, d.page_table.rank = 1)
+FORWARD(RANK, "page_table.rank must be that of [B,pages]: 2, is 0", valid, d.page_table.data = m.ints)
 FORWARD(SIZE, "page_table.size[0] must equal q.size[0]: 2, is 1",
     paged, d.page_table = attn_view_i32(seq.table, 2, 1, 2, 0, 0))
 FORWARD(TYPE, "page_table.type must be ATTN_I32 or ATTN_I64, is ATTN_BF16", paged, d.page_table.type = ATTN_BF16)
@@ -322,7 +329,7 @@ FORWARD_EACH(no_ints, TYPE, "positions.type must be ATTN_I32 or ATTN_I64, is %",
     square, d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(1, B, 0); d.positions.type = n)
 FORWARD(OPTION, "precision must be one of attn_precision", valid, d.precision = ATTN_PRECISION_COUNT)
 FORWARD_EACH(unknown, OPTION, "precision must be one of attn_precision", valid, d.precision = n)
-FORWARD(NULL, "q must be given", valid, ABSENT(d.q))
+FORWARD(NULL, "q must be given", valid, CLEAR(d.q))
 FORWARD(OPTION, "q must be absent for ATTN_SCORE_GIVEN", given, d.q = attn_view_bhsd(m.q, B, H, SQ, D))
 FORWARD_EACH(huge, OVERFLOW, "q " TOO_MANY, valid, d.q.size[0] = n)
 FORWARD_EACH(huge, OVERFLOW, "q " TOO_MANY, valid, d.q.size[0] = d.q.size[1] = d.q.size[2] = d.q.size[3] = n)
@@ -340,7 +347,7 @@ FORWARD(SIZE, "q.size[0] must be 1 (packed), or the number of starts: 2, is 3",
 FORWARD_EACH(negative, SIZE, "q.size[0] must be at least: 0, is %", valid, d.q.size[0] = n)
 FORWARD_EACH(negative, SIZE, "q.size[1] must be at least: 0, is %", valid, d.q.size[1] = n)
 FORWARD_EACH(negative, SIZE, "q.size[2] must be at least: 0, is %", valid, d.q.size[2] = n)
-FORWARD(SIZE, "q.size[3] must equal the size of w_v where w_q is absent: 6, is 4", additive, ABSENT(d.w_q))
+FORWARD(SIZE, "q.size[3] must equal the size of w_v where w_q is absent: 6, is 4", additive, CLEAR(d.w_q))
 FORWARD_EACH(negative, SIZE, "q.size[3] must be at least: 0, is %", valid, d.q.size[3] = n)
 FORWARD(OVERFLOW, "q.stride must keep the extent within memory", valid, d.q.stride[0] = INT64_MIN)
 FORWARD_EACH(huge, OVERFLOW, "q.stride must keep the extent within memory", valid, d.q.stride[0] = n)
@@ -374,6 +381,7 @@ FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 3,
 FORWARD_EACH(negative_32, RANGE, "query_starts must be at least: 0, is % at [1]", padded, seq.query_starts[1] = n)
 FORWARD(NULL, "query_starts.data must not be NULL", padded, d.query_starts.data = 0)
 FORWARD(RANK, "query_starts.rank must be that of [B]: 1, is 2", padded, d.query_starts.rank = 2)
+FORWARD(RANK, "query_starts.rank must be that of [B]: 1, is 0", valid, d.query_starts.data = m.ints)
 FORWARD(TYPE, "query_starts.type must be ATTN_I32 or ATTN_I64, is ATTN_F32", padded, d.query_starts.type = ATTN_F32)
 FORWARD(OPTION, "reserved must be 0", valid, d.reserved = 1)
 FORWARD_EACH(each_odd, RANGE, "scale must be finite", valid, d.scale = odd[n])
@@ -436,7 +444,7 @@ FORWARD(SIZE, "stats.size[3] must be: 2, is 1", valid, d.stats.size[3] = 1)
 FORWARD(SIZE, "stats.size[3] must be: 2, is 3", valid, d.stats = attn_out_bhsd(m.gradients[0], B, H, SQ, 3))
 FORWARD(STRIDE, "stats.stride " OVERLAPS_ITSELF, valid, d.stats.stride[3] = 0)
 FORWARD_EACH(not_f32, TYPE, "stats.type must be ATTN_F32, is %", valid, d.stats.type = n)
-FORWARD(NULL, "v must be given where out is", valid, ABSENT(d.v))
+FORWARD(NULL, "v must be given where out is", valid, CLEAR(d.v))
 FORWARD(NULL, "v.data must not be NULL", valid, d.v.data = 0)
 FORWARD(RANK, "v.rank " OF_KV_HEADS("Sk,Dv") ": 4, is 1", valid, d.v.rank = 1)
 FORWARD_EACH(wrong_ranks, RANK, "v.rank " OF_KV_HEADS("Sk,Dv") ": 4, is %", valid, d.v.rank = n)
@@ -470,7 +478,7 @@ FORWARD(RANK, "w_q.rank must be that of [h,Dq] or [H,h,Dq]: 2, is 1", additive, 
 FORWARD_EACH(four_and_five, RANK, "w_q.rank must be that of [h,Dq] or [H,h,Dq]: 3, is %", additive, d.w_q.rank = n)
 FORWARD(SIZE, "w_q.size[0] must equal w_v.size[0]: 6, is 5", additive, d.w_q.size[0] = HIDDEN - 1)
 FORWARD(SIZE, "w_q.size[1] must equal q.size[3]: 4, is 3", additive, d.w_q.size[1] = D - 1)
-FORWARD(NULL, "w_v must be given for ATTN_SCORE_ADDITIVE", additive, ABSENT(d.w_v))
+FORWARD(NULL, "w_v must be given for ATTN_SCORE_ADDITIVE", additive, CLEAR(d.w_v))
 FORWARD_EACH(without_views, OPTION, "w_v counts for ATTN_SCORE_ADDITIVE only",
     valid, d.score = n; d.w_v = floats(1, HIDDEN, 0, 0, 0))
 FORWARD(NULL, "w_v.data must not be NULL", additive, d.w_v.data = 0)
@@ -498,7 +506,7 @@ FORWARD(STRIDE, "weights.stride " OVERLAPS_ITSELF, valid, d.weights.stride[1] = 
 FORWARD_EACH(huge, OVERFLOW, "weights.stride must keep the extent within memory", valid, d.weights.stride[2] = -n)
 FORWARD_EACH(no_floats, TYPE, "weights.type must be " FLOATS ", is %", valid, d.weights.type = n)
 FORWARD(OPTION, "weights_after_dropout counts only where weights are given",
-    valid, d.weights_after_dropout = 1; d.dropout = 0.5f; ABSENT(d.weights))
+    valid, d.weights_after_dropout = 1; d.dropout = 0.5f; CLEAR(d.weights))
 FORWARD_EACH(no_flags, OPTION, "weights_after_dropout must be 0 or 1", valid, d.weights_after_dropout = n)
 FORWARD_EACH(no_flags, OPTION, "window must be 0 or 1: window_left and window_right say how far it reaches",
     square, d.window = n) /* window = 4 */
@@ -525,48 +533,48 @@ BACKWARD(OPTION, "accumulate must be ATTN_GRAD_x bits", valid, g.accumulate = AT
 BACKWARD(OPTION, "accumulate must be ATTN_GRAD_x bits", valid, g.accumulate = 0x80000000u)
 BACKWARD(NULL, "allocator must have both functions or none", valid, d.allocator.allocate = allocate_nothing)
 BACKWARD(NULL, "bias.data must not be NULL", valid, d.bias = attn_view_f32(0, 1, SK, 0, 0, 0))
-BACKWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, ABSENT(d.bilinear))
-BACKWARD(OPTION, "carry_in must be absent: gradients carry nothing", last_part, ABSENT(g.d_weights))
+BACKWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, CLEAR(d.bilinear))
+BACKWARD(OPTION, "carry_in must be absent: gradients carry nothing", last_part, CLEAR(g.d_weights))
 BACKWARD(OPTION, "carry_out must be absent: gradients carry nothing",
-    last_part, ABSENT(g.d_weights); ABSENT(d.carry_in); d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2);
+    last_part, CLEAR(g.d_weights); CLEAR(d.carry_in); d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2);
         d.k.size[2] = d.v.size[2] = g.dk.size[2] = g.dv.size[2] = 0)
 BACKWARD(NULL, "d_out must be given, or d_weights or d_lse: the gradient of the loss with respect to a result",
     valid, nothing_above(&g))
-BACKWARD(OPTION, "d_out must be absent where v is", valid, ABSENT(d.v); ABSENT(g.dv); ABSENT(d.out))
+BACKWARD(OPTION, "d_out must be absent where v is", valid, CLEAR(d.v); CLEAR(g.dv); CLEAR(d.out))
 BACKWARD(OVERLAP, "d_scale must not overlap an input", valid, d.key_lengths = ints(1, B, 0); g.d_scale.data = m.ints)
 BACKWARD(OVERLAP, "d_scale must not overlap an input",
     valid, d.query_lengths = ints(1, B, 0); g.d_scale.data = m.ints + 1)
 BACKWARD(OVERLAP, "d_scale must not overlap an input",
     valid, d.align = ATTN_ALIGN_POSITIONS; d.positions = ints(2, B, SQ); g.d_scale.data = m.ints + B * SQ - 1)
 BACKWARD(OPTION, "d_sink must be absent where key_origin is not 0",
-    everything, d.key_origin = ATTN_PART_KEYS; d.align = ATTN_ALIGN_TOP_LEFT; ABSENT(g.d_weights))
+    everything, d.key_origin = ATTN_PART_KEYS; d.align = ATTN_ALIGN_TOP_LEFT; CLEAR(g.d_weights))
 BACKWARD(OPTION, "d_weights must be absent where key_origin is not 0", valid, d.key_origin = ATTN_PART_KEYS)
 BACKWARD(SIZE, "d_weights.size[0] must equal the number of starts: 2, is 1", padded, g.d_weights.size[0] = 1)
 BACKWARD(SIZE, "dk.size[2] must equal k.size[2]: 5, is 4",
     padded, g.dk = attn_out_bhsd(m.gradients[1], B, HKV, SK - 1, D))
 BACKWARD(NULL, "dq must be given, or another gradient that is to be computed", valid, no_gradient(&g))
 BACKWARD(RANGE, "dropout must be within 0..1", valid, d.dropout = 2)
-BACKWARD(OPTION, "dv must be absent where what it belongs to is", given, ABSENT(d.v); ABSENT(g.d_out); ABSENT(d.out))
+BACKWARD(OPTION, "dv must be absent where what it belongs to is", given, CLEAR(d.v); CLEAR(g.d_out); CLEAR(d.out))
 BACKWARD(OPTION, "isa must be one of attn_isa", valid, d.isa = 99)
 BACKWARD(NULL, "k.data must not be NULL", valid, d.k.data = 0)
 BACKWARD(SIZE, "k.size[3] must equal q.size[3]: 4, is 3", valid, d.k.size[3] = D - 1)
 BACKWARD(TYPE, "k.type must not be ATTN_I8: it has no gradient", valid, store_codes(&d)) /* codes have no gradient */
 BACKWARD(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [1]",
     valid, d.key_lengths = ints(1, B, 0); m.ints[1] = SK + 1)
-BACKWARD(NULL, "out must be given: the forward's result is read", valid, ABSENT(d.out))
+BACKWARD(NULL, "out must be given: the forward's result is read", valid, CLEAR(d.out))
 BACKWARD(NULL, "out.data must not be NULL", valid, d.out.data = 0)
 BACKWARD(SIZE, "out.size[2] must equal q.size[2]: 3, is 2", valid, d.out.size[2] = SQ - 1)
 BACKWARD(OPTION, "page_table must be absent: pages have no gradients",
-    paged, ABSENT(g); g.d_out = floats(4, B, H, SQ, DV); g.dq = attn_out_bhsd(m.gradients[0], B, H, SQ, D))
+    paged, CLEAR(g); g.d_out = floats(4, B, H, SQ, DV); g.dq = attn_out_bhsd(m.gradients[0], B, H, SQ, D))
 BACKWARD(RANGE, "parallel.workers must not be negative", valid, d.parallel.workers = -1)
-BACKWARD(NULL, "q must be given", valid, ABSENT(d.q))
+BACKWARD(NULL, "q must be given", valid, CLEAR(d.q))
 BACKWARD(OPTION, "reserved must be 0", valid, g.reserved = 1)
 BACKWARD(OPTION, "score must be one of attn_score", valid, d.score = ATTN_SCORE_COUNT)
 BACKWARD(NULL, "stats must be given, of all keys, where key_origin is not 0",
-    valid, d.key_origin = ATTN_PART_KEYS; ABSENT(d.stats))
+    valid, d.key_origin = ATTN_PART_KEYS; CLEAR(d.stats))
 BACKWARD(NULL, "stats.data must not be NULL", valid, d.stats.data = 0)
 BACKWARD(SIZE, "stats.size[3] must be: 2, is 1", valid, d.stats.size[3] = 1)
-BACKWARD(NULL, "w_v must be given for ATTN_SCORE_ADDITIVE", additive, ABSENT(d.w_v))
+BACKWARD(NULL, "w_v must be given for ATTN_SCORE_ADDITIVE", additive, CLEAR(d.w_v))
 BACKWARD(ALLOC, "workspace could not be allocated: bytes needed: *", valid, d.allocator = no_memory)
 BACKWARD(WORKSPACE, "workspace_bytes must be at least: *", valid, d.workspace = m.mask; d.workspace_bytes = 16)
 BACKWARD(WORKSPACE, "workspace_bytes must be at least: *",
@@ -577,7 +585,7 @@ MHA(NULL, "b_key.data must not be NULL", h.b_key = attn_view_f32(0, 1, 4, 0, 0, 
 MHA(RANK, "b_query.rank must be that of [H*D]: 1, is 2", h.b_query = floats(2, 1, 4, 0, 0))
 MHA(SIZE, "b_query.size[0] must equal w_query.size[0]: 4, is 5", h.b_query = floats(1, 5, 0, 0, 0))
 MHA(OPTION, "b_result must be absent where w_result is",
-    h.b_result = floats(1, 6, 0, 0, 0); ABSENT(h.w_result); h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0))
+    h.b_result = floats(1, 6, 0, 0, 0); CLEAR(h.w_result); h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0))
 MHA(SIZE, "b_result.size[0] must equal w_result.size[0]: 5, is 6", h.b_result = floats(1, 6, 0, 0, 0))
 MHA(RANGE, "heads must be at least 1", h.heads = 0)
 MHA(RANGE, "heads must be at least 1", h.heads = -2)
@@ -588,7 +596,7 @@ MHA(TYPE, "key.type must be " FLOATS ", is ATTN_F64", h.key.type = ATTN_F64)
 MHA(OVERLAP, "lse must not overlap an input", options.lse = attn_out_f32(m.small, 3, B, 2, SQ, 0))
 MHA(OVERLAP, "lse must not overlap an input", options.lse = attn_out_f32(m.v, 3, B, 2, SQ, 0))
 MHA(SIZE, "mask.size[0] " BROADCAST ": 5, is 6", options.mask = mask(1, SK + 1, 0, 0, 0))
-MHA(NULL, "out must be given", ABSENT(h.out))
+MHA(NULL, "out must be given", CLEAR(h.out))
 MHA(OVERLAP, "out must not overlap an input", h.out.data = m.q)
 MHA(OVERLAP, "out must not overlap an input", h.out.data = m.k)
 MHA(OVERLAP, "out must not overlap an input", h.out.data = m.v)
@@ -600,24 +608,24 @@ MHA(NULL, "out.data must not be NULL", h.out.data = 0)
 MHA(SIZE, "out.size[1] must equal query.size[1]: 3, is 5", h.out = attn_out_f32(m.weights, 3, B, SK, 5, 0))
 MHA(SIZE, "out.size[2] must equal w_result.size[0]: 5, is 6", h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0))
 MHA(STRIDE, "out.stride " OVERLAPS_ITSELF, h.out.stride[1] = 1)
-MHA(NULL, "query must be given", ABSENT(h.query))
+MHA(NULL, "query must be given", CLEAR(h.query))
 MHA(OVERFLOW, "query " TOO_MANY, h.query.size[1] = (int64_t)1 << 62)
 MHA(NULL, "query.data must not be NULL", h.query.data = 0)
 MHA(OPTION, "score must be one of attn_score", options.score = 99)
 MHA(RANK, "value.rank must be that of [B,Sk,Ev]: 3, is 2", h.value.rank = 2)
 MHA(SIZE, "value.size[1] must equal key.size[1]: 5, is 4", h.value.size[1] = SK - 1)
-MHA(NULL, "w_key must be given", ABSENT(h.w_key))
+MHA(NULL, "w_key must be given", CLEAR(h.w_key))
 MHA(RANK, "w_key.rank must be that of [Hkv*D,Ek]: 2, is 3", h.w_key.rank = 3)
 MHA(SIZE, "w_key.size[0] must equal heads_kv * w_query.size[0] / heads: 4, is 2", h.w_key.size[0] = 2)
 MHA(SIZE, "w_key.size[1] must equal key.size[2]: 4, is 3", h.w_key.size[1] = 3)
-MHA(NULL, "w_query must be given", ABSENT(h.w_query))
+MHA(NULL, "w_query must be given", CLEAR(h.w_query))
 MHA(SIZE, "w_query.size[0] must be a multiple of the number of heads: 2, is 3", h.w_query.size[0] = 3)
 MHA(SIZE, "w_query.size[1] must equal query.size[2]: 4, is 3", h.w_query.size[1] = 3)
 MHA(TYPE, "w_query.type must be " FLOATS ", is ATTN_I8", h.w_query.type = ATTN_I8)
 MHA(NULL, "w_result.data must not be NULL", h.w_result.data = 0)
 MHA(RANK, "w_result.rank must be that of [Eo,H*Dv]: 2, is 1", h.w_result.rank = 1)
 MHA(SIZE, "w_result.size[1] must equal heads * w_value.size[0] / heads_kv: 6, is 5", h.w_result.size[1] = 5)
-MHA(NULL, "w_value must be given", ABSENT(h.w_value))
+MHA(NULL, "w_value must be given", CLEAR(h.w_value))
 MHA(NULL, "w_value.data must not be NULL", h.w_value.data = 0)
 MHA(SIZE, "w_value.size[0] must be a multiple of the number of heads: 2, is 5", h.w_value.size[0] = 5)
 MHA(SIZE, "w_value.size[1] must equal value.size[2]: 3, is 2", h.w_value.size[1] = 2)
@@ -626,7 +634,7 @@ MHA(WORKSPACE, "workspace_bytes must be at least: *", options.workspace = m.mask
 
 /* ---- attn_mha_backward */
 MHA_BACKWARD(OPTION, "accumulate must be bits 0 to 10", hg.accumulate = 1u << 11)
-MHA_BACKWARD(NULL, "d_out must be given", ABSENT(hg.d_out))
+MHA_BACKWARD(NULL, "d_out must be given", CLEAR(hg.d_out))
 MHA_BACKWARD(NULL, "d_out.data must not be NULL", hg.d_out.data = 0)
 MHA_BACKWARD(RANK, "d_out.rank must be that of [B,Sq,Eo]: 3, is 2", hg.d_out = floats(2, SQ, 5, 0, 0))
 MHA_BACKWARD(SIZE, "d_out.size[0] must equal query.size[0]: 2, is 1", hg.d_out.size[0] = 1)
@@ -650,10 +658,10 @@ MHA_BACKWARD(NULL, "dquery must be given, or another result",
 MHA_BACKWARD(OVERLAP, "dquery must not overlap another output",
     hg.attention = inner_scale(m.gradients[0])) /* of the attention itself, too */
 MHA_BACKWARD(OPTION, "dvalue must be absent where what it belongs to is",
-    ABSENT(h.value); h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
+    CLEAR(h.value); h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
         hg.dw_value = shaped_like(&h.w_value, m.gradients[5]))
 MHA_BACKWARD(RANGE, "heads must be at least 1", h.heads = 0)
-MHA_BACKWARD(NULL, "query must be given", ABSENT(h.query))
+MHA_BACKWARD(NULL, "query must be given", CLEAR(h.query))
 MHA_BACKWARD(OPTION, "reserved must be 0", hg.reserved = 1)
 MHA_BACKWARD(OPTION, "score must be one of attn_score", options.score = 99)
 MHA_BACKWARD(NULL, "w_key.data must not be NULL", h.w_key.data = 0)
@@ -782,7 +790,7 @@ PIECE(STRIDE, "dx.stride " OVERLAPS_ITSELF, dx.stride[1] = 0, attn_softmax_backw
 PIECE(NULL, "forward must not be NULL", attn_backward(0, &g, err))
 PIECE(NULL, "forward must not be NULL", attn_plan_backward(0, &g, &plan, err))
 PIECE(NULL, "forward must not be NULL", attn_backward_workspace_size(0, &g, &size, err))
-PIECE(NULL, "from must be given", ABSENT(from), attn_convert(from, to, err))
+PIECE(NULL, "from must be given", CLEAR(from), attn_convert(from, to, err))
 PIECE(NULL, "from.data must not be NULL", from.data = 0, attn_convert(from, to, err))
 PIECE(RANK, "from.rank must be that of any shape: 1 to 4: 1, is 0", from.rank = 0, attn_convert(from, to, err))
 PIECE(TYPE, "from.type must be a type of floats, is ATTN_U8", from.type = ATTN_U8, attn_convert(from, to, err))
@@ -797,6 +805,10 @@ PIECE(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [0]",
     options.key_lengths = ints(1, 1, 0), m.ints[0] = SK + 1, attn_mask(bytes, &options, err))
 PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 1, is 2",
     options.key_lengths = ints(1, B, 0), attn_mask(bytes, &options, err))
+PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 2, is 1",
+    CLEAR(seq), options.query_starts = seq_ints(seq.query_starts), /* of packed queries, which pictures are not */
+        options.key_lengths = attn_view_i32(seq.per_query, 2, 1, SQ, 0, 0),
+        attn_mask(attn_out_u8((uint8_t *)m.raw, 4, B, 1, SQ, SK), &options, err))
 PIECE(SIZE, "lse.size[2] must equal out_a.size[2]: 3, is 1",
     attn_merge(part, lse, part, lse, merged, attn_out_f32(m.lse, 3, B, H, 1, 0), err))
 PIECE(NULL, "lse_a must be given", attn_merge(part, none, part, lse, merged, nowhere, err))

@@ -249,6 +249,8 @@ static void rope_errors(void) {
     CHECK(unchanged(&y_before));
     p[0] = 0, p[1] = 5;
     CHECK_STATUS(attn_rope(v, c, c, p1, 0, o, &e), ATTN_OK);
+    p1.stride[0] = 0; /* one for all entries */
+    CHECK_STATUS(attn_rope(v, c, c, p1, 0, o, &e), ATTN_OK);
 }
 
 /* ---- tables against the formulas, in the widest type there is */
@@ -401,6 +403,77 @@ static void rope_table_errors(void) {
     REFUSED(attn_rope_table(c, attn_out_f32(m[1], 2, 2, 2, 0, 0), 0, &err), ATTN_ERR_SIZE, "sines.size[1]");
     REFUSED(attn_rope_table(attn_out_typed(ATTN_F16, m[0], 2, 2, 3, 0, 0), s, 0, &err), ATTN_ERR_TYPE, "cosines.type");
     CHECK(unchanged(&c_before) && unchanged(&s_before));
+}
+
+/* Each number on both sides of its limits, what 0 stands for, and where it does not count. */
+#define ROPE_NUMBER(kinds, name, least, most, usual) \
+    { kinds, offsetof(attn_rope_desc, name), #name, least, most, usual }
+static const struct {
+    int kinds; /* a bit for each scaling */
+    size_t at;
+    const char *name;
+    double least, most, usual; /* usual: 0 where 0 stands for no number that could be given */
+} rope_numbers[] = {ROPE_NUMBER(31, base, 1 + 0x1p-52, 1e18, 10000),
+                    ROPE_NUMBER(30, factor, 1, 1e18, 0),
+                    ROPE_NUMBER(16, low_freq_factor, 1e-18, 1e18 - 128, 1),
+                    ROPE_NUMBER(16, high_freq_factor, 1e-18 + 0x1p-112, 1e18, 4),
+                    ROPE_NUMBER(8, beta_fast, 1e-18, 1e18, 32),
+                    ROPE_NUMBER(8, beta_slow, 1e-18, 1e18, 1),
+                    ROPE_NUMBER(8, attention_factor, 1e-18, 1e18, 0)};
+static attn_rope_desc with_number(int kind, int n, double x) {
+    attn_rope_desc d = rope_kind(kind);
+    if (n == 2) d.high_freq_factor = 1e18; /* each of a pair has all the room there is */
+    if (n == 3) d.low_freq_factor = 1e-18;
+    if (n == 4) d.beta_slow = 1e-18;
+    if (n == 5) d.beta_fast = 1e18;
+    if (!(rope_numbers[n].kinds >> kind & 1)) d = rope_kind(kind);
+    memcpy((char *)&d + rope_numbers[n].at, &x, sizeof x);
+    return d;
+}
+static void rope_number(int kind, int n, attn_out c, attn_out s) {
+    const char *name = rope_numbers[n].name;
+    const double least = rope_numbers[n].least, most = rope_numbers[n].most, usual = rope_numbers[n].usual;
+    attn_rope_desc d = with_number(kind, n, 2);
+    if (!(rope_numbers[n].kinds >> kind & 1)) {
+        REFUSED(attn_rope_table(c, s, &d, &err), ATTN_ERR_OPTION, name);
+        return;
+    }
+    d = with_number(kind, n, least);
+    CHECKF(attn_rope_table(c, s, &d, 0) == ATTN_OK, "%s of kind %d: the least is refused", name, kind);
+    d = with_number(kind, n, most);
+    CHECKF(attn_rope_table(c, s, &d, 0) == ATTN_OK, "%s of kind %d: the most is refused", name, kind);
+    d = with_number(kind, n, nextafter(least, 0));
+    REFUSED(attn_rope_table(c, s, &d, &err), ATTN_ERR_RANGE, name);
+    d = with_number(kind, n, nextafter(1e18, INFINITY));
+    REFUSED(attn_rope_table(c, s, &d, &err), ATTN_ERR_RANGE, name);
+    if (usual == 0) return;
+    attn_out c0 = make_out(LAYOUT_PACKED, 2, 9, 32, 0, 0), s0 = make_out(LAYOUT_PACKED, 2, 9, 32, 0, 0);
+    d = with_number(kind, n, 0);
+    CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+    d = with_number(kind, n, usual);
+    CHECK_STATUS(attn_rope_table(c0, s0, &d, 0), ATTN_OK);
+    check_same(&c, &c0, name);
+    check_same(&s, &s0, name);
+}
+static void rope_table_limits(void) {
+    attn_out c = make_out(LAYOUT_PACKED, 2, 9, 32, 0, 0), s = make_out(LAYOUT_PACKED, 2, 9, 32, 0, 0);
+    attn_rope_desc d;
+    for (int kind = 0; kind < ATTN_ROPE_SCALING_COUNT; kind++)
+        for (int n = 0; n < 7; n++) rope_number(kind, n, c, s);
+    for (int kind = ATTN_ROPE_YARN; kind <= ATTN_ROPE_LLAMA3; kind++) {
+        d = rope_kind(kind), d.original_positions = 1;
+        CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+        d.original_positions = (int64_t)1 << 48;
+        CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+    }
+    d = rope_kind(ATTN_ROPE_YARN), d.beta_slow = d.beta_fast = 7;
+    CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+    d = rope_kind(ATTN_ROPE_PLAIN), d.first_position = (1 << 24) - 8; /* the last of 9 rows is 2^24 */
+    CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+    d.first_position++;
+    REFUSED(attn_rope_table(c, s, &d, &err), ATTN_ERR_RANGE, "cosines.size[0]");
+    d.first_position = 1 << 24; /* and its one row */
+    CHECK_STATUS(attn_rope_table(attn_out_slice(c, 0, 0, 1), attn_out_slice(s, 0, 0, 1), &d, 0), ATTN_OK);
 }
 
 /* ---- a cache that grows: the bits of attn_convert and attn_quantize, row by row, and nothing else written */
@@ -599,6 +672,7 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.rope_tables", rope_tables},
                                     {"sequence.rope_bits", rope_bits},
                                     {"sequence.rope_table_errors", rope_table_errors},
+                                    {"sequence.rope_table_limits", rope_table_limits},
                                     {"sequence.append_any", append_any},
                                     {"sequence.append_errors", append_errors},
                                     {0, 0}};

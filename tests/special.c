@@ -622,7 +622,38 @@ static void far_gradients(void) {
         }
 }
 
+/* NaN and Inf of one query, or of its gradient, stay with the keys that it attends to, and a gradient's in their
+   column, also where rows are used in place: whole vectors, aligned, side by side. */
+static void gradients_not_finite(void) {
+    enum { N = 8, D = 16, ROW = 2, COLUMN = 3 };
+    static const float odd[] = {INFINITY, -INFINITY, NAN};
+    for (int n = 0; n < 6 * test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 1, 1, N, N, D, D);
+        attn_grad g;
+        attn_view out[3];
+        memset(&g, 0, sizeof g);
+        g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, N, D);
+        d.causal = 1;
+        ask_for(&d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+        d.isa = test_isa(n / 6);
+        put_at(n % 2 ? &d.q : &g.d_out, 0, 0, ROW, COLUMN, odd[n % 6 / 2]);
+        g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, N, D), g.dk = make_out(LAYOUT_PACKED, 4, 1, 1, N, D);
+        g.dv = make_out(LAYOUT_PACKED, 4, 1, 1, N, D);
+        CHECK_STATUS(attn_forward(&d, NULL), ATTN_OK);
+        CHECK_STATUS(attn_backward(&d, &g, NULL), ATTN_OK);
+        out[0] = attn_view_of(g.dq), out[1] = attn_view_of(g.dk), out[2] = attn_view_of(g.dv);
+        for (int i = 0; i < N; i++)
+            for (int c = 0; c < D; c++) {
+                CHECK(isfinite(ref_at(&out[0], 0, 0, i, c)) == (i != ROW));
+                CHECK(isfinite(ref_at(&out[1], 0, 0, i, c)) || i <= ROW);
+                CHECK(isfinite(ref_at(&out[2], 0, 0, i, c)) || (i <= ROW && (n % 2 || c == COLUMN)));
+            }
+        test_release();
+    }
+}
+
 const test_case suite_special[] = {
+    {"special.gradients_not_finite", gradients_not_finite},
     {"special.far_gradients", far_gradients},
     {"special.empty_rows", empty_rows},
     {"special.long_averages", long_averages},

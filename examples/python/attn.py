@@ -938,9 +938,16 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
     torch = sys.modules["torch"] if any(map(_is_torch, given.values())) else None
     if given.get("dropout") and "seed" not in given:
         given["seed"] = int(torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64"))
-    if torch and torch.is_grad_enabled() and any(_is_torch(x) and x.requires_grad for x in given.values()):
-        return _recorded(given)
-    return forward(**dict(dict.fromkeys("qkv"), **given)).out
+    try:
+        if torch and torch.is_grad_enabled() and any(_is_torch(x) and x.requires_grad for x in given.values()):
+            return _recorded(given)
+        return forward(**dict(dict.fromkeys("qkv"), **given)).out
+    except Error as error:
+        field = error.field.partition(".")[0]
+        if attn_mask is not None and given.get(field) is attn_mask:     # told by the name that it was given by
+            error.args = (error.args[0].replace(field, "attn_mask", 1),)
+            error.field = error.field.replace(field, "attn_mask", 1)
+        raise
 
 
 # ---- the pieces

@@ -17,8 +17,8 @@ MAKEFLAGS += -j$(or $(JOBS),2)
 .PHONY: help test demo demo-mpi demo-train demo-gpt demo-generate examples conformance check check-machines sanitize \
         golden fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
         clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
-        test-cuda-run bench-cuda test-bindings test-embed install install-shared install-files uninstall web test-web \
-        ALWAYS
+        test-cuda-run cuda-device-first bench-cuda test-bindings test-embed install install-shared install-files \
+        uninstall web test-web ALWAYS
 
 help:         ## List the targets.
 	@sed -n 's/^\([a-z-]*\): *[^#]*## */\1\t/p' Makefile | while IFS='	' read -r name text; do \
@@ -112,8 +112,8 @@ fuzz: | build ## Call every function at random for SECONDS=60, most calls legal,
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast
-test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
-	@FULL="$(FULL)" sh tests/cuda/emulated.sh
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA)/libattn_emulated.so ## Run the GPU kernels in an emulator (FULL=1: minutes).
+	@FULL="$(FULL)" CXX="$(CXX)" VENV="$(VENV)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: build/cuda/emulated ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
 	@CXX="$(CXX)" sh tests/cuda/mutants.sh
@@ -124,11 +124,17 @@ cuda: | build ## Compile attn_cuda.cuh with nvcc for every architecture (ARCHS="
 check-cuda: cuda ## Look at the kernels that make cuda compiled: no spilled register, no serialised wgmma.
 	@sh tests/cuda/check.sh
 
+cuda-lib: | build ## Build build/cuda/libattn.so, attn.h with its kernels, for DEVICE_ARCH=90a or the device here.
+	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/library.sh
+
 cuda-device-build: | build ## Build what runs on a device, for DEVICE_ARCH=90a or the device here: all cores, minutes.
 	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh build
 
-test-cuda-run: | build ## Run what cuda-device-build built, on the device here, within 8 minutes; stops at what fails.
+test-cuda-run: | build ## Run what cuda-device-build built, on the device here, within 8 minutes; each step has a limit.
 	@sh tests/cuda/device.sh run
+
+cuda-device-first: | build ## The same where a device is at hand for ten minutes: what tells most comes first.
+	@sh tests/cuda/device.sh first
 
 test-cuda: | build ## Build and test the GPU kernels on a device: primitives, suites, examples. Skips where there is none.
 	@DEVICE_ARCH="$(DEVICE_ARCH)" CC="$(CC)" sh tests/cuda/device.sh
@@ -209,15 +215,15 @@ build/mutate: tests/mutate.c | build
 # ---- the kernels of attn_cuda.cuh in the emulator: its tests; suites of the CPU all of whose arrays lie on a device, for
 # stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
 # compile; FULL=1 has those of every head size.
-CUDA_SUITES  = forward special properties mha bmm pieces softmax
+CUDA_SUITES  = forward special properties mha bmm pieces softmax entries
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
 CUDA_SOME    = 64,128,256
 CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra
 
 $(CUDA)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(CUDA)
-	$(CC) $(CFLAGS) -I. -c $< -o $@
+	$(CC) $(CFLAGS) -fPIC -I. -c $< -o $@
 $(CUDA)/%.o: tests/cuda/%.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 $(CXXFLAGS) $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
+	$(CXX) -std=c++17 $(CXXFLAGS) -fPIC $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
 $(CUDA)/primitives.o: CUDA_SOME = 64
 $(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
@@ -226,6 +232,11 @@ $(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o buil
 $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
+$(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
+	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
+# by emulated.sh, which knows the flags
+$(CUDA)/sanitized: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
+	$(CXX) -std=c++17 -O1 $(SANITIZERS) -DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME) -I. $< -o $@
 $(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
@@ -234,7 +245,8 @@ $(CUDA_PROGRAMS:%=$(CUDA)/%):
 DEVICE          = build/cuda/device-$(DEVICE_ARCH)
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
 DEVICE_EXAMPLES = quickstart compare train
-DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so
+DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so repeat \
+                  $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
 $(DEVICE):
 	mkdir -p $@
@@ -259,6 +271,14 @@ $(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE)/kernels.o $(DEVICE)/att
 	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(filter %.o,$^) -o $@
 $(DEVICE)/bench: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
 	$(DEVICE_CC) $^ -o $@
+$(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+	$(DEVICE_CC) $< $(filter %.o,$^) -o $@
+# what a build for sm_90 without the "a" has, of few head sizes
+PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
+$(DEVICE)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE)
+	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@
+$(DEVICE)/repeat-plain: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/kernels-plain.o $(DEVICE)/attention.o
+	$(PLAIN_CC) $< $(filter %.o,$^) -o $@
 $(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
 	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
 

@@ -539,8 +539,8 @@ typedef struct attn_desc {
                                            stream. isa and parallel are ignored there */
 
     /* scales of int8 k and v, for inference: f32 or f16, [B,Hkv,Sk,1] (one per row) or [B,Hkv,Sk,ceil(D/32)] (one per
-       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Not on a device.
-       Made by attn_quantize */
+       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Made
+       by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
     /* products of numbers of 16 bits */
@@ -556,7 +556,7 @@ typedef struct attn_desc {
                                            attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 
-    /* sequences of unequal length in shared arrays (see SEQUENCES). Not on a device */
+    /* sequences of unequal length in shared arrays (see SEQUENCES). On a device: no gradients */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
@@ -4649,7 +4649,7 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
-static attn__array attn__turned(attn__array a)          /* rows and columns exchanged */
+static attn__array attn__transposed(attn__array a)      /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
     a.stride[2] = a.stride[3];
@@ -4938,7 +4938,7 @@ enum {
 #define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
-ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, int flags, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, attn_error *err)
 {
     static const struct { uint32_t types; const char *rule; } takes[] = {
 #define ATTN__T(name) (1u << ATTN_##name)
@@ -4952,9 +4952,6 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
     const char *name = attn__name_of(f, ATTN__T_TYPE);
     if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
         return attn__fail_type(err, name, takes[f->takes].rule, v->type);
-    ATTN__CUDA_ONLY(ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE) || v->type != ATTN_I8, ATTN_ERR_TYPE, name,
-                                  "must not be ATTN_I8 on a device");)
-    (void)flags;
     return ATTN_OK;
 }
 /* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
@@ -5010,7 +5007,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
     if (v->rank != axes || axes < 1)
         return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
                            axes > 0 ? axes : 1);
-    if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, flags, err));
+    if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, err));
     if (!attn__is_small(v, span)) {
         ATTN__TRY(attn__check_extent(v, f, axis, err));
         span->first = span->end = (uintptr_t)v->data;
@@ -5406,17 +5403,19 @@ static int attn__has_sequences(const attn_desc *d)      /* data without a rank w
     const attn_view *a = &d->query_starts, *b = &d->key_starts, *c = &d->page_table;
     return (a->rank | b->rank | c->rank) != 0 || ((uintptr_t)a->data | (uintptr_t)b->data | (uintptr_t)c->data) != 0;
 }
+static int attn__starts_field(const attn_desc *d)
+{
+    return d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+}
 ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
-    const int field = d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+    const int field = attn__starts_field(d);
     const attn_view *starts = d->query_starts.rank ? &d->query_starts : &d->key_starts, *table = &d->page_table;
     const attn_view *pool = d->k.rank ? &d->k : &d->v;
     int i;
     w->sides = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) | (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) |
                (table->rank ? ATTN__PAGED : 0);
-    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, w->sides == ATTN__PAGED ? "page_table" :
-                  attn__name_of(&attn__fields[field], ATTN__T_VIEW), "must be absent on a device");
     if (w->sides & ATTN__STARTS && !w->of['B' - 'A'])
         attn__bind(w, 'B', starts->size[0], &attn__fields[field], 0);
     else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
@@ -5570,6 +5569,9 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__RULE_OF(!(w->sides & ATTN__STARTS && w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE,
+                  attn__name_of(&attn__fields[attn__starts_field(d)], ATTN__T_VIEW),
+                  "must be absent where gradients are wanted on a device");
     ATTN__RULE(!d->carry_in.rank, ATTN_ERR_OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, ATTN_ERR_OPTION, "carry_out", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->key_origin || d->stats.rank, ATTN_ERR_NULL, "stats",
@@ -5780,7 +5782,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
                                                 int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
                                                 int64_t columns, float *to, int64_t to_row)
 {
-    const attn__array turned = attn__turned(*a);
+    const attn__array transposed = attn__transposed(*a);
     float some[ATTN__CHUNK];
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
@@ -5789,7 +5791,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const at
     }
     for (x = 0; a->stride[2] == 1 && !attn__is_f32(a) && !scale && rows <= ATTN__CHUNK; x++) {  /* column by column */
         if (x == columns) return;
-        attn__widen_rows(f, &turned, NULL, b, h, column + x, 1, row, rows, some, rows);
+        attn__widen_rows(f, &transposed, NULL, b, h, column + x, 1, row, rows, some, rows);
         for (r = 0; r < rows; r++) to[r * to_row + x] = some[r];
     }
     for (r = 0; r < rows; r++, to += to_row)
@@ -6156,10 +6158,10 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
     return ATTN_OK;
 }
 static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */
-static int attn__knows_entries(const attn__call *c)
+static int attn__knows_entries(const attn__call *c)         /* what they hold can be looked at */
 {
-    return attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) && attn__is_known(&c->query_lengths) &&
-           attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
+    return !c->on_device && attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) &&
+           attn__is_known(&c->query_lengths) && attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {
@@ -6932,10 +6934,10 @@ static const attn__score attn__score_COSINE = {
 static void attn__bilinear_load(attn__tile *t)
 {
     const attn__call *c = t->c;
-    const attn__array turned = attn__turned(c->bilinear);
+    const attn__array transposed = attn__transposed(c->bilinear);
     attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
-    attn__apply(t->f, attn__parameter_of(t, &turned, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k, c->size_q,
-                t->ld);
+    attn__apply(t->f, attn__parameter_of(t, &transposed, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k,
+                c->size_q, t->ld);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -6967,7 +6969,7 @@ static const float *attn__bilinear_finish_rows(attn__pass *p, int64_t *row)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
                 p->dead[i] ? -0.0f : attn__plus_zero(p->m.dq[i * pad + x]);
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__turned(c->bilinear), c->size_q, *row);
+    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__transposed(c->bilinear), c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
@@ -9203,7 +9205,7 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
 ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
                                                int64_t lanes, int64_t ld, float *panel, float *copy)
 {
-    const attn__array turned = attn__turned(m->b);
+    const attn__array transposed = attn__transposed(m->b);
     const int direct = attn__is_f32(&m->b);
     float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     int64_t k, l, count;
@@ -9213,7 +9215,7 @@ ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x,
         for (l = 0; l < ld; l++) {
             const int64_t at = column + attn__min(l, lanes - 1);
             columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, &turned, x, y, at, k, count, columns[l]);
+            if (!direct) attn__copy_row(m->f, &transposed, x, y, at, k, count, columns[l]);
         }
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
@@ -9434,7 +9436,7 @@ enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__S
 static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
                                    int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
 {
-    attn__matmul m = attn__matmul_of(c->f, a ? attn__turned(*a) : attn__ones(), b, *out, rows, columns,
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
                                      of_keys ? c->keys : c->queries);
     m.batch[0] = c->batch;
     m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
@@ -9464,8 +9466,8 @@ static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s
         m.depth = 1;
         m.ragged = NULL;
         m.columns = c->queries;
-        m.b = attn__turned(m.b);
-        m.out = attn__turned(m.out);
+        m.b = attn__transposed(m.b);
+        m.out = attn__transposed(m.out);
     }
     return m;
 }
@@ -9477,14 +9479,14 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
     const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
     const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
-    attn__array turned;
+    attn__array transposed;
     switch (which) {
     case ATTN__SUM_BIAS:
         *m = attn__sum_of_bias(c, s);
         break;
     case ATTN__SUM_BILINEAR:
-        turned = attn__turned(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &turned, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
+        transposed = attn__transposed(c->d_bilinear);
+        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
         m->cover = c;
         break;
@@ -11410,7 +11412,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
-static attn_view attn__transposed(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
+static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
 /* c: out; or d_out, and da or db is given, and both are not NULL. */
 static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
@@ -11436,8 +11438,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     p.count = da ? 2 : 1;
     if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
     else {
-        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed(b), v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, attn__transposed(a), c, v[4], 0);
+        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed_view(b), v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, attn__transposed_view(a), c, v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -11696,7 +11698,7 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed(l->w),
+    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed_view(l->w),
                                  i < 3 ? l->inner : l->outer, 1);
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
@@ -11730,7 +11732,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     p.count = 3;
     p.flags = a->flags;
     ones.stride[1] = 0;
-    m[0] = attn__matmul_of_views(d, attn__transposed(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
+    m[0] = attn__matmul_of_views(d, attn__transposed_view(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
     m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_sum : l->d_inner, 0);

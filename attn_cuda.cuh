@@ -34,10 +34,19 @@
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
              on results).
-   UNCHECKED What lengths, positions and sigma_per_head hold on a device is not checked: key_lengths and query_lengths
-             are clamped to 0..Sk and 0..Sq, sigma_per_head is used as it is. All else is checked as on the CPU.
-   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32). All
-             arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the gradients
+   UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
+             query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
+             pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows, these may be
+             written for any of them, or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as
+             on the CPU.
+   SEQUENCES Starts and pages are stage 1's, in forward calls and attn_mask (gradients: ATTN_ERR_PLACE; keys in parts,
+             too). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side by side.
+             Queries outside of entries may be read. Each block of a packed call looks for its entry from the first on,
+             so thousands of short entries take their time.
+   TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
+             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
+             of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
+             is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              desc.precision is ignored: tensor cores take f16 and bf16 directly.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
@@ -511,6 +520,8 @@ struct params : attn__call {
        projected head by head. size_u is the length of these vectors. */
     attn__array query, key;
     int64_t  size_u, key_heads;
+    int64_t  key_page;                      /* rows of a page of `key`; 0: it does not lie in pages */
+    attn__array stored_k, stored_k_scale;   /* k as the caller has it, where `k` is floats in the workspace instead */
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
     float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */
 
@@ -530,12 +541,21 @@ static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
 struct maps_made;
 struct device {
     int arch, shared_bytes, processors;
+    int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
+                                   (sm_90a); 0: it takes none of them */
     hw::tensor_map_encoder_fn encode;
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
+
+/* Where all entries of a batch are packed into one, so are the arrays of the workspace: how many they have along their
+   first axis, and which of it is an entry's. */
+ATTN__BOTH int64_t batch_of_rows(const params &p) { return p.packed_queries ? 1 : p.batch; }
+ATTN__BOTH int64_t batch_of_keys(const params &p) { return p.packed_keys ? 1 : p.batch; }
+ATTN__DEVICE int64_t row_batch(const params &p, int64_t b) { return p.packed_queries ? 0 : b; }
+ATTN__DEVICE int64_t key_batch(const params &p, int64_t b) { return p.packed_keys ? 0 : b; }
 
 /* ---- numbers */
 ATTN__DEVICE uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, sizeof b); return b; }
@@ -580,6 +600,18 @@ ATTN__BOTH attn__array packed(float *data, int64_t h, int64_t i, int64_t x)     
     const attn__array a = {data, {h * i * x, i * x, x, 1}, ATTN_F32, 4};
     return a;
 }
+ATTN__BOTH attn__array rows_of(const params &p, float *data, int64_t x)             /* [B,H,Sq,x] of the workspace */
+{
+    attn__array a = packed(data, p.heads, p.queries, x);
+    if (p.packed_queries) a.stride[0] = 0;
+    return a;
+}
+ATTN__BOTH attn__array keys_of(const params &p, float *data, int64_t h, int64_t x)  /* [B,h,Sk,x] */
+{
+    attn__array a = packed(data, h, p.keys, x);
+    if (p.packed_keys) a.stride[0] = 0;
+    return a;
+}
 ATTN__DEVICE float load_at(const attn__array &a, int64_t at)
 {
     if (a.type == ATTN_F32) return ((const float *)a.data)[at];
@@ -620,23 +652,83 @@ ATTN__DEVICE int64_t add_clamped(int64_t a, int64_t b)         /* positions may 
     return a + b;
 }
 
-ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i)
+/* The rows of the arrays that a batch entry has. A reach is in rows of the arrays, too; positions, lengths and what
+   dropout counts are an entry's own, from its first query and key on. */
+struct entry { int64_t row0, rows, key0, keys; };
+
+ATTN__DEVICE entry whole_entry(const params &p)
+{
+    const entry e = {0, p.queries, 0, p.keys};
+    return e;
+}
+ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t i)
 {
     reach r;
-    int64_t key_length = p.keys, query_length = p.queries, end;
-    if (p.key_lengths.rank) key_length = clamp(load_integer(p.key_lengths, b, i), 0, p.keys);
-    if (p.query_lengths.rank) query_length = clamp(load_integer(p.query_lengths, b, 0), 0, p.queries);
-    r.position = i;
-    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = i + key_length - query_length;
+    int64_t key_length = e.keys, query_length = e.rows, end;
+    const int64_t own = i - e.row0;
+    if (p.key_lengths.rank) key_length = clamp(load_integer(p.key_lengths, b, i), 0, e.keys);
+    if (p.query_lengths.rank) query_length = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
+    r.position = own;
+    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = own + key_length - query_length;
     else if (p.align == ATTN_ALIGN_POSITIONS)
-        r.position = add_clamped(load_integer(p.positions, b, i), p.positions.rank == 2 ? 0 : i);
+        r.position = add_clamped(load_integer(p.positions, b, i), p.positions.rank == 2 ? 0 : own);
     r.first = add_clamped(r.position, -p.left);
     if (r.first < 0) r.first = 0;
-    r.last = i < query_length ? key_length : 0;
+    r.last = own >= 0 && own < query_length ? key_length : 0;
     end = p.right == INT64_MAX ? INT64_MAX - 1 : add_clamped(r.position, p.right);
     if (end < r.last) r.last = end < 0 ? 0 : end + 1;
     if (r.first >= r.last) r.first = r.last = 0;
+    else r.first += e.key0, r.last += e.key0;
+    r.position = add_clamped(r.position, e.key0);
     return r;
+}
+/* The same without starts. */
+ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
+
+/* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
+ATTN__DEVICE entry entry_of(const params &p, int64_t b)
+{
+    entry e = whole_entry(p);
+    if (!p.ragged && !p.page) return e;
+    if (p.query_starts.rank) e.row0 = clamp(load_integer(p.query_starts, b, 0), 0, p.queries);
+    if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
+    e.rows -= e.row0;
+    e.keys -= e.key0;
+    if (p.packed_queries && p.query_lengths.rank) e.rows = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
+    if (p.page && !p.pool) e.keys = 0;
+    return e;
+}
+/* How many keys the entry has: the largest of its lengths, or all to the end; without starts and pages, Sk. */
+ATTN__DEVICE int64_t keys_in(const params &p, const entry &e, int64_t b)
+{
+    int64_t rows = e.rows, keys = 0;
+    if (!p.key_lengths.rank || !p.ragged) return e.keys;
+    if (p.key_lengths.rank == 1) return clamp(load_integer(p.key_lengths, b, 0), 0, e.keys);
+    if (p.query_lengths.rank) rows = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
+    if (!p.key_lengths.stride[2] && rows > 1) rows = 1;         /* all the same */
+    for (int64_t i = e.row0; i < e.row0 + rows; i++) {
+        const int64_t n = clamp(load_integer(p.key_lengths, b, i), 0, e.keys);
+        keys = n > keys ? n : keys;
+    }
+    return keys;
+}
+/* Where the rows of a key lie: in a pool, row `row` of page `page`. Of a key that no query may attend to the page table
+   is not read. */
+struct piece { int64_t page, row; };
+ATTN__DEVICE piece piece_of(const params &p, int64_t page, int64_t b, int64_t j, bool reads)
+{
+    piece at = {key_batch(p, b), j};
+    if (!page) return at;
+    at.page = reads ? clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1) : 0;
+    at.row = j % page;
+    return at;
+}
+/* An element of k or v, which may be a code of 8 bits with a scale of its row, or of 32 of its numbers */
+ATTN__DEVICE float load_stored(const attn__array &a, const attn__array *scale, const piece &at, int64_t h, int64_t x)
+{
+    const int64_t n = place(a, at.page, h, at.row, x);
+    if (!scale) return load_at(a, n);
+    return (float)((const int8_t *)a.data)[n] * load(*scale, at.page, h, at.row, scale->stride[3] ? x / 32 : 0);
 }
 
 /* ---- what happens to a score: softcap, then bias, ALiBi and masks. -inf: excluded */
@@ -768,19 +860,39 @@ ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 /* Which keys may some query attend to? All, where scores of all keys are results. */
 ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
 {
-    const int64_t keys = p.batch * p.keys;
+    const int64_t keys = batch_of_keys(p) * p.keys;
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
-        const int64_t b = n / p.keys, j = n % p.keys;
-        bool covered = p.scores.rank || p.scores_softcap.rank;
-        for (int64_t i0 = 0; i0 < p.queries; i0 += 32) {
-            const int64_t i = i0 + hw::lane();
-            reach r;
-            r.first = r.last = 0;
-            if (i < p.queries) r = reach_of(p, b, i);
-            covered = covered || (r.first <= j && j < r.last);
+        const int64_t j = n % p.keys, b0 = n / p.keys, end = p.packed_keys ? p.batch : b0 + 1;
+        bool covered = false;
+        for (int64_t b = b0; b < end; b++) {
+            const entry e = entry_of(p, b);
+            if (p.scores.rank || p.scores_softcap.rank)
+                covered = covered || (e.key0 <= j && j < e.key0 + keys_in(p, e, b));
+            for (int64_t i0 = e.row0; i0 < e.row0 + e.rows; i0 += 32) {
+                const int64_t i = i0 + hw::lane();
+                reach r;
+                r.first = r.last = 0;
+                if (i < e.row0 + e.rows) r = reach_in(p, e, b, i);
+                covered = covered || (r.first <= j && j < r.last);
+            }
         }
         const bool any = hw::ballot(covered) != 0;
         if (hw::lane() == 0) p.covered[n] = any ? 1.0f : 0.0f;
+    }
+}
+
+/* k or v as rows of numbers side by side, in the workspace: before what does not read them piece by piece. */
+struct unpacking { params p; attn__array from, scale, to; int64_t columns; };
+ATTN__KERNEL(32 * WARPS, 1) void unpack(ATTN__PARAM unpacking m)
+{
+    const params &p = m.p;
+    const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
+    for (int64_t n = first_task(); n < rows; n += all_tasks()) {
+        const int64_t j = n % p.keys, h = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
+        if (p.covered && p.covered[b * p.keys + j] == 0.0f) continue;
+        const piece at = piece_of(p, p.page, b, j, true);
+        for (int64_t c = hw::lane(); c < m.columns; c += 32)
+            store(m.to, b, h, j, c, load_stored(m.from, m.scale.rank ? &m.scale : NULL, at, h, c));
     }
 }
 
@@ -806,7 +918,7 @@ ATTN__DEVICE float inverse_norm(const attn__array &a, int64_t b, int64_t h, int6
 }
 ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
 {
-    const int64_t q = p.batch * p.heads * p.queries, all = q + p.batch * p.heads_kv * p.keys;
+    const int64_t q = batch_of_rows(p) * p.heads * p.queries, all = q + batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task() * 32 + hw::lane(); n < all; n += all_tasks() * 32) {
         if (n < q) {
             const int64_t i = n % p.queries, h = n / p.queries % p.heads, b = n / p.queries / p.heads;
@@ -822,6 +934,7 @@ ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
 struct row {
     int64_t b, h, hkv, i;
     int64_t n;                  /* among all rows [B,H,Sq] */
+    int64_t row0, key0;         /* of its batch entry */
     reach   r;
     float   width;              /* distance kernels: sigma^2 */
 };
@@ -906,7 +1019,7 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     if (is_none(score)) return s;
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
-    keep = keep_factor(p, w.b, w.h, w.i, j);
+    keep = keep_factor(p, w.b, w.h, w.i - w.row0, j - w.key0);
     if (p.d_out.rank) above = by_out * keep;
     if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
     s.masked = s.raw = s.weight * (above - of.shift);
@@ -955,15 +1068,26 @@ ATTN__BOTH bool wants_of_rows(const params &p)   /* more of a row than that */
 }
 
 /* ---- the pieces: masks as data, two attentions into one */
-struct marking { params p; attn__array out; int32_t dropout; };  /* out: u8 */
+struct marking { params p; attn__array out; int64_t batch; int32_t dropout; };  /* out: u8; batch: of the picture */
+/* May query i attend to key j? With starts a picture of one batch entry shows all of them. */
+ATTN__DEVICE bool is_marked(const params &p, int64_t pictures, int64_t picture, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t end = pictures == 1 ? p.batch : picture + 1;
+    for (int64_t b = picture; b < end; b++) {
+        const entry e = entry_of(p, b);
+        if (i < e.row0 || i >= e.row0 + e.rows || j < e.key0 || j >= e.key0 + keys_in(p, e, b)) continue;
+        return !is_none(mask(p, reach_in(p, e, b, i), b, h, i, j, 0.0f));
+    }
+    return false;
+}
 ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
 {
     const params &p = m.p;
-    const int64_t elements = p.batch * p.heads * p.queries * p.keys;
+    const int64_t elements = m.batch * p.heads * p.queries * p.keys;
     for (int64_t n = first_task() * 32 + hw::lane(); n < elements; n += all_tasks() * 32) {
         const int64_t j = n % p.keys, i = n / p.keys % p.queries, h = n / p.keys / p.queries % p.heads;
         const int64_t b = n / p.keys / p.queries / p.heads;
-        const bool on = m.dropout ? is_kept(p, b, h, i, j) : !is_none(mask(p, reach_of(p, b, i), b, h, i, j, 0.0f));
+        const bool on = m.dropout ? is_kept(p, b, h, i, j) : is_marked(p, m.batch, b, h, i, j);
         ((uint8_t *)m.out.data)[place(m.out, b, h, i, j)] = on;
     }
 }
@@ -1009,7 +1133,7 @@ enum { TILED_THREADS = 256, TILED_KEYS = 64, TILED_DEPTH = 32, TILED_COLUMNS = 8
 template <int N> constexpr int tiled_line = 16 * N + 4;
 template <int N> ATTN__DEVICE int tiled_place(int i) { return i % 16 * N + i / 16; }
 
-template <int R> struct tiled_room {                /* R: queries of a thread */
+template <int R, bool Grad = false> struct tiled_room {         /* R: queries of a thread; Grad: for gradients */
     union {
         struct { float query[TILED_DEPTH][tiled_line<R>], key[TILED_DEPTH][tiled_line<4>], w[TILED_DEPTH]; } pair;
         float rows[TILED_DEPTH][TILED_SPAN];        /* what weights or gradients multiply */
@@ -1017,11 +1141,12 @@ template <int R> struct tiled_room {                /* R: queries of a thread */
     float weight[TILED_KEYS * tiled_line<R>];
     reach reaches[16 * R];                          /* of each query */
     bool  reached[TILED_KEYS];                      /* each key of the tile, by some query */
+    piece pieces[Grad ? 1 : TILED_KEYS];            /* where its rows lie, if in pages */
     bool  query_clear[16 * R], key_clear[TILED_KEYS];       /* additive scores */
     mass  masses[16 * R];
     saved rows_saved[16 * R];                       /* its inverse is -1 where a row has no mass */
 };
-struct tiled_grad_room : tiled_room<4> {
+struct tiled_grad_room : tiled_room<4, true> {
     float slope[TILED_KEYS * tiled_line<4>];
     float above[64];                                /* a row's sum of weight times gradient */
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
@@ -1032,9 +1157,16 @@ enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
 struct tiled_tile {
     int64_t b, h, i0, j0;
     int64_t first, last;                            /* the keys that its queries reach */
+    int64_t rows_end, keys_end;                     /* behind the last query, and the last key, that there is for it */
+    entry   e;
     bool    all;                                    /* scores of the other keys are results, too */
     bool    clear;                                  /* additive: all vectors */
 };
+ATTN__DEVICE tiled_tile tile_at(const params &p, int64_t b, int64_t h, int64_t i0, int64_t j0)
+{
+    const tiled_tile t = {b, h, i0, j0, 0, 0, p.queries, p.keys, whole_entry(p), false, false};
+    return t;
+}
 
 /* Where in `weight` and `slope` a thread has its r-th query and k-th key: a line per key, or per query. */
 template <int R, bool PerKey> ATTN__DEVICE int tiled_slot(int r, int k)
@@ -1076,6 +1208,8 @@ struct tiled_source {
     int64_t b, h, first, last;
     const float *factor;                            /* NULL: ones */
     const bool  *reads;                             /* NULL: all of these; else of TILED_KEYS rows from i0 on */
+    const piece *pieces;                            /* NULL: they do not lie in pages; else of the same rows */
+    const attn__array *scale;                       /* of codes of 8 bits; NULL: none are */
 };
 /* to[n * Along] = column c of row i + n * Down of those from i0 on, plus `addend`; of columns beyond the last one 0.
    Returns whether one of the numbers is not finite, or so large that a difference might not be. */
@@ -1091,7 +1225,7 @@ ATTN__DEVICE bool tiled_copy_as(float *to, const tiled_source &s, int64_t i0, in
     for (int n = 0; n < Steps; n++, i += Down, at += step) {
         float x = 0.0f;
         if (i >= from && i < end && (!s.reads || s.reads[i])) {
-            x = read(at) + addend;
+            x = read(i, at) + addend;
             if (s.factor) x *= s.factor[i0 + i];
         }
         nonfinite = nonfinite || !(magnitude(x) < 8.5e37f);
@@ -1105,10 +1239,16 @@ ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i
 {
     const void *const data = s.a.data;
     const bool bf16 = s.a.type == ATTN_BF16;
-    if (s.a.type == ATTN_F32)
+    if (s.a.type == ATTN_F32 && !s.pieces)
         return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend,
-                                                 [=](int64_t at) { return ((const float *)data)[at]; });
-    return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [=](int64_t at) {
+                                                 [=](int, int64_t at) { return ((const float *)data)[at]; });
+    if (s.pieces || s.scale)
+        return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [&](int n, int64_t) {
+            piece at = {s.b, i0 + n};
+            if (s.pieces) at = s.pieces[n];
+            return load_stored(s.a, s.scale, at, s.h, c);
+        });
+    return tiled_copy_as<Steps, Down, Along>(to, s, i0, i, c, inside, addend, [=](int, int64_t at) {
         const uint16_t half = ((const uint16_t *)data)[at];
         return bf16 ? hw::from_bf16(half) : hw::from_f16(half);
     });
@@ -1306,8 +1446,8 @@ struct tiled_memory { float *query, *key, *query_clear, *key_clear, *sums; };
 ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
 {
     const bool additive = p.score == ATTN_SCORE_ADDITIVE;
-    const int64_t rows = additive ? p.batch * p.heads * p.queries : 0;
-    const int64_t keys = additive ? p.batch * p.key_heads * p.keys : 0;
+    const int64_t rows = additive ? batch_of_rows(p) * p.heads * p.queries : 0;
+    const int64_t keys = additive ? batch_of_keys(p) * p.key_heads * p.keys : 0;
     tiled_memory m;
     m.query = (float *)p.workspace;
     m.key = m.query + rows * p.size_u;
@@ -1320,7 +1460,7 @@ ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
 ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
 {
     const tiled_memory m = tiled_memory_of(p);
-    const int64_t rows = p.batch * p.heads * p.queries, all = rows + p.batch * p.key_heads * p.keys;
+    const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all = rows + batch_of_keys(p) * p.key_heads * p.keys;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool query = n < rows;
         const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
@@ -1341,65 +1481,85 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
     }
 }
 /* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
-template <int R> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
     bool query = true, key = true;
     if (hw::thread() < 16 * R) {
-        if (i < p.queries) query = m.query_clear[(t.b * p.heads + t.h) * p.queries + i] != 0.0f;
+        if (i < p.queries) query = m.query_clear[(row_batch(p, t.b) * p.heads + t.h) * p.queries + i] != 0.0f;
         s.query_clear[tiled_place<R>(hw::thread())] = query;
     }
     if (hw::thread() < TILED_KEYS) {
-        if (j < p.keys) key = m.key_clear[(t.b * p.key_heads + key_head(p, t.h)) * p.keys + j] != 0.0f;
+        if (j < p.keys) key = m.key_clear[(key_batch(p, t.b) * p.key_heads + key_head(p, t.h)) * p.keys + j] != 0.0f;
         s.key_clear[tiled_place<4>(hw::thread())] = key;
     }
     return !hw::barrier_or(0, TILED_THREADS, !query || !key);
 }
 
+/* Where the rows of the tile's keys lie, those that are read: from first to before last */
+template <int R, bool G>
+ATTN__DEVICE void tiled_find(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t first, int64_t last)
+{
+    const int64_t j = t.j0 + hw::thread();
+    if (G || !p.page || hw::thread() >= TILED_KEYS) return;
+    s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
+}
 /* Of what belongs to keys, what the tile's queries reach. Between these may lie keys that none does, where each has a
    position of its own. */
-template <int R> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const int64_t j = t.j0 + hw::thread();
     bool reached = false;
+    tiled_find<R>(p, s, t, t.all ? t.e.key0 : t.first, t.all ? t.keys_end : t.last);
     if (p.positions.rank < 2 || hw::thread() >= TILED_KEYS) return;
     for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
     s.reached[hw::thread()] = reached;
 }
-template <int R>
-ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R> &s, const tiled_tile &t, const attn__array &a,
-                                     int64_t h)
+template <int R, bool G>
+ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t,
+                                     const attn__array &a, int64_t h)
 {
-    const tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached};
+    tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
+    if (!G && p.key_page) keys.pieces = s.pieces;
+    if (!G && p.k_scale.rank) keys.scale = &p.k_scale;
     return keys;
 }
-ATTN__DEVICE tiled_source tiled_queries(const params &p, const tiled_tile &t, const attn__array &a)
+template <int R, bool G>
+ATTN__DEVICE tiled_source tiled_values(const params &p, const tiled_room<R, G> &s, const tiled_tile &t)
 {
-    const tiled_source queries = {a, t.b, t.h, 0, p.queries, NULL, NULL};
+    tiled_source values = {p.v, t.b, t.h / (p.heads / p.heads_kv), t.first, t.last, NULL,
+                           p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
+    if (!G && p.page) values.pieces = s.pieces;
+    if (!G && p.v_scale.rank) values.scale = &p.v_scale;
+    return values;
+}
+ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &a)
+{
+    const tiled_source queries = {a, t.b, t.h, 0, t.rows_end, NULL, NULL, NULL, NULL};
     return queries;
 }
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
-template <int Kind, int R>
-ATTN__DEVICE void tiled_load(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t u0)
+template <int Kind, int R, bool G>
+ATTN__DEVICE void tiled_load(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
-    tiled_source query = tiled_queries(p, t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
+    tiled_source query = tiled_queries(t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
     float addend = 0.0f;
     hw::sync();                                     /* everybody is done with what is there */
     if (t.all) {
-        key.first = 0;
-        key.last = p.keys;
+        key.first = t.e.key0;
+        key.last = t.keys_end;
         key.reads = NULL;
     }
     if (Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE) {
-        query.factor = p.query_norm + (t.b * p.heads + t.h) * p.queries;
-        key.factor = p.key_norm + (t.b * p.heads_kv + key.h) * p.keys;
+        query.factor = p.query_norm + (row_batch(p, t.b) * p.heads + t.h) * p.queries;
+        key.factor = p.key_norm + (key_batch(p, t.b) * p.heads_kv + key.h) * p.keys;
     }
     if (Kind == ADDITIVE && t.clear) {
         const tiled_memory m = tiled_memory_of(p);
-        query.a = packed(m.query, p.heads, p.queries, p.size_u);
-        key.a = packed(m.key, p.key_heads, p.keys, p.size_u);
+        query.a = rows_of(p, m.query, p.size_u);
+        key.a = keys_of(p, m.key, p.key_heads, p.size_u);
     } else if (Kind == ADDITIVE && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
     tiled_vectors<R>(s.pair.query[0], query, t.i0, u0, p.size_u, addend);
     tiled_vectors<4>(s.pair.key[0], key, t.j0, u0, p.size_u);
@@ -1416,8 +1576,8 @@ ATTN__DEVICE float additive_pair(float q0, float q1, float k0, float k1, float w
 }
 /* Additive scores of TILED_DEPTH units: of clear pairs the sums of w / (e^2q e^2k + 1), `total` being that of w; of
    others the sums of w tanh(q + k). */
-template <int R>
-ATTN__DEVICE void additive_units(const tiled_room<R> &s, float (&part)[R][4], float &total)
+template <int R, bool G>
+ATTN__DEVICE void additive_units(const tiled_room<R, G> &s, float (&part)[R][4], float &total)
 {
     const float *const query = s.pair.query[0] + hw::thread() / 16 * R;
     const float *const key = s.pair.key[0] + hw::thread() % 16 * 4;
@@ -1436,8 +1596,8 @@ ATTN__DEVICE void additive_units(const tiled_room<R> &s, float (&part)[R][4], fl
     }
 }
 /* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
-template <int R>
-ATTN__DEVICE void additive_units_beyond(const tiled_room<R> &s, int64_t units, float (&part)[R][4], float &total)
+template <int R, bool G>
+ATTN__DEVICE void additive_units_beyond(const tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
     const float *const query = s.pair.query[0] + ty * R, *const key = s.pair.key[0] + tx * 4;
@@ -1474,8 +1634,8 @@ template <bool PerKey, int R> ATTN__DEVICE void tiled_put(float *to, const float
 /* ---- scores
    What the tile's queries and keys make of each other, into s.weight: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given
    score; where there is no such query or key, anything. */
-template <bool PerKey, int R>
-ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_tile &t)
+template <bool PerKey, int R, bool G>
+ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     ATTN__LOOP
     for (int r = 0; r < R; r++)
@@ -1483,13 +1643,13 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R> &s, const tiled_til
         for (int k = 0; k < 4; k++) {
             const int64_t i = t.i0 + hw::thread() / 16 + 16 * r, j = t.j0 + hw::thread() % 16 + 16 * k;
             const reach reach = s.reaches[hw::thread() / 16 + 16 * r];
-            const bool there = p.score == ATTN_SCORE_GIVEN && i < p.queries && j < p.keys &&
+            const bool there = p.score == ATTN_SCORE_GIVEN && i < t.rows_end && j < t.keys_end &&
                                (t.all || (reach.first <= j && j < reach.last));
             s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
         }
 }
-template <int Kind, bool PerKey, int R>
-ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int Kind, bool PerKey, int R, bool G>
+ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
@@ -1520,20 +1680,46 @@ ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R> &s, tiled_tile &t)
     tiled_put<PerKey, R>(s.weight, qk);
 }
 
-/* The n-th of so many tiles of queries */
-ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int64_t tiles, int rows)
+/* How many tiles of so many queries a head has, of one batch entry or, where these are packed, at most of all */
+ATTN__BOTH int64_t tiles_of_head(const params &p, int rows)
 {
-    const tiled_tile t = {n / tiles / p.heads, n / tiles % p.heads, n % tiles * rows, 0, 0, 0, false, false};
+    return (p.queries + rows - 1) / rows + (p.packed_queries ? p.batch : 0);
+}
+/* The n-th of them all */
+ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
+{
+    const int64_t tiles = tiles_of_head(p, rows);
+    return tile_at(p, n / tiles / p.heads, n / tiles % p.heads, n % tiles * rows, 0);
+}
+/* The same where there may be starts. Where there is no such tile it is without queries. */
+ATTN__DEVICE tiled_tile nth_tile_of_entries(const params &p, int64_t n, int rows)
+{
+    const int64_t tiles = tiles_of_head(p, rows);
+    int64_t b = n / tiles / p.heads, i0 = n % tiles * rows, tile = n % tiles;
+    for (b = p.packed_queries ? 0 : b; p.packed_queries && b < p.batch; b++) {
+        const entry e = entry_of(p, b);
+        const int64_t own = (e.rows + rows - 1) / rows;
+        i0 = e.row0 + tile * rows;
+        if (tile < own) break;
+        tile -= own;
+    }
+    tiled_tile t = tile_at(p, b < p.batch ? b : 0, n / tiles % p.heads, i0, 0);
+    if (b == p.batch) t.rows_end = 0;
+    else if (p.ragged || p.page) {
+        t.e = entry_of(p, b);
+        t.keys_end = t.e.key0 + keys_in(p, t.e, b);
+        if (p.packed_queries) t.rows_end = t.e.row0 + t.e.rows;
+    }
     return t;
 }
 /* Which keys each query of the tile reaches, and all of them */
-template <int R> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     hw::sync();
     if (hw::thread() < 16 * R) {
         reach r;
         r.position = r.first = r.last = 0;
-        if (t.i0 + hw::thread() < p.queries) r = reach_of(p, t.b, t.i0 + hw::thread());
+        if (t.i0 + hw::thread() < t.rows_end) r = reach_in(p, t.e, t.b, t.i0 + hw::thread());
         s.reaches[hw::thread()] = r;
     }
     hw::sync();
@@ -1545,20 +1731,23 @@ template <int R> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R> &s
         t.last = s.reaches[i].last > t.last ? s.reaches[i].last : t.last;
     }
 }
-/* f() for each tile of keys between `first` and `last` */
+/* f() for each tile of keys between `first` and `last`; an entry's tiles begin at its first key */
 template <class F> ATTN__DEVICE void each_tile(tiled_tile &t, int64_t first, int64_t last, F f)
 {
     ATTN__LOOP
-    for (t.j0 = first / TILED_KEYS * TILED_KEYS; t.j0 < last; t.j0 += TILED_KEYS) f();
+    for (t.j0 = t.e.key0 + (first - t.e.key0) / TILED_KEYS * TILED_KEYS; t.j0 < last; t.j0 += TILED_KEYS) f();
 }
-template <int R> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R> &s, const tiled_tile &t, int local)
+template <int R, bool G>
+ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, int local)
 {
     row w;
     w.b = t.b;
     w.h = t.h;
     w.hkv = t.h / (p.heads / p.heads_kv);
     w.i = t.i0 + local;
-    w.n = (t.b * p.heads + t.h) * p.queries + w.i;
+    w.n = (row_batch(p, t.b) * p.heads + t.h) * p.queries + w.i;
+    w.row0 = t.e.row0;
+    w.key0 = t.e.key0;
     w.r = s.reaches[local];
     w.width = p.sigma_per_head.rank ? load(p.sigma_per_head, 0, t.h, 0, 0) : p.sigma;
     w.width *= w.width;
@@ -1567,8 +1756,8 @@ template <int R> ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R>
 /* with(r, k, w, j) for each pair of the tile that this thread has, its r-th query and k-th key: w.i and j, which may be
    beyond the last ones. These loops are not unrolled, for what they do is long; so it works on numbers in shared
    memory, where each thread has those of its own pairs. */
-template <int R, class F>
-ATTN__DEVICE void each_pair(const params &p, const tiled_room<R> &s, const tiled_tile &t, F with)
+template <int R, bool G, class F>
+ATTN__DEVICE void each_pair(const params &p, const tiled_room<R, G> &s, const tiled_tile &t, F with)
 {
     ATTN__LOOP
     for (int r = 0; r < R; r++) {
@@ -1591,14 +1780,14 @@ ATTN__DEVICE float row_top(float x)
 
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
-template <int Kind, int R>
-ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t, bool results)
+template <int Kind, int R, bool G>
+ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
         const float score = score_of(p, w, slot), soft = softcapped(p, score);
-        const bool inside = w.i < p.queries && j < p.keys;
+        const bool inside = w.i < t.rows_end && j < t.keys_end;
         slot = inside ? mask(p, w.r, w.b, w.h, w.i, j, soft) : -infinity();
         if (!results || !inside) return;
         if (p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
@@ -1611,7 +1800,7 @@ ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R> &s, tiled_tile &t,
 struct tiled_mass { float top, sum, rest; };
 /* The scores in s.weight become weights relative to the maximum so far; m: that maximum, and what this thread's keys
    add to the mass. rescale: what earlier sums are to be multiplied by. */
-template <int R> ATTN__DEVICE void tiled_softmax(tiled_room<R> &s, tiled_mass (&m)[R], float (&rescale)[R])
+template <int R, bool G> ATTN__DEVICE void tiled_softmax(tiled_room<R, G> &s, tiled_mass (&m)[R], float (&rescale)[R])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++) {
@@ -1645,7 +1834,7 @@ template <int R> ATTN__DEVICE void no_masses(tiled_mass (&m)[R])
     }
 }
 /* The masses of the rows, from what each thread has of them, into s.masses */
-template <int R> ATTN__DEVICE void tiled_masses(tiled_room<R> &s, const tiled_mass (&m)[R])
+template <int R, bool G> ATTN__DEVICE void tiled_masses(tiled_room<R, G> &s, const tiled_mass (&m)[R])
 {
     ATTN__UNROLL
     for (int r = 0; r < R; r++) {
@@ -1657,7 +1846,7 @@ template <int R> ATTN__DEVICE void tiled_masses(tiled_room<R> &s, const tiled_ma
 /* What dropout leaves of a weight that is not excluded: 0 where it drops it, were it NaN */
 ATTN__DEVICE float kept(const params &p, const row &w, int64_t j, float weight)
 {
-    const float keep = keep_factor(p, w.b, w.h, w.i, j);
+    const float keep = keep_factor(p, w.b, w.h, w.i - w.row0, j - w.key0);
     return keep == 0.0f ? 0.0f : weight * keep;
 }
 
@@ -1673,9 +1862,9 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
         saved &to = s.rows_saved[hw::thread()];
         to.base = of.base;
         to.inverse = of.empty ? -1.0f : m.sum == 0.0f ? 0.0f : of.inverse;      /* a sink alone, which may be NaN */
-        if (p.lse.rank && w.i < p.queries) store(p.lse, w.b, w.h, w.i, 0, of.lse);
-        if (p.stats.rank && w.i < p.queries) store(p.stats, w.b, w.h, w.i, 0, m.top);
-        if (p.stats.rank && w.i < p.queries) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        if (p.lse.rank && w.i < t.rows_end) store(p.lse, w.b, w.h, w.i, 0, of.lse);
+        if (p.stats.rank && w.i < t.rows_end) store(p.stats, w.b, w.h, w.i, 0, m.top);
+        if (p.stats.rank && w.i < t.rows_end) store(p.stats, w.b, w.h, w.i, 1, m.sum);
     }
     hw::sync();
 }
@@ -1683,14 +1872,18 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
 template <int R>
 ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
 {
-    const tiled_source values = {p.v, t.b, t.h / (p.heads / p.heads_kv), 0, p.keys, NULL, NULL};
+    tiled_source values = tiled_values(p, s, t);
+    values.first = t.e.key0;
+    values.last = t.keys_end;
+    values.reads = NULL;
     const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
     if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
-    each_tile(t, 0, p.keys, [&] {
+    each_tile(t, t.e.key0, t.keys_end, [&] {
         hw::sync();                                 /* everybody is done with the weights of the tile before */
+        tiled_find<R>(p, s, t, t.e.key0, t.keys_end);
         each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < p.queries && j < p.keys;
-            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, 1.0f / (float)p.keys) : -0.0f;
+            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.rows_end && j < t.keys_end;
+            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, 1.0f / (float)(t.keys_end - t.e.key0)) : -0.0f;
         });
         tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
     });
@@ -1699,17 +1892,17 @@ ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t
 template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tiled_room<R> &s, tiled_tile &t)
 {
     const bool there = p.weights.type == ATTN_F32;
-    each_tile(t, 0, p.keys, [&] {
+    each_tile(t, t.e.key0, t.keys_end, [&] {
         const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
         if (visited && !there) tiled_scores<Kind, R>(p, s, t, false);
         each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
             const saved of = s.rows_saved[w.i - t.i0];
             const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
             float score = -infinity(), weight = 0.0f;
-            if (w.i >= p.queries || j >= p.keys) return;
+            if (w.i >= t.rows_end || j >= t.keys_end) return;
             if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
             if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
-            else if (uniform) weight = 1.0f / (float)p.keys;
+            else if (uniform) weight = 1.0f / (float)(t.keys_end - t.e.key0);
             else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
             if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
             store(p.weights, w.b, w.h, w.i, j, weight);
@@ -1717,15 +1910,31 @@ template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tile
     });
 }
 
+/* Of the tile's rows, the results that belong to keys of no entry */
+template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_tile &t)
+{
+    ATTN__LOOP
+    for (int r = 0; r < R; r++) {
+        const int64_t i = t.i0 + hw::thread() / 16 + 16 * r;
+        for (int64_t j = hw::thread() % 16; i < t.rows_end && j < p.keys; j += 16) {
+            if (j >= t.e.key0 && j < t.keys_end) continue;
+            if (p.weights.rank) store(p.weights, t.b, t.h, i, j, 0.0f);
+            if (p.scores.rank) store(p.scores, t.b, t.h, i, j, -infinity());
+            if (p.scores_softcap.rank) store(p.scores_softcap, t.b, t.h, i, j, -infinity());
+            if (p.scores_masked.rank) store(p.scores_masked, t.b, t.h, i, j, -infinity());
+        }
+    }
+}
+
 template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
-    const int64_t tiles = (p.queries + 16 * R - 1) / (16 * R), all = p.batch * p.heads * tiles;
-    const int64_t columns = p.out.rank ? p.size_v : 0;
+    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = p.out.rank ? p.size_v : 0;
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        tiled_tile t = nth_tile(p, task, tiles, 16 * R);
+        tiled_tile t = nth_tile_of_entries(p, task, 16 * R);
+        if (t.i0 >= t.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];
         t.all = p.scores.rank || p.scores_softcap.rank;
@@ -1733,7 +1942,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
-        each_tile(t, every ? 0 : t.first, every ? p.keys : t.last, [&] {
+        each_tile(t, every ? t.e.key0 : t.first, every ? t.keys_end : t.last, [&] {
             float rescale[R];
             tiled_scores<Kind, R>(p, s, t, true);
             tiled_softmax<R>(s, m, rescale);
@@ -1748,17 +1957,18 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
                     ATTN__UNROLL
                     for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
             });
-            const tiled_source values = tiled_keys(p, s, t, p.v, t.h / (p.heads / p.heads_kv));
+            const tiled_source values = tiled_values(p, s, t);
             tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, values, 0);
         });
         tiled_masses<R>(s, m);
         tiled_rows_end<R>(p, s, t);
         if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
         if (p.weights.rank) tiled_weights<Kind, R>(p, s, t);
+        if (p.ragged && !p.packed_queries && !p.packed_keys) tiled_outside<R>(p, t);
         tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
             const int local = hw::thread() / 16 + 16 * r;
             const float inverse = s.rows_saved[local].inverse;
-            if (t.i0 + local >= p.queries) return;
+            if (t.i0 + local >= t.rows_end) return;
             if (inverse >= 0.0f || is_nan(inverse)) value *= inverse;       /* else: zeros, or ATTN_EMPTY_UNIFORM's */
             else if (p.empty == ATTN_EMPTY_NAN) value = float_of(0x7fc00000u);
             store(p.out, t.b, t.h, t.i0 + local, c, value);
@@ -1771,8 +1981,8 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
 /* The gradients of the tile's weights into s.slope, as far as they come from the output */
 template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad_room &s, const tiled_tile &t)
 {
-    const tiled_source outs = tiled_queries(p, t, p.d_out);
-    const tiled_source values = tiled_keys(p, s, t, p.v, t.h / (p.heads / p.heads_kv));
+    const tiled_source outs = tiled_queries(t, p.d_out);
+    const tiled_source values = tiled_values(p, s, t);
     float above[4][4];
     set_zero<4>(above);
     ATTN__LOOP
@@ -1938,11 +2148,11 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
-    const int64_t tiles = (p.queries + 63) / 64, all = p.batch * p.heads * tiles;
+    const int64_t all = p.batch * p.heads * tiles_of_head(p, 64);
     /* the sum of weight times gradient is the output times its gradient */
     const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        tiled_tile t = nth_tile(p, task, tiles, 64);
+        tiled_tile t = nth_tile(p, task, 64);
         float above[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
         tiled_weighing<Kind>(p, s, t);
@@ -2014,12 +2224,12 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
-    const int64_t tiles = (p.queries + 63) / 64, all = p.batch * p.heads * tiles;
+    const int64_t all = p.batch * p.heads * tiles_of_head(p, 64);
     const int64_t columns = Kind != ADDITIVE && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
     const bool all_given = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, 4);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        tiled_tile t = nth_tile(p, task, tiles, 64);
+        tiled_tile t = nth_tile(p, task, 64);
         const int64_t row0 = ((t.b * p.heads + t.h) * p.queries + t.i0) * p.size_u;
         float *const vector = Kind == ADDITIVE && p.row_vector ? p.row_vector + row0 : NULL;
         float *const quotient = p.row_tanh ? p.row_tanh + row0 : NULL;
@@ -2027,7 +2237,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
         tiled_row_sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
         tiled_reach<4>(p, s, t);
         tiled_recall(p, s, t);
-        const tiled_source queries = tiled_queries(p, t, p.query);
+        const tiled_source queries = tiled_queries(t, p.query);
         tiled_source keys = tiled_keys(p, s, t, p.key, key_head(p, t.h));
         if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + (t.b * p.heads_kv + keys.h) * p.keys;
         tiled_start<4>(dq, columns, workspace);
@@ -2155,11 +2365,11 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PA
         if (p.key_vector) additive_clear_keys(p, b, hkv, j0);
         for (int64_t h = hkv * group; h < (hkv + 1) * group; h++)
             for (int64_t i0 = 0; i0 < p.queries; i0 += 64) {
-                tiled_tile t = {b, h, i0, j0, 0, 0, false, false};
-                tiled_source queries = tiled_queries(p, t, p.query);
+                tiled_tile t = tile_at(p, b, h, i0, j0);
+                tiled_source queries = tiled_queries(t, p.query);
                 tiled_reach<4>(p, s, t);
                 if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= j0 + TILED_KEYS || t.last <= j0)) continue;
-                const tiled_source outs = tiled_queries(p, t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
+                const tiled_source outs = tiled_queries(t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
                 if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + (b * p.heads + h) * p.queries;
                 tiled_pairs<Kind>(p, s, t);
                 tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, i0, columns_v, keys, j0);
@@ -2213,7 +2423,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
         for (int64_t b = b0; b < b0 + end_b; b++)
             for (int64_t h = h0; h < h0 + end_h; h++)
                 for (int64_t i = i0; i < end_i; i += 64) {
-                    tiled_tile t = {b, h, i, 0, 0, 0, false, false};
+                    tiled_tile t = tile_at(p, b, h, i, 0);
                     tiled_reach<4>(p, s, t);
                     tiled_recall(p, s, t);
                     each_tile(t, j0, end_j, [&] {
@@ -2241,9 +2451,10 @@ struct tiled_multiply_room {
 ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, int64_t b, int64_t h, int64_t r0,
                                       int64_t c0, float (&sum)[4][4])
 {
-    const tiled_source left = {m.a, b, h / m.a_shares, 0, m.rows, NULL, m.row_flag.rank ? s.row_reads : NULL};
+    const tiled_source left = {m.a, b, h / m.a_shares, 0, m.rows, NULL, m.row_flag.rank ? s.row_reads : NULL,
+                               NULL, NULL};
     const attn__array columns = {m.b.data, {m.b.stride[0], m.b.stride[1], m.b.stride[3], m.b.stride[2]}, m.b.type, 4};
-    const tiled_source right = {columns, b, h / m.b_shares, 0, m.columns, NULL, NULL};
+    const tiled_source right = {columns, b, h / m.b_shares, 0, m.columns, NULL, NULL, NULL, NULL};
     bool nonfinite = false;
     ATTN__LOOP
     for (int64_t k0 = 0; k0 < m.depth; k0 += 64) {                  /* a chain */
@@ -3575,6 +3786,7 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 #define ATTN__WANT(condition, text) if (!(condition)) return text
 inline const char *fast_covers(const params &p)
 {
+    ATTN__WANT(!p.query_starts.rank && !p.key_starts.rank && !p.page, "entries have starts or pages");
     ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type),
                "q, k, v are not all f16 or all bf16");
     ATTN__WANT(p.score == ATTN_SCORE_SCALED_DOT || p.score == ATTN_SCORE_DOT, "the score is not a dot product");
@@ -3629,6 +3841,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     bool fits = false;
     if (!why && backward) why = fast_covers_backward(p);
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
+    ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
     ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
         constexpr int D = decltype(size)::value;
@@ -3819,6 +4032,14 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
    A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
    K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. */
+/* A block starts with as many registers for each thread as the 65536 of a multiprocessor allow, in eights: 168 of 384
+   threads (make check-cuda looks at it). setmaxnreg gives consumers what the producer gives back: more than that they
+   would wait for for ever. */
+template <int Threads, int Consumers> constexpr bool registers_suffice(int consumer, int producer)
+{
+    return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
+           Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
+}
 /* Head sizes that kernels are compiled for: of queries and keys, and of values. */
 template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
@@ -3832,8 +4053,8 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
     static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    /* 64512 registers in all: 2 * 128 * 232 + 128 * 40 */
     static constexpr int registers_consumer = 232, registers_producer = 40;
+    static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
 /* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
 struct hopper_order { int tiles, section; };
@@ -4202,8 +4423,9 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
         fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
-    static constexpr bool most_sums = scores && values && qk > 64;  /* 2 * 128 * 232 + 128 * 40 = 64512 registers */
+    static constexpr bool most_sums = scores && values && qk > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
+    static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
 };
 struct hopper_grad_work {
@@ -4756,6 +4978,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 {
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
+    ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
@@ -4906,8 +5129,8 @@ namespace attn__gpu {
    Registers: the most that a thread has on any architecture (nvcc 13.0); 255 is the limit.
 
        kernel                  threads  shared memory  barriers                      registers  FlashAttention's
-       tiled_forward           256      22 (16 rows)   all                           221        forward, in f32
-                                        37 (64 rows)
+       tiled_forward           256      23 (16 rows)   all                           221        forward, in f32
+                                        38 (64 rows)
        tiled_grad_rows         256      58             all                           215        dot_do_o
        tiled_grad_queries      256      58             all                           228        dQ
        tiled_grad_keys         256      58             all                           254        dK, dV
@@ -4944,20 +5167,18 @@ static device device_of(int number)
     cudaFuncAttributes compiled;
     device d;
     int major = 0, minor = 0;
-    d.arch = d.shared_bytes = d.processors = 0;
+    d.arch = d.compiled = d.shared_bytes = d.processors = 0;
     d.encode = {};
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
-        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess &&
-        cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess) {
+        cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, number) == cudaSuccess) {
         d.arch = major * 10 + minor;
-        if (d.arch >= 80 && compiled.maxThreadsPerBlock < 96) d.arch = 75;
-        if (d.arch == 90 && compiled.maxThreadsPerBlock < 128) d.arch = 89;
+        if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
+            d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
         if (d.arch == 90) d.encode = hw::tensor_map_encoder();
-    } else {
-        cudaGetLastError();
     }
+    if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
     return d;
 }
 
@@ -4982,10 +5203,30 @@ static const stage stages[] = {
     {"stage 3, wgmma", hopper_covers, hopper_workspace, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
+/* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
+   type of q in the workspace. Returns the bytes for them. */
+static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
+{
+    if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;
+    a = keys_of(p, (float *)(void *)at, p.heads_kv, columns);
+    a.type = p.q.type;
+    scale = attn__array();
+    return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
+}
+static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
+{
+    const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
+    const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
+    p.key = p.k;
+    return bytes;
+}
+
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    while (i > 0 && stages[i].covers(p, d, backward)) i--;
+    params fast = p;
+    without_codes(fast, NULL);
+    while (i > 0 && stages[i].covers(fast, d, backward)) i--;
     return stages[i];
 }
 } /* namespace attn__gpu */
@@ -5019,9 +5260,13 @@ struct device_guard {
         now = before;
         if (known >= 0) now = known;
         else if (data && cudaPointerGetAttributes(&attributes, data) != cudaSuccess) cudaGetLastError();
-        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged))
-            now = attributes.device;                        /* of other memory there is no such number */
-        if (now != before) cudaSetDevice(now);
+        else if (data && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
+                 attributes.device >= 0)                    /* of other memory there is no such number, and managed */
+            now = attributes.device;                        /* memory may be the host's, -1, or nobody's, -2 */
+        if (now != before && cudaSetDevice(now) != cudaSuccess) {
+            cudaGetLastError();
+            now = before;
+        }
     }
     ~device_guard() { if (now != before) cudaSetDevice(before); }
 };
@@ -5037,6 +5282,7 @@ static params params_of(const attn__call &c)
     }
     p.query = p.q;
     p.key = p.k;
+    p.key_page = p.page;
     p.size_u = p.score == ATTN_SCORE_ADDITIVE ? p.hidden : p.size_k;
     p.key_heads = p.w_k.rank == 3 ? p.heads : p.heads_kv;
     return p;
@@ -5054,16 +5300,24 @@ static float *allocate(arena &r, int64_t count, bool wanted = true)
 static int64_t lay_out(params &p, char *base)
 {
     arena r;
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.key_heads * p.keys;
+    const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all_keys = batch_of_keys(p) * p.keys;
+    const int64_t keys = all_keys * p.key_heads;
     const bool cosine = p.score == ATTN_SCORE_COSINE, additive = p.score == ATTN_SCORE_ADDITIVE;
     const bool bilinear = p.score == ATTN_SCORE_BILINEAR;
     r.base = base;
     r.used = 0;
-    p.covered = allocate(r, p.batch * p.keys, cosine || additive);
+    p.covered = allocate(r, all_keys, cosine || additive);
+    if (p.covered && (p.page || p.k.type == ATTN_I8)) {
+        p.stored_k = p.k;
+        p.stored_k_scale = p.k_scale;
+        p.key = p.k = keys_of(p, allocate(r, all_keys * p.heads_kv * p.size_k), p.heads_kv, p.size_k);
+        p.k_scale = attn__array();
+        p.key_page = 0;
+    }
     p.query_norm = allocate(r, rows, cosine);
-    p.key_norm = allocate(r, p.batch * p.heads_kv * p.keys, cosine);
-    if (bilinear || p.w_q.rank) p.query = packed(allocate(r, rows * p.size_u), p.heads, p.queries, p.size_u);
-    if (p.w_k.rank) p.key = packed(allocate(r, keys * p.size_u), p.key_heads, p.keys, p.size_u);
+    p.key_norm = allocate(r, all_keys * p.heads_kv, cosine);
+    if (bilinear || p.w_q.rank) p.query = rows_of(p, allocate(r, rows * p.size_u), p.size_u);
+    if (p.w_k.rank) p.key = keys_of(p, allocate(r, keys * p.size_u), p.key_heads, p.size_u);
     if (!p.is_backward) return r.used;
     p.row_base = allocate(r, rows);
     p.row_inverse = allocate(r, rows);
@@ -5091,15 +5345,15 @@ template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cuda
     return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
 }
 
-/* Absent a: ones on the left, which are ones on the right of what is turned. */
+/* Absent a: ones on the left, which are ones on the right of what is transposed. */
 static product product_of(attn__matmul m)
 {
     product d = product();
     if (!m.a.rank) {
         const int64_t rows = m.rows;
-        m.a = attn__turned(m.b);
+        m.a = attn__transposed(m.b);
         m.b = attn__array();
-        m.out = attn__turned(m.out);
+        m.out = attn__transposed(m.out);
         m.rows = m.columns;
         m.columns = rows;
     }
@@ -5146,15 +5400,20 @@ static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 /* Norms and projections: what a score needs of queries and keys before they meet. */
 static cudaError_t prepare(const params &p, cudaStream_t stream)
 {
-    const int64_t rows = p.batch * p.heads * p.queries, keys = p.batch * p.heads_kv * p.keys;
-    if (p.covered) ATTN__CUDA_TRY(run(cover_keys, p.batch * p.keys, stream, p));
+    const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
+    if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
+    if (p.stored_k.rank) {
+        const unpacking m = {p, p.stored_k, p.stored_k_scale, p.k, p.size_k};
+        ATTN__CUDA_TRY(run(unpack, keys, stream, m));
+    }
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    if (p.w_q.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, attn__turned(p.w_q), p.query, p.queries, p.hidden, p.size_q),
-                                       stream));
-    if (p.bilinear.rank) ATTN__CUDA_TRY(run(product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q),
-                                            stream));
+    product of_rows = p.w_q.rank ? product_of(p, p.q, attn__transposed(p.w_q), p.query, p.queries, p.hidden, p.size_q)
+                                 : product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q);
+    of_rows.batch[0] = of_rows.out_batch[0] = batch_of_rows(p);
+    if (p.w_q.rank || p.bilinear.rank) ATTN__CUDA_TRY(run(of_rows, stream));
     if (p.w_k.rank) {
-        product m = product_of(p, p.k, attn__turned(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        product m = product_of(p, p.k, attn__transposed(p.w_k), p.key, p.keys, p.hidden, p.size_k);
+        m.batch[0] = m.out_batch[0] = batch_of_keys(p);
         m.batch[1] = m.out_batch[1] = p.key_heads;
         if (p.heads_kv) m.a_shares = p.key_heads / p.heads_kv;
         m.row_flag = packed(p.covered, 1, p.keys, 1);
@@ -5166,12 +5425,16 @@ static cudaError_t prepare(const params &p, cudaStream_t stream)
 
 /* ---- stage 1: a block per tile of 64 queries, or keys; forward of 16 queries where there are no more */
 static bool tiled_few(const params &p) { return p.queries <= 16; }
-static int64_t tiled_tasks(const params &p) { return p.batch * p.heads * ((p.queries + 63) / 64); }
+static int64_t tiled_tasks(const params &p, int rows = 64)
+{
+    return batch_of_rows(p) * p.heads * tiles_of_head(p, rows);
+}
 static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
 static int64_t tiled_workspace(const params &p, const device &, bool backward, bool)
 {
     const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
-    int64_t sums = blocks_for(tiled_tasks(p)) * tiled_floats(columns, backward || !tiled_few(p) ? 4 : 1);
+    const int n = backward || !tiled_few(p) ? 4 : 1;
+    int64_t sums = blocks_for(tiled_tasks(p, 16 * n)) * tiled_floats(columns, n);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
     params start = p;
     start.workspace = NULL;
@@ -5202,13 +5465,14 @@ static cudaError_t tiled_prepare(const params &p, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
-    return run(additive_prepare, p.batch * (p.heads * p.queries + p.key_heads * p.keys), stream, p);
+    return run(additive_prepare, batch_of_rows(p) * p.heads * p.queries + batch_of_keys(p) * p.key_heads * p.keys,
+               stream, p);
 }
 static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
     const tiled_kernels k = tiled_kernels_for(p);
-    if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), p.batch * p.heads, p, stream);
+    if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
     return tiled_run(k.forward, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
 }
 
@@ -5231,7 +5495,7 @@ static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
     const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
     product m;
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
-        m = product_of(p, row_vector, bilinear ? attn__turned(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
+        m = product_of(p, row_vector, bilinear ? attn__transposed(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
                        vectors ? p.size_u : 0);
         m.row_flag = packed(p.row_inverse, p.heads, p.queries, 1);
         m.scale = bilinear ? p.scale : 1.0f;
@@ -5257,16 +5521,16 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     product m;
     ATTN__CUDA_TRY(finish_inputs(p, stream));
     if (p.d_bilinear.rank) {
-        m = parameter_of(p, attn__turned(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
+        m = parameter_of(p, attn__transposed(p.q), row_vector, p.d_bilinear, p.d_bilinear.rank == 3, p.size_q, p.size_k,
                          ATTN_GRAD_BILINEAR);
         m.scale = p.scale;
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_q.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden,
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_vector), p.q, p.d_w_q, p.d_w_q.rank == 3, p.hidden,
                                         p.size_q, ATTN_GRAD_W_Q), stream));
     if (p.d_w_k.rank) {
-        m = parameter_of(p, attn__turned(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
+        m = parameter_of(p, attn__transposed(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
                          ATTN_GRAD_W_K);
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
@@ -5275,10 +5539,10 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_tanh), none, attn__turned(p.d_w_v), p.d_w_v.rank == 2,
-                                        p.hidden, 1, ATTN_GRAD_W_V), stream));
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_tanh), none, attn__transposed(p.d_w_v),
+                                        p.d_w_v.rank == 2, p.hidden, 1, ATTN_GRAD_W_V), stream));
     if (p.d_hidden_bias.rank)
-        ATTN__CUDA_TRY(run(parameter_of(p, attn__turned(row_vector), none, attn__turned(p.d_hidden_bias),
+        ATTN__CUDA_TRY(run(parameter_of(p, attn__transposed(row_vector), none, attn__transposed(p.d_hidden_bias),
                                         p.d_hidden_bias.rank == 2, p.hidden, 1, ATTN_GRAD_HIDDEN_BIAS), stream));
     const struct { float *row; attn__array out; bool per_head; uint32_t bit; } sums[4] = {
         {p.row_sigma, p.d_sigma, p.sigma_per_head.rank != 0, ATTN_GRAD_SIGMA},
@@ -5287,7 +5551,7 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
         {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
     for (int i = 0; i < 4; i++) {
         if (!sums[i].out.rank) continue;
-        m = parameter_of(p, attn__turned(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
+        m = parameter_of(p, attn__transposed(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
                          sums[i].per_head, 1, 1, sums[i].bit);
         m.depth_flag = none;
         ATTN__CUDA_TRY(run(m, stream));
@@ -5317,6 +5581,18 @@ template <class C> const void *some_data(const C *c)     /* attn__call or attn_d
         if (of[i]) return of[i];
     return NULL;
 }
+
+/* The errors of a runtime that finds no device or no driver for it: then no array can be on one. (InvalidValue: what it
+   says of memory that it does not know, or said before CUDA 11.) After all others nothing can be told. */
+static bool means_no_device(cudaError_t error)
+{
+    switch ((int)error) {
+    case cudaErrorInvalidValue: case cudaErrorNoDevice: case cudaErrorInsufficientDriver: case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable: case cudaErrorSystemDriverMismatch: case cudaErrorCompatNotSupportedOnDevice:
+        return true;
+    default: return false;
+    }
+}
 } /* namespace attn__gpu */
 
 /* bit 0: the host; a bit per device, the last one for all beyond */
@@ -5324,10 +5600,10 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
 {
     cudaPointerAttributes attributes;
     const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-    if (error != cudaSuccess) {                         /* no device, no driver: all is on the host */
+    if (error != cudaSuccess) {
         cudaGetLastError();
-        if (error != cudaErrorECCUncorrectable && (error < cudaErrorIllegalAddress || error > 799)) return 1;
-        attn__gpu::report(error, err);                  /* some kernel before was at fault: nothing can be told now */
+        if (attn__gpu::means_no_device(error)) return 1;
+        attn__gpu::report(error, err);      /* a kernel before was at fault, this process is a fork's child, ... */
         return 0;
     }
     if (attributes.type == cudaMemoryTypeManaged) return -1;
@@ -5351,16 +5627,35 @@ struct device_call {
         dev.maps = &maps;
         runs = &stage_for(p, dev, backward);
     }
-    int64_t bytes(bool smaller)
+    bool is_fast() const { return runs->covers != tiled_covers; }
+    int64_t bytes(bool smaller) const
     {
-        const int64_t bytes = lay_out(p, NULL) + runs->workspace(p, dev, backward, smaller);
+        params own = p;
+        int64_t bytes = lay_out(own, NULL);
+        if (is_fast()) bytes += without_codes(own, NULL);
+        bytes += runs->workspace(own, dev, backward, smaller);
         return bytes ? bytes + 256 : 0;
+    }
+    cudaError_t unpack_codes(cudaStream_t stream)       /* at the front of the stage's part of the workspace */
+    {
+        unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
+        const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
+        p.workspace = (char *)p.workspace + without_codes(p, (char *)p.workspace);
+        of_k.to = p.k;
+        of_v.to = p.v;
+        if (of_k.to.type != of_k.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_k));
+        if (of_v.to.type != of_v.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_v));
+        return cudaSuccess;
+    }
+    cudaError_t start(char *base, cudaStream_t stream)
+    {
+        p.workspace = base + lay_out(p, base);
+        if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));
+        return (backward ? runs->backward : runs->forward)(p, dev, stream);
     }
     attn_status run(void *workspace, void *stream, attn_error *err)
     {
-        char *base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
-        p.workspace = base + lay_out(p, base);
-        return report((backward ? runs->backward : runs->forward)(p, dev, (cudaStream_t)stream), err);
+        return report(start((char *)(((uintptr_t)workspace + 255) / 256 * 256), (cudaStream_t)stream), err);
     }
 };
 /* Are the arrays there that a stage is chosen by? */
@@ -5398,9 +5693,10 @@ extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
 extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char **why)
 {
-    const attn__gpu::device_call call(c);
+    attn__gpu::device_call call(c);
     const attn__gpu::stage *s = call.runs + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
+    attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
     return s->name;
 }
@@ -5412,7 +5708,8 @@ extern "C" attn_status attn__cuda_mask(const attn__call *c, const attn__array *m
     const attn__gpu::device_guard guard(mask->data);
     attn__gpu::marking m;
     m.p = attn__gpu::params_of(*c);
-    m.p.batch = size[0];
+    m.batch = size[0];
+    if (!m.p.ragged) m.p.batch = m.batch;
     m.p.heads = size[1];
     m.p.queries = size[2];
     m.p.keys = size[3];
@@ -5469,7 +5766,8 @@ attn_status attn_cuda_prepare(attn_error *err)
     const void *const kernels[] = {
         (const void *)attn__gpu::compiled_for,
         (const void *)attn__gpu::multiply, (const void *)attn__gpu::tiled_multiply,
-        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::find_norms,
+        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack,
+        (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
         (const void *)attn__gpu::merge};
     attn_status status = ATTN_OK;

@@ -10,6 +10,7 @@ Where these backends have no such option, flex_attention takes part, compiled (s
 other weights: PyTorch's results are checked without it and timed with it."""
 import argparse
 import ctypes
+import glob
 import json
 import math
 import os
@@ -21,7 +22,21 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIB = ctypes.CDLL(os.path.join(HERE, os.pardir, "build", "cuda", "libattn_cuda.so"))
+
+
+
+def library():
+    """The one that ATTN_CUDA_LIBRARY names, that of `make bench-cuda`, or the newest of `make cuda-device-build`."""
+    built = os.path.join(HERE, os.pardir, "build", "cuda")
+    carried = sorted(glob.glob(os.path.join(built, "device-*", "libattn_cuda.so")), key=os.path.getmtime)
+    found = [p for p in (os.environ.get("ATTN_CUDA_LIBRARY"), os.path.join(built, "libattn_cuda.so"), *carried[::-1])
+             if p and os.path.exists(p)]
+    if not found:
+        sys.exit("cuda_peers: no libattn_cuda.so in build/cuda: make bench-cuda or make cuda-device-build")
+    return ctypes.CDLL(os.path.abspath(found[0]))
+
+
+LIB = library()
 F32, BF16 = 0, 2  # attn_type
 SAMPLES, SAMPLE, WARM = 15, 5e-3, 3
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION,

@@ -740,6 +740,21 @@ def test_torch():
     near("MultiheadAttention", got, linear(x, x, x, need_weights=False)[0].detach(), 2e-5)
 
 
+def test_shared_arrays():
+    """Results have the batch of the queries and the keys of an entry, wherever the keys lie."""
+    q, k, v = draw(2, 3, 4, 8), draw(2, 3, 6, 8), draw(2, 3, 6, 5)
+    r = attn.forward(q, k, v, weights=True, lse=True)
+    pools = [np.ascontiguousarray(x.reshape(2, 3, 3, 2, -1).transpose(0, 2, 1, 3, 4)).reshape(6, 3, 2, -1)[::-1]
+             for x in (k, v)]
+    table = np.array([[5, 4, 3], [2, 1, 0]], "int32")
+    paged = attn.forward(q, *pools, weights=True, lse=True, page_table=table)
+    packed = [np.concatenate(list(x), 1)[None] for x in (k, v)]
+    starts, lengths = np.array([0, 6], "int64"), np.array([6, 6], "int64")
+    for name in "out", "lse", "weights":
+        same(f"in pages: {name}", getattr(paged, name), getattr(r, name))
+    same("packed keys", attn.attention(q, *packed, key_starts=starts, key_lengths=lengths), r.out)
+
+
 def test_torch_refused():
     """A gradient is never lost without a word: every function but sdpa refuses a tensor that requires one, by name."""
     need_torch()
@@ -764,6 +779,11 @@ def test_torch_refused():
         assert out.equal(r.out) and not out.requires_grad
     raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
     raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
+    on_device, attn._is_on_device = attn._is_on_device, lambda x: True
+    try:
+        raises(TypeError, lambda: attn.sdpa(q, k, v), "q lies on cpu, for which this library has no kernels", "make")
+    finally:
+        attn._is_on_device = on_device
     with torch.autograd.forward_ad.dual_level(), warnings.catch_warnings():
         warnings.simplefilter("ignore")             # PyTorch warns of itself
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))

@@ -12,7 +12,7 @@
 #ifndef MORE_FACTORS
 #define MORE_FACTORS(X)
 #endif
-/* A device takes no starts and no pages: its tests define NO_SEQUENCES before the include. */
+/* Without starts and pages: NO_SEQUENCES, before the include */
 #ifdef NO_SEQUENCES
 #define FACTOR_OF_SEQUENCES(X)
 #else

@@ -16,6 +16,9 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
           q; lse and stats are float32.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
           torch's autograd. All other functions refuse a tensor that requires grad, except under torch.no_grad().
+DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
+          call there, masks and lengths included. It is enqueued on torch's current stream, and takes its memory from
+          torch. The library with the kernels is the one that `make cuda-lib` builds: name it in ATTN_LIBRARY.
 OPTIONS   every field of attn_desc under its name: attn.h says what it means. score="gaussian", align="bottom_right",
           empty="nan", isa="scalar", precision="fast" by their names in lower case; sigma: a number, or an array [H];
           window=(left, right), None where unbounded; threads: how many run the call.
@@ -473,6 +476,26 @@ def _check_array(name, x):
         raise TypeError(f"{name}: torch has only noted that its numbers are negated: give {name}.resolve_neg()")
 
 
+def _is_on_device(x):
+    return _is_torch(x) and x.device.type == "cuda"
+
+
+def _stream(x):
+    """torch's current stream on the device of a tensor, as a cudaStream_t."""
+    return sys.modules["torch"].cuda.current_stream(x.device).cuda_stream
+
+
+def _check_device(name, x, taken):
+    """Refuses a tensor that does not lie where it can be used; taken: also on a device."""
+    on_device = taken and _is_on_device(x)
+    if str(x.layout) != "torch.strided" or (x.device.type != "cpu" and not on_device):
+        raise TypeError(f"{name}: {'this binding' if taken else 'this function'} takes dense tensors in main memory, "
+                        f"not {x.layout} on {x.device}")
+    if on_device and not hasattr(lib, "attn_cuda_prepare"):
+        raise TypeError(f"{name} lies on {x.device}, for which this library has no kernels: name one that has them, "
+                        "which `make cuda-lib` builds, in ATTN_LIBRARY")
+
+
 def _array(x):
     """x itself where it is an array; a list or a number as one."""
     if _is_torch(x) or isinstance(x, np.ndarray):
@@ -485,15 +508,15 @@ def _dtype(x):
     return str(x.dtype).replace("torch.", "") if _is_torch(x) else x.dtype.name
 
 
-def _view(name, x, kind=None, absent=()):
-    """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`."""
+def _view(name, x, kind=None, absent=(), device=False):
+    """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`. device: it
+    may lie on one."""
     kind = kind or attn_view
     _check_array(name, x)
     if _dtype(x) not in _TYPES:
         raise TypeError(f"{name}: attn.h has no type {_dtype(x)}")
     if _is_torch(x):
-        if x.device.type != "cpu" or str(x.layout) != "torch.strided":
-            raise TypeError(f"{name}: this binding takes dense tensors in main memory, not {x.layout} on {x.device}")
+        _check_device(name, x, device)
         data, strides = x.data_ptr(), list(x.stride())
     else:
         if not x.dtype.isnative or not x.flags.aligned or any(n % x.itemsize for n in x.strides):
@@ -596,7 +619,9 @@ class _Descriptor:
 
     def set_view(self, name, x):
         x = self.kept[name] = _array(x)
-        setattr(self.c, name, _view(name, x, absent=_absent(name, x, self.axes)))
+        setattr(self.c, name, _view(name, x, absent=_absent(name, x, self.axes), device=True))
+        if _is_on_device(x):
+            self.c.stream = _stream(x)
 
     def set_option(self, name, value):
         if name == "threads":
@@ -649,10 +674,12 @@ class _Descriptor:
     def sizes(self):
         """What the letters of the axes stand for."""
         sizes = {"1": 1, "2": 2}
-        for name in ("given_scores", "q", "k", "v"):
+        for name in ("v", "k", "q", "given_scores"):    # the batch is that of the queries: keys may be packed, or pages
             view = getattr(self.c, name)
             if view.rank:
                 sizes.update(zip(_AXES[name], view.size))
+        if self.c.page_table.rank and "S" in sizes:
+            sizes["S"] *= self.c.page_table.size[1]
         return sizes
 
     def add_results(self, wanted, sizes=None):
@@ -669,8 +696,23 @@ class _Descriptor:
                     raise TypeError(f"{name} needs {'v' if 'V' in missing else 'q and k'}")
                 value = _empty(like, [sizes[c] for c in letters], "float32" if name in ("lse", "stats") else None)
             arrays[name] = self.kept[name] = value
-            setattr(self.c, name, _view(name, value, attn_out, _absent(name, value, self.axes)))
+            setattr(self.c, name, _view(name, value, attn_out, _absent(name, value, self.axes), device=True))
         return arrays
+
+    def run(self, name, *structures):
+        """Calls that function. On a device the workspace is taken from torch, which keeps memory for what follows on
+        the stream; attn.h would ask the CUDA runtime each time."""
+        like = next((x for x in self.kept.values() if _is_on_device(x)), None)
+        if like is not None:
+            size = c_size_t()
+            _call("attn_workspace_size" if name == "attn_forward" else name + "_workspace_size", byref(self.c),
+                  *structures, byref(size))
+            room = like.new_empty(size.value, dtype=sys.modules["torch"].uint8)
+            self.c.workspace, self.c.workspace_bytes = room.data_ptr() if size.value else None, size.value
+        try:
+            _call(name, byref(self.c), *structures)
+        finally:
+            self.c.workspace, self.c.workspace_bytes = None, 0
 
 
 # ---- threads: the library hands out tasks, a pool of Python's runs them (ctypes lets other threads run meanwhile)
@@ -713,7 +755,7 @@ def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out:
     r.scores, r.scores_softcap, r.scores_masked [..,Sq,Sk], r.stats [..,Sq,2]. True makes an array, an array is written
     to. q and k are None where the option given_scores [..,Sq,Sk] stands for both."""
     r = _described(q, k, v, out=out, **options)
-    _call("attn_forward", byref(r._kept["desc"].c))
+    r._kept["desc"].run("attn_forward")
     return r
 
 
@@ -758,7 +800,8 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
             arrays[name] = value
         value = _array(value)
         grad.kept.append(value)
-        setattr(grad, name, _view(name, value, attn_out if name in results else attn_view, _absent(name, value, axes)))
+        setattr(grad, name, _view(name, value, attn_out if name in results else attn_view, _absent(name, value, axes),
+                                  device=True))
     grad.accumulate = sum(1 << results.index(name) for name in accumulate)
     return grad, arrays
 
@@ -777,7 +820,7 @@ def backward(results: Results[ArrayT], d_out: Numbers | None = None, *, d_weight
     wanted.update(others, d_out=d_out, d_weights=d_weights, d_lse=d_lse)
     like = d.kept.get("q", d.kept.get("given_scores"))
     grad, arrays = _gradients(attn_grad, d.kept, wanted, accumulate, d.axes, like)
-    _call("attn_backward", byref(d.c), byref(grad))
+    d.run("attn_backward", byref(grad))
     return Results(arrays, d.axes)
 
 
@@ -866,7 +909,8 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
     may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
     torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
     attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. One thread
-    runs it unless the option threads says otherwise, say torch.get_num_threads(); the bits are the same."""
+    runs it unless the option threads says otherwise, say torch.get_num_threads(); the bits are the same. Tensors on a
+    GPU: see DEVICES, above."""
     for name in options:
         if name in _RESULTS:
             raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")

@@ -13,7 +13,8 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, current, query_error, processors;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, arch = 90, compiled = 90, current, query_error, last_error,
+           processors;
 static fake_counts counts;
 static attn_emu::counters before;
 
@@ -32,7 +33,7 @@ int fake_type_of(const void *data) {
 /* Garbage, as a device's memory would be. */
 void *fake_allocate(size_t bytes, void *stream) {
     void *block = failing ? NULL : malloc(bytes);
-    counts.stream = stream;
+    attn_emu::last_stream = stream;
     counts.device = current;
     if (!block) return NULL;
     memset(block, 0xff, bytes);
@@ -42,23 +43,41 @@ void *fake_allocate(size_t bytes, void *stream) {
 }
 void fake_release(void *block, void *stream) {
     counts.releases++;
-    counts.stream = stream;
+    attn_emu::last_stream = stream;
     counts.device = current;
     free(block);
 }
 void fake_fail_allocations(int fail) { failing = fail; }
 void fake_fail_queries(int error) { query_error = error; }
 cudaError_t fake_query_error(void) { return query_error; }
+cudaError_t fake_error(cudaError_t error) {
+    if (error) last_error = error;
+    return error;
+}
+int fake_last_error(void) {
+    const int error = last_error;
+    last_error = 0;
+    return error;
+}
 int fake_device(void) { return current; }
-void fake_set_device(int device) { current = device; }
+cudaError_t fake_set_device(int device) {
+    if (device < 0 || device > 7) {
+        counts.refused++;
+        return fake_error(cudaErrorInvalidDevice);
+    }
+    current = device;
+    return cudaSuccess;
+}
 void fake_forget(void) {
     memset(&counts, 0, sizeof counts);
     attn_emu::count.shared = 0;
+    attn_emu::last_stream = NULL;
     before = attn_emu::count;
 }
 fake_counts fake_counted(void) {
     fake_counts now = counts;
     now.launches = (long)(attn_emu::count.launches - before.launches);
+    now.stream = attn_emu::last_stream;
     now.shared = (size_t)attn_emu::count.shared;
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     now.places = (long)(attn_emu::count.places - before.places);
@@ -68,6 +87,8 @@ fake_counts fake_counted(void) {
 }
 void fake_set_arch(int number) { arch = number; }
 int fake_arch(void) { return arch; }
+void fake_set_compiled(int newest) { compiled = newest; }
+int fake_compiled(void) { return compiled; }
 void fake_set_processors(int number) { processors = number; }
 int fake_processors(void) { return processors ? processors : 4; }
 void fake_set_tma(int has_tma) { attn_emu::driver_has_tma = has_tma != 0; }
@@ -82,13 +103,20 @@ void *fake_stream(void) {
 int fake_timings(void) { return attn_emu::timing_count; }
 void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
 const char *fake_failure(void) { return attn_emu::last_error.c_str(); }
-const char *fake_timing_name(void) { return attn_emu::now_timing.name; }
+const char *fake_timing_name(void) {
+    static std::string name;
+    name = attn_emu::now_timing.name + std::string(attn_emu::lanes_downwards ? ", lanes from 31 to 0" : "");
+    return name.c_str();
+}
 int fake_summary(void) {
     const attn_emu::counters &n = attn_emu::count;
+    printf("emulated: %lld launches, of %lld the lanes run from the last to the first\n", (long long)n.launches,
+           (long long)n.downwards);
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA, %lld stmatrix\n", (long long)n.mma,
            (long long)n.ldmatrix, (long long)n.copies, (long long)n.wgmma, (long long)n.tma, (long long)n.stmatrix);
     if (n.ldmatrix_conflicts) printf("FAIL ldmatrix, stmatrix: rows that share banks\n");
-    return !n.ldmatrix_conflicts;
+    if (!n.downwards || n.downwards == n.launches) printf("FAIL lanes of a warp ran in one direction alone\n");
+    return !n.ldmatrix_conflicts && n.downwards && n.downwards != n.launches;
 }
 void *fake_share(size_t bytes) { return malloc(bytes); }
 void fake_unshare(void *block) { free(block); }

@@ -1,5 +1,5 @@
 /* device.cu - fake.h on a real device: what the emulator runs, run there. Where memory lies is still what the table
-   says, for all of it is managed memory, which both sides can use; launches and allocations are counted on their way to
+   says, for all of it is pinned memory, which both sides use at one address; launches and allocations are counted on their way to
    the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -17,12 +17,12 @@ struct range {
 };
 static std::vector<range> ranges;
 static int number_of(const char *variable) { return getenv(variable) ? atoi(getenv(variable)) : 0; }
-static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, query_error, processors, no_tma;
+static int elsewhere = number_of("FAKE_ELSEWHERE"), failing, highest, compiled = 90, query_error, processors, no_tma;
 static fake_counts counts;
 
 static cudaError_t watched_place(cudaPointerAttributes *attributes, const void *data) {
     memset(attributes, 0, sizeof *attributes);
-    attributes->type = (cudaMemoryType)fake_type_of(data);
+    attributes->type = (cudaMemoryType)(fake_type_of(data) & 15);
     return (cudaError_t)query_error;
 }
 static cudaError_t watched_attribute(int *value, cudaDeviceAttr attribute, int device) {
@@ -30,6 +30,14 @@ static cudaError_t watched_attribute(int *value, cudaDeviceAttr attribute, int d
     if (attribute == cudaDevAttrComputeCapabilityMajor) *value = fake_arch() / 10;
     if (attribute == cudaDevAttrComputeCapabilityMinor) *value = fake_arch() % 10;
     if (attribute == cudaDevAttrMultiProcessorCount && processors) *value = processors;
+    return error;
+}
+/* compiled_for as a build for less has it; of the other kernels nobody asks */
+static cudaError_t watched_kernel(cudaFuncAttributes *attributes, const void *kernel) {
+    if (!compiled) return cudaErrorNoKernelImageForDevice;
+    const cudaError_t error = cudaFuncGetAttributes(attributes, kernel);
+    if (attributes->maxThreadsPerBlock >= 128 && compiled < 90) attributes->maxThreadsPerBlock = 96;
+    if (attributes->maxThreadsPerBlock >= 96 && compiled < 80) attributes->maxThreadsPerBlock = 64;
     return error;
 }
 #if CUDART_VERSION >= 12050
@@ -61,6 +69,7 @@ static cudaError_t watched_release(void *block, cudaStream_t stream) {
 
 #define cudaPointerGetAttributes watched_place
 #define cudaDeviceGetAttribute watched_attribute
+#define cudaFuncGetAttributes watched_kernel
 #define cudaGetDriverEntryPointByVersion watched_entry
 #define cudaGetDriverEntryPoint watched_entry
 #define cudaLaunchKernel watched_launch
@@ -71,6 +80,7 @@ static cudaError_t watched_release(void *block, cudaStream_t stream) {
 #include "attn_cuda.cuh"
 #undef cudaPointerGetAttributes
 #undef cudaDeviceGetAttribute
+#undef cudaFuncGetAttributes
 #undef cudaGetDriverEntryPointByVersion
 #undef cudaGetDriverEntryPoint
 #undef cudaLaunchKernel
@@ -106,6 +116,7 @@ void fake_release(void *block, void *stream) {
 }
 void fake_fail_allocations(int fail) { failing = fail; }
 void fake_fail_queries(int error) { query_error = error; }
+int fake_last_error(void) { return (int)cudaGetLastError(); }
 int fake_device(void) { return -1; }
 void fake_forget(void) { memset(&counts, 0, sizeof counts); }
 fake_counts fake_counted(void) { return counts; }
@@ -122,6 +133,8 @@ int fake_arch(void) {
     if (!highest) highest = number_of("FAKE_ARCH"); /* for a whole run */
     return highest && highest < real_arch() ? highest : real_arch();
 }
+void fake_set_compiled(int newest) { compiled = newest; }
+int fake_compiled(void) { return compiled; }
 void fake_set_processors(int number) { processors = number; }
 int fake_processors(void) {
     int number = 0;
@@ -152,14 +165,14 @@ int fake_summary(void) { return 1; }
 
 void *fake_share(size_t bytes) {
     void *p = NULL;
-    const cudaError_t error = cudaMallocManaged(&p, bytes);
-    if (error != cudaSuccess) printf("cudaMallocManaged: %s\n", cudaGetErrorString(error));
+    const cudaError_t error = cudaHostAlloc(&p, bytes, cudaHostAllocMapped);
+    if (error != cudaSuccess) printf("cudaHostAlloc: %s\n", cudaGetErrorString(error));
     return error == cudaSuccess ? p : NULL;
 }
 void fake_unshare(void *block) {
     const cudaError_t error = cudaDeviceSynchronize();
     if (error != cudaSuccess) printf("the device: %s\n", cudaGetErrorString(error));
-    cudaFree(block);
+    cudaFreeHost(block);
 }
 /* The memory of tests/main.c. */
 extern "C" void *test_map(size_t bytes) { return fake_share(bytes); }

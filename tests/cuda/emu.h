@@ -5,11 +5,11 @@
 
    A thread of a block is a fiber; one scheduler runs the fibers of one block, block after block. What a GPU does
    asynchronously (cp.async, TMA, wgmma) is queued, and a `timing` says when it lands: at once, as late as the waits
-   allow, or at random; another choice is how far warps may run apart. A kernel that waits for too little, releases too
-   early or lacks a barrier computes something else under one of them. Shared memory starts as NaNs, ends in a page
-   that faults, and no access of the asynchronous units may see bytes that no proxy fence has published. A block in
-   which nobody can go on is reported with who waits for what. Not modelled: the weak memory model,
-   timing, registers. */
+   allow, or at random; another choice is how far warps may run apart. Lanes of a warp run from 0 to 31 in some launches,
+   from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes something
+   else under one of them. Shared memory starts as NaNs, ends in a page that faults, and no access of the asynchronous
+   units may see or overwrite bytes that no proxy fence has published. setmaxnreg waits for registers as on a GPU. A
+   block in which nobody can go on is reported with who waits for what. Not modelled: the weak memory model, timing. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 
@@ -97,7 +97,7 @@ inline void context_switch(context *from, context *to) { swapcontext(&from->u, &
 #endif
 
 /* ---- the state of one block */
-enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, FINISHED };
+enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, REGISTERS, FINISHED };
 
 struct copy_op {
     uint32_t to;
@@ -114,7 +114,7 @@ struct thread_state {
     context at;
     unsigned char *stack = NULL;
     waits_for wait = NOTHING;
-    int which = 0;      /* barrier's number, mbarrier's offset, groups of wgmma that may be left */
+    int which = 0;      /* barrier's number, mbarrier's offset, groups of wgmma that may be left, registers missing */
     uint64_t until = 0; /* the generation or parity that it waits to see change */
     std::vector<copy_op> copies;
     int64_t copy_group = 0;
@@ -122,6 +122,7 @@ struct thread_state {
     int64_t store_group = 0;
     int64_t wgmma_issued = 0, wgmma_group = 0;
     bool wgmma_fenced = false;
+    int registers = 0;                 /* that it may use */
     std::vector<uint32_t> unpublished; /* words of shared memory it wrote since its last proxy fence */
     std::vector<uint32_t> new_mbarriers;
 };
@@ -166,6 +167,8 @@ struct block_state {
     unsigned char *shared = NULL;
     size_t shared_bytes = 0;
     int count = 0, finished = 0, current = 0, index = 0, grid = 0;
+    int registers_left = 0;    /* given back by setmaxnreg */
+    bool by_scheduler = false; /* what runs is no thread's */
     int64_t tick = 0;
     context scheduler;
     std::function<void()> body;
@@ -176,11 +179,16 @@ inline block_state *block = NULL;
 struct counters {
     int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
     int64_t places, facts, maps; /* that the host asked for: see fake_counts */
+    int64_t downwards; /* launches whose lanes run from the last to the first */
 };
 inline counters count;
+inline bool lanes_downwards = false;
 
 static const uint32_t shared_base = 1024; /* a GPU's shared addresses do not start at 0 for the kernel either */
-static const size_t stack_bytes = 128 * 1024;
+#ifndef ATTN_EMU_STACK
+#define ATTN_EMU_STACK (128 * 1024) /* bytes of a thread's; sanitizers need more */
+#endif
+static const size_t stack_bytes = ATTN_EMU_STACK;
 
 inline thread_state &self() { return block->threads[(size_t)block->current]; }
 inline warp_state &self_warp() { return block->warps[(size_t)block->current / 32]; }
@@ -190,8 +198,9 @@ bool can_go_on(int index);
 /* To the next lane of the warp where that can go on, which is what the scheduler would do; else to the scheduler. */
 inline void switch_out() {
     thread_state &t = self();
-    const int next = block->current + 1;
-    if (next % 32 && next < block->count && block->error.empty() && can_go_on(next)) {
+    const int next = block->current + (lanes_downwards ? -1 : 1);
+    const bool same_warp = next >= 0 && next / 32 == block->current / 32;
+    if (same_warp && next < block->count && block->error.empty() && can_go_on(next)) {
         thread_state &to = block->threads[(size_t)next];
         block->current = next;
         to.wait = NOTHING;
@@ -202,6 +211,7 @@ inline void switch_out() {
     }
 }
 
+struct failed {}; /* thrown by what the scheduler runs */
 [[noreturn]] inline void fail(const char *format, ...) {
     char text[400];
     va_list arguments;
@@ -211,6 +221,7 @@ inline void switch_out() {
     if (block->error.empty())
         block->error =
             "block " + std::to_string(block->index) + ", thread " + std::to_string(block->current) + ": " + text;
+    if (block->by_scheduler) throw failed();
     self().wait = FINISHED;
     switch_out();
     abort(); /* the scheduler does not come back to a block that failed */
@@ -312,6 +323,16 @@ inline void check_published(uint32_t address, const char *who) {
         fail("%s reads shared address %u, which thread %d wrote without a proxy fence since", who,
              address - shared_base, writer - 1);
 }
+/* A copy that lands where a thread's write has not been published may be overtaken by it. */
+inline void check_free(uint32_t address, uint32_t bytes, const char *who) {
+    shared_at(address, bytes, who);
+    for (uint32_t at = address & ~3u; at < address + bytes; at += 4) {
+        const uint16_t writer = block->dirty[(at - shared_base) / 4];
+        if (writer)
+            fail("%s lands at shared address %u, which thread %d wrote without a proxy fence since", who,
+                 at - shared_base, writer - 1);
+    }
+}
 inline uint16_t async_load16(uint32_t address, const char *who) {
     uint16_t h;
     memcpy(&h, shared_at(address, 2, who), 2);
@@ -368,6 +389,7 @@ inline void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int
         const int at[4] = {c0, c1, c2, c3};
         const uint32_t bytes = tma_box(m, shared, at, [](uint32_t a, const unsigned char *p) {
             unsigned char *s = shared_at(a, 2, "TMA load");
+            if (a % 4 == 0) check_free(a, 4, "TMA load");
             if (p) memcpy(s, p, 2);
             else memset(s, 0, 2);
         });
@@ -380,6 +402,7 @@ inline void cp_async_bulk(void *to, const void *from, uint32_t bytes, uint64_t *
         fail("cp.async.bulk: an address or a size that is not 16-byte aligned");
     count.tma++;
     land_later([=] {
+        check_free(shared_address(to), bytes, "cp.async.bulk");
         memcpy(shared_at(shared_address(to), bytes, "cp.async.bulk"), from, bytes);
         mbarrier_complete(bar, bytes);
     });
@@ -559,6 +582,19 @@ inline void wgmma_wait(int may_be_left) {
     if (!wgmma_finished(self(), block->current, may_be_left)) wait(WGMMA, may_be_left, 0);
 }
 
+/* ---- setmaxnreg: from `given` to `wanted` registers for each thread of a warpgroup; more come from what others gave
+   back, and are waited for */
+inline int registers_at_start() { return std::min(65536 / block->count / 8 * 8, 255); }
+inline void set_registers(int wanted, bool more) {
+    thread_state &t = self();
+    if (wanted < 24 || wanted > 256 || wanted % 8) fail("setmaxnreg: %d registers", wanted);
+    if (more ? wanted < t.registers : wanted > t.registers)
+        fail("setmaxnreg: from %d to %d registers, by the form for the other direction", t.registers, wanted);
+    while (wanted - t.registers > block->registers_left) wait(REGISTERS, wanted - t.registers, 0);
+    block->registers_left -= wanted - t.registers;
+    t.registers = wanted;
+}
+
 /* ---- the scheduler */
 inline void fiber_entry() {
     block->body();
@@ -583,6 +619,7 @@ inline bool can_go_on(int index) {
         return (m.phase != 0) != (t.until != 0);
     }
     case WGMMA: return wgmma_finished(t, index, t.which);
+    case REGISTERS: return t.which <= block->registers_left;
     case FINISHED: break;
     }
     return false;
@@ -590,14 +627,15 @@ inline bool can_go_on(int index) {
 inline bool run_warp(size_t warp) {
     bool moved = false;
     const size_t first = warp * 32, last = std::min(first + 32, block->threads.size());
-    for (size_t i = first; i < last && block->error.empty(); i++) {
+    for (size_t n = first; n < last && block->error.empty(); n++) {
+        const size_t i = lanes_downwards ? first + last - 1 - n : n;
         if (!can_go_on((int)i)) continue;
         moved = true;
         block->current = (int)i;
         block->threads[i].wait = NOTHING;
         count.switches++;
         context_switch(&block->scheduler, &block->threads[i].at);
-        i = (size_t)block->current; /* the lanes up to that one have run */
+        n = lanes_downwards ? first + last - 1 - (size_t)block->current : (size_t)block->current; /* so far they ran */
     }
     return moved;
 }
@@ -618,6 +656,7 @@ inline bool run_units(bool force) {
         ready[0] = ready[random_bits() % ready.size()];
         ready.resize(1);
     }
+    block->by_scheduler = true;
     std::reverse(ready.begin(), ready.end()); /* so that erasing a TMA moves none that is still to run */
     for (int r : ready) {
         any = true;
@@ -632,6 +671,7 @@ inline bool run_units(bool force) {
                 }
         }
     }
+    block->by_scheduler = false;
     return any;
 }
 inline std::string describe(const thread_state &t) {
@@ -651,6 +691,7 @@ inline std::string describe(const thread_state &t) {
         return text;
     }
     case WGMMA: return "its wgmma, which not all of the warpgroup have issued";
+    case REGISTERS: return std::to_string(t.which) + " more registers";
     case FINISHED: return "nothing, it has finished";
     default: return "its turn";
     }
@@ -688,8 +729,11 @@ inline void run_block() {
             if (went && now_timing.apart) break; /* the first of the order goes as far as it can */
         }
         if (!block->error.empty()) break;
-        if (run_units(false)) moved = true;
-        if (!moved && block->finished < block->count && !any_waits_for(A_PAUSE) && !run_units(true)) report_deadlock();
+        try {
+            if (run_units(false)) moved = true;
+            if (!moved && block->finished < block->count && !any_waits_for(A_PAUSE) && !run_units(true))
+                report_deadlock();
+        } catch (failed) {} /* block->error says what */
     }
 }
 
@@ -713,12 +757,17 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     b.grid = grid;
     b.body = body;
     count.launches++;
+    lanes_downwards = random_bits() & 1;
+    count.downwards += lanes_downwards;
     count.shared = std::max(count.shared, (int64_t)shared_bytes);
     for (int i = 0; i < grid && last_error.empty(); i++) {
         b.index = i;
         b.tick = 0;
         b.finished = 0;
+        b.registers_left = 0;
+        b.by_scheduler = false;
         b.threads.assign((size_t)threads, thread_state());
+        for (thread_state &t : b.threads) t.registers = registers_at_start();
         b.warps.assign((size_t)(threads + 31) / 32, warp_state());
         b.wgmma.assign((size_t)(threads + 127) / 128, std::deque<wgmma_op>());
         b.tma.clear();
@@ -739,8 +788,10 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
     return last_error;
 }
 
+inline void *last_stream; /* of the last launch */
 template <class P>
-inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, const void *, const P &p) {
+inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t shared_bytes, void *stream, const P &p) {
+    last_stream = stream;
     return launch((int)grid, threads, shared_bytes, [kernel, &p] { kernel(p); }).empty() ? 0 : 719;
 }
 
@@ -996,8 +1047,8 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 }
 
 /* ---- tensor cores of a warpgroup */
-template <int N> inline void setmaxnreg_inc() {}
-template <int N> inline void setmaxnreg_dec() {}
+template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
+template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
 inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
 inline void wgmma_commit() {
     attn_emu::self().wgmma_fenced = false;

@@ -2,7 +2,6 @@
    the CPU's tests against the same float64 reference. Everything lies on the device here, unless a test
    says otherwise. */
 #define WITH_GRADIENTS
-#define NO_SEQUENCES
 #include "../descriptors.h"
 #include "../../attn_cuda.cuh"
 #include "fake.h"
@@ -62,6 +61,12 @@ static int run_with_workspace(attn_desc *d, const char *what) {
     d->workspace = NULL;
     d->workspace_bytes = 0;
     return fine;
+}
+
+/* Without starts: they have no gradients on a device. */
+static void draw_factors_of_whole_arrays(int f[FACTOR_COUNT]) {
+    draw_factors(f);
+    f[F_SEQUENCES] = 0;
 }
 
 /* Against the reference; then again in other timings, with a workspace: the same bits. */
@@ -129,7 +134,7 @@ static void backward_pairs(void) {
         int f[FACTOR_COUNT];
         call c;
         char what[40];
-        draw_factors(f);
+        draw_factors_of_whole_arrays(f);
         build_call(&c, f);
         snprintf(what, sizeof what, "case %d", n);
         on_device();
@@ -234,7 +239,7 @@ static void half_forward(void) {
         attn_desc d;
         ref_result r;
         char what[40];
-        draw_factors(f);
+        draw_factors_of_whole_arrays(f);
         build(&d, f);
         snprintf(what, sizeof what, "case %d", n);
         attn_desc half = d;
@@ -276,7 +281,7 @@ static void half_backward(void) {
         call c;
         ref_grads g;
         char what[40];
-        draw_factors(f);
+        draw_factors_of_whole_arrays(f);
         build_call(&c, f);
         snprintf(what, sizeof what, "case %d", n);
         attn_desc half = c.d;
@@ -421,6 +426,28 @@ static void check_least(const attn_desc *d, const attn_grad *g) {
     f.workspace_bytes--;
     CHECK_STATUS(g ? attn_backward(&f, g, 0) : attn_forward(&f, 0), ATTN_ERR_WORKSPACE);
 }
+/* A program that was compiled for less than the device: the stage that its kernels have runs, and attn_explain names
+   what is missing in the build, not the device. */
+static void stages_compiled(const attn_desc *d, const attn_grad *g) {
+    static const struct {
+        int compiled;
+        const char *runs, *why;
+    } builds[] = {
+        {90, "stage 3, wgmma", ""},
+        {80, "stage 2, mma.sync (not stage 3, wgmma: compiled without sm_90a", "code=sm_90a)"},
+        {75, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "code=compute_80, not stage 3"},
+        {0, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "wgmma: compiled without sm_90a"},
+    };
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        fake_set_compiled(builds[i].compiled);
+        for (int backward = 0; backward < 2; backward++) {
+            CHECKF(explained(d, backward ? g : 0, builds[i].runs), "compiled for %d", builds[i].compiled);
+            CHECKF(explained(d, backward ? g : 0, builds[i].why), "compiled for %d: why", builds[i].compiled);
+        }
+        CHECK(fake_last_error() == 0);
+    }
+    fake_set_compiled(90);
+}
 /* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
    it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
 static void fast_workspace(void) {
@@ -452,6 +479,7 @@ static void fast_workspace(void) {
         check_least(&d, &g);
     }
     fake_set_tma(1);
+    stages_compiled(&d, &g);
     none = d, none.out.data = 0; /* on the device alone */
     CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
@@ -597,6 +625,55 @@ static void fast_fill(void) {
     }
 }
 
+/* k or v as codes of 8 bits with their scales, and the floats that they stand for: each is rounded once. */
+static void as_codes(attn_view *of, attn_view *scale, int per_row, int32_t type, attn_view *floats) {
+    attn_view codes = make_view(ATTN_I8, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    fill(&codes, draw_int, -127, 127);
+    *scale =
+        make_view(type, LAYOUT_MIXED, 4, of->size[0], of->size[1], of->size[2], per_row ? 1 : (of->size[3] + 31) / 32);
+    fill(scale, draw_normal, 0, 0.02);
+    *floats = make_view(ATTN_F32, LAYOUT_PACKED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
+    if (view_extent(&codes, &low, &high)) do {
+            const int64_t group[4] = {index[0], index[1], index[2], per_row ? 0 : index[3] / 32};
+            const int64_t at = offset_of(scale, group);
+            const float factor = type == ATTN_F32 ? ((const float *)scale->data)[at]
+                                                  : (float)from_16(((const uint16_t *)scale->data)[at], type);
+            put_at(floats, index[0], index[1], index[2], index[3],
+                   (double)((float)((const int8_t *)codes.data)[offset_of(&codes, index)] * factor));
+        } while (next_index(&codes, index));
+    *of = codes;
+}
+/* In the fast stages codes have the bits of the numbers of q's type that are next to what they stand for. */
+static void fast_codes(void) {
+    const int arch = fake_arch();
+    for (int n = 0; n < 24; n++) {
+        static const int queries[] = {130, 1, 70};
+        const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 5 ? 64 : 40, value = n % 4 ? 64 : 72;
+        attn_desc d = make_desc(2, 4, 2, queries[n % 3], n < 3 ? 1100 : test_int(1, 200), dim, value), same;
+        attn_view floats;
+        if (dim > 64 || value > 64) d.softcap = 3;
+        if (n % 7 == 3) d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, (int)d.k.size[2]);
+        d.q = narrow(&d.q, type);
+        d.lse = make_out(LAYOUT_PACKED, 3, 2, 4, d.q.size[2], 0);
+        same = copy_results(&d);
+        if (n % 3 != 1) as_codes(&d.k, &d.k_scale, n % 2, n % 5 < 2 ? ATTN_F16 : ATTN_F32, &floats);
+        same.k = d.k.type == ATTN_I8 ? narrow(&floats, type) : (d.k = narrow(&d.k, type));
+        if (n % 3 != 2) as_codes(&d.v, &d.v_scale, n % 4 < 2, n % 5 > 2 ? ATTN_F16 : ATTN_F32, &floats);
+        same.v = d.v.type == ATTN_I8 ? narrow(&floats, type) : (d.v = narrow(&d.v, type));
+        on_device();
+        fake_set_arch(n % 4 < 2 ? 90 : 80);
+        CHECK(explained(
+            &d, 0, queries[n % 3] > 1 && fake_arch() == 90 ? "on the device, stage" : "device, stage 2, mma.sync"));
+        CHECK(fake_arch() < 80 || !explained(&d, 0, "on the device, stage 1"));
+        if (run_with_workspace(&d, "codes") && run_desc(&same, "their halves"))
+            check_same_results(&d, &same, "codes on tensor cores");
+        check_least(&d, 0);
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
 /* Softcap runs on stage 3, the gradients of larger heads do not; the arrays are only described. */
 static void fast_softcap(void) {
     const int arch = fake_arch();
@@ -698,13 +775,6 @@ static void mixed_places(void) {
     fake_everything(0);
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32, ATTN_F16 or ATTN_BF16");
     d.q.type = ATTN_F32;
-    d.k.type = ATTN_I8; /* codes are for the host */
-    d.k_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
-    CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
-    fake_everything(2);
-    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "k.type", "must not be ATTN_I8 on a device");
-    d.k.type = ATTN_F32;
-    memset(&d.k_scale, 0, sizeof d.k_scale);
     ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
     fake_everything(2);
     d.lse.type = ATTN_F16;
@@ -714,7 +784,8 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
-/* What the host alone does is refused by name: codes of 8 bits, conversions. desc.precision is of no account. */
+/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of no
+   account. */
 static void of_the_host(void) {
     attn_error err;
     attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
@@ -725,9 +796,19 @@ static void of_the_host(void) {
     refused(attn_convert(rows, floats, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
     refused(attn_quantize(rows, codes, scale, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
     refused(attn_unpack_q8_0(rows.data, codes, scale, &err), ATTN_ERR_PLACE, &err, "codes", "must lie on the host");
-    d.v.type = ATTN_I8;
-    d.v_scale = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 1);
-    refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "v.type", "must not be ATTN_I8 on a device");
+    for (int n = 0; n < 2; n++) { /* gradients of entries */
+        attn_grad g = {0};
+        attn_view starts = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 1, 1);
+        d = make_desc(1, 1, 1, 3, 4, 4, 5);
+        *(n ? &d.key_starts : &d.query_starts) = starts;
+        g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 3, 5);
+        g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
+        fake_everything(2);
+        refused(attn_backward(&d, &g, &err), ATTN_ERR_PLACE, &err, n ? "key_starts" : "query_starts",
+                "must be absent where gradients are wanted on a device");
+        fake_everything(0);
+        CHECK_STATUS(attn_backward(&d, &g, &err), ATTN_OK);
+    }
     for (int n = 0; n < 3; n++) { /* keys in parts */
         static const char *const names[] = {"key_origin", "carry_in", "carry_out"};
         d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
@@ -777,25 +858,45 @@ static void several_devices(void) {
         CHECK(fake_counted().allocations == 1 && fake_counted().releases == 1 && fake_counted().device == 1);
         CHECK(fake_device() == 0);
     }
+    for (int nobody = -2; nobody < 0; nobody++) { /* managed memory that no device has touched: the current one's */
+        fake_everything(3 + 16 * nobody);
+        fake_forget();
+        check_on(&d, &r, ATTN_ISA_AUTO, "managed memory");
+        CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused == 0);
+    }
+    fake_everything(2 + 16 * 9); /* one that is no more: no error of a call stays behind */
+    poison_results(&d);
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    CHECK(fake_device() == 0 && fake_last_error() == 0 && fake_counted().refused > 0);
     ref_free(&r);
 }
 
-/* Some kernel before was at fault: where arrays lie cannot be told, and nothing is touched. Without a driver all of
-   them are on the host. */
+/* Some kernel before was at fault, or this is the child of a fork (3), a server of several processes fails (805), a
+   capture was invalidated (901): where arrays lie cannot be told, and nothing is touched. Without a device or a driver
+   all of them are on the host. */
 static void lost_device(void) {
     attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2);
     attn_out mask = attn_out_u8((uint8_t *)test_guarded(12), 4, 1, 1, 3, 4);
+    const int lost[] = {2, 3, 4, 214, 700, 719, 805, 901, 999}, none[] = {1, 34, 35, 46, 100, 803, 804};
     attn_error err;
     fake_everything(2);
     poison_results(&d);
-    fake_fail_queries(700);
-    CHECK(attn_forward(&d, &err) == ATTN_ERR_CUDA && err.status == ATTN_ERR_CUDA && err.cuda == 700);
-    CHECK(attn_dropout_mask(mask, &d, &err) == ATTN_ERR_CUDA && err.cuda == 700);
-    CHECK(isnan((double)*(float *)d.out.data));
-    fake_fail_queries(35);
     fake_forget();
-    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
-    CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        fake_fail_queries(lost[i]);
+        CHECKF(attn_forward(&d, &err) == ATTN_ERR_CUDA && err.status == ATTN_ERR_CUDA && err.cuda == lost[i],
+               "error %d", lost[i]);
+        CHECK(attn_dropout_mask(mask, &d, &err) == ATTN_ERR_CUDA && err.cuda == lost[i]);
+        CHECK(isnan((double)*(float *)d.out.data) && fake_last_error() == 0);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        poison_results(&d);
+        fake_fail_queries(none[i]);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        CHECKF(!isnan((double)*(float *)d.out.data), "error %d", none[i]);
+        CHECK(fake_last_error() == 0);
+    }
+    CHECK(fake_counted().launches == 0);
     fake_fail_queries(0);
 }
 
@@ -847,6 +948,41 @@ static void lengths_are_clamped(void) {
     }
     fake_everything(0);
     CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_RANGE);
+}
+
+/* What starts, lengths and page tables hold on a device is not looked at by the host, where addresses may be none. There
+   it is made to fit: whatever it is, nothing beside the arrays is read or written. */
+static void starts_are_clamped(void) {
+    for (int n = 0; n < 120; n++) {
+        const int64_t b = test_int(1, 4), page = test_int(1, 9), pages = test_int(0, 6), pool = test_int(0, 3);
+        const int packed_q = n % 3 == 0, packed_k = n % 4 == 0, paged = n % 5 == 0;
+        const int64_t keys = paged ? pages * page : test_int(0, 80);
+        attn_desc d = make_desc(packed_q ? 1 : b, 2, 1, test_int(0, 70), 1, 5, 6);
+        d.k = make_filled(LAYOUT_PACKED, 1, 4, paged ? pool : packed_k ? 1 : b, 1, paged ? page : keys, 5);
+        d.v = make_filled(LAYOUT_PACKED, 1, 4, paged ? pool : packed_k ? 1 : b, 1, paged ? page : keys, 6);
+        if (n % 7 == 0) set_score(&d, ATTN_SCORE_COSINE, 5);
+        if (n % 7 == 1) set_score(&d, ATTN_SCORE_ADDITIVE, 5);
+        d.empty = n % ATTN_EMPTY_COUNT;
+        d.causal = n % 2, d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d.query_starts = make_ints(ATTN_I64, 1, b, 0, 0, 0, -100, 100);
+        d.key_starts = make_ints(ATTN_I32, 1, b, 0, 0, 0, -100, 100);
+        d.key_lengths = make_ints(ATTN_I32, 1, b, 0, 0, 0, -100, 100);
+        d.query_lengths = make_ints(ATTN_I64, 1, b, 0, 0, 0, -100, 100);
+        if (paged) d.page_table = make_ints(ATTN_I32, 2, b, pages, 0, 0, -100, 100);
+        if (!packed_q && (!packed_k || paged)) ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        on_device();
+        poison_results(&d);
+        if (!CHECK_STATUS(attn_forward(&d, 0), ATTN_OK)) printf("    case %d\n", n);
+        CHECKF(!*fake_failure(), "case %d: %s", n, fake_failure());
+        attn_view *const unread[5] = {&d.query_starts, &d.key_starts, &d.key_lengths, &d.query_lengths, &d.page_table};
+        for (int i = 0; i < 5; i++)
+            if (unread[i]->rank) unread[i]->data = (const void *)((uintptr_t)(i + 1) << 40);
+        size_t bytes = 0;
+        fake_everything(2);
+        CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+        CHECK(explained(&d, 0, "on the device, stage 1"));
+        test_release();
+    }
 }
 
 /* The bits of the mask are the CPU's: alone, and as the weights that are 0. */
@@ -920,6 +1056,95 @@ static void tiles(void) {
     printf("    stage 1: %d calls of sizes around those of its tiles\n", cases);
 }
 
+/* Starts, packed entries, pages: random descriptors of sizes around those of its tiles against the reference. */
+static void tiles_entries(void) {
+    const int cases = cases_of(270);
+    int had[6] = {0};
+    memset(covered, 0, sizeof covered);
+    tiled_calls[0] = 0;
+    for (int n = 0; n < cases; n++) {
+        static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}}, sequences[] = {4, 3, 5, 4};
+        int f[FACTOR_COUNT];
+        const tiled_sizes sizes = draw_sizes(n + n / 7);
+        attn_desc d;
+        char what[40];
+        draw_factors(f);
+        f[F_SCORE] = n % ATTN_SCORE_COUNT;
+        f[F_SEQUENCES] = sequences[n / ATTN_SCORE_COUNT % 4];
+        const int *h = heads[f[F_HEADS]];
+        const shape s = {1 + f[F_BATCH], h[0], h[1], sizes.queries, sizes.keys, sizes.vector, sizes.value};
+        snprintf(what, sizeof what, "case %d", n);
+        build_shaped(&d, f, s);
+        had[d.page_table.rank ? 5 : d.out.rank && drawn.q_b < 2 && d.query_starts.size[0] > 1 ? 4 : 3]++;
+        check_forward(&d, what);
+        test_release();
+    }
+    printf("    stage 1: %d calls with starts, %d of them packed, %d with pages\n", cases, had[4], had[5]);
+    CHECK(had[3] > 0 && had[4] > 0 && had[5] > 0);
+    CHECKF(tiled_calls[0] == cases, "stage 1 did %ld of %d calls", tiled_calls[0], cases);
+}
+
+/* Codes have the bits of the floats that they stand for, with every score, side by side and in pages. */
+static void tiles_codes(void) {
+    const int cases = cases_of(12 * ATTN_SCORE_COUNT);
+    for (int n = 0; n < cases; n++) {
+        const tiled_sizes s = draw_sizes(n + n / 7);
+        const int32_t score = n % ATTN_SCORE_COUNT;
+        const int64_t page = n % 3 ? 0 : test_int(1, 30), pages = page ? (s.keys + page - 1) / page : 0;
+        attn_desc d = make_desc(page ? pages : 2, 4, 2, s.queries, page ? page : s.keys,
+                                score == ATTN_SCORE_ADDITIVE ? 9 : s.vector, s.value),
+                  same;
+        if (score == ATTN_SCORE_GIVEN) continue;
+        set_score(&d, score, s.vector);
+        if (page) {
+            d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, s.queries, d.q.size[3]);
+            d.out = make_out(LAYOUT_PACKED, 4, 1, 4, s.queries, s.value);
+            d.page_table = make_view(ATTN_I32, LAYOUT_PACKED, 2, 1, pages, 0, 0);
+            for (int64_t i = 0; i < pages; i++) put_at(&d.page_table, 0, 0, 0, i, (double)(pages - 1 - i));
+        }
+        d.key_lengths = make_ints(ATTN_I32, 1, page ? 1 : 2, 0, 0, 0, 0, (int)s.keys);
+        same = copy_results(&d);
+        if (n % 4 != 1) as_codes(&d.k, &d.k_scale, n % 2, n % 5 < 2 ? ATTN_F16 : ATTN_F32, &same.k);
+        if (n % 4 != 2) as_codes(&d.v, &d.v_scale, n % 5 < 3, n % 2 ? ATTN_F16 : ATTN_F32, &same.v);
+        on_device();
+        CHECK(explained(&d, 0, "on the device, stage 1, tiles of f32"));
+        if (run_desc(&d, "codes") && run_desc(&same, "their floats")) check_same_results(&d, &same, "codes");
+        test_release();
+    }
+}
+
+/* attn_mask with starts: the host's picture, of each entry in its place or of all packed ones in one. */
+static void tiles_pictures(void) {
+    for (int n = 0; n < 60; n++) {
+        const int64_t b = test_int(1, 4), h = test_int(1, 2), rows = test_int(1, 30), keys = test_int(1, 40);
+        const int64_t pictures = n % 2 ? b : 1, bytes = pictures * h * rows * keys;
+        attn_desc d = {0};
+        attn_out on_host = attn_out_u8((uint8_t *)test_guarded((size_t)bytes), 4, pictures, h, rows, keys),
+                 there = on_host;
+        there.data = test_guarded((size_t)bytes);
+        if (n % 3) d.query_starts = make_ints(ATTN_I32, 1, b, 0, 0, 0, 0, 0);
+        if (n % 3 != 1) d.key_starts = make_ints(ATTN_I64, 1, b, 0, 0, 0, 0, 0);
+        d.query_lengths = make_ints(ATTN_I64, 1, b, 0, 0, 0, 0, 0);
+        d.key_lengths = make_ints(ATTN_I32, 1, b, 0, 0, 0, 0, 0);
+        for (int64_t i = 0, row = 0; i < b; i++) {
+            const int64_t key = d.key_starts.rank ? test_int(0, (int)keys) : 0, left = rows - row;
+            const int64_t length = d.query_starts.rank || pictures > 1 ? test_int(0, (int)left) : i ? 0 : left;
+            if (d.query_starts.rank) put_at(&d.query_starts, 0, 0, 0, i, (double)row);
+            if (d.key_starts.rank) put_at(&d.key_starts, 0, 0, 0, i, (double)key);
+            put_at(&d.query_lengths, 0, 0, 0, i, (double)length);
+            put_at(&d.key_lengths, 0, 0, 0, i, (double)test_int(0, (int)(keys - key)));
+            if (pictures == 1) row += length;
+        }
+        d.causal = test_int(0, 1), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        fake_everything(0);
+        if (!CHECK_STATUS(attn_mask(on_host, &d, 0), ATTN_OK)) return;
+        on_device();
+        CHECK_STATUS(attn_mask(there, &d, 0), ATTN_OK);
+        CHECKF(!memcmp(on_host.data, there.data, (size_t)bytes), "case %d: another picture than the host's", n);
+        test_release();
+    }
+}
+
 /* From above, what is asked, options: random. NaN in some keys, NaN or infinity in some values, and NaN above rows that
    have no key by their length. */
 static void tiles_backward(void) {
@@ -934,7 +1159,7 @@ static void tiles_backward(void) {
         const int last = (int)sizes.queries - 1;
         call c;
         char what[40];
-        draw_factors(f);
+        draw_factors_of_whole_arrays(f);
         f[F_SCORE] = n % ATTN_SCORE_COUNT;
         if (n % 3) f[F_PER_HEAD] = 0;
         const int *h = heads[f[F_HEADS]];
@@ -1089,6 +1314,9 @@ const test_case suite_emulated[] = {
     {"emulated.half_forward", half_forward},
     {"emulated.half_backward", half_backward},
     {"emulated.tiles", tiles},
+    {"emulated.tiles_entries", tiles_entries},
+    {"emulated.tiles_codes", tiles_codes},
+    {"emulated.tiles_pictures", tiles_pictures},
     {"emulated.tiles_backward", tiles_backward},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
@@ -1098,6 +1326,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
+    {"emulated.fast_codes", fast_codes},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
@@ -1106,6 +1335,7 @@ const test_case suite_emulated[] = {
     {"emulated.lost_device", lost_device},
     {"emulated.both_places", both_places},
     {"emulated.lengths_are_clamped", lengths_are_clamped},
+    {"emulated.starts_are_clamped", starts_are_clamped},
     {"emulated.dropout_bits", dropout_bits},
     {"emulated.memory_and_stream", memory_and_stream},
     {0, 0},

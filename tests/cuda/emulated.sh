@@ -2,11 +2,13 @@
 # against float64. `make test-cuda-emulated` builds and runs it all; `sh tests/cuda/emulated.sh program:emulated` one.
 # FULL=1 takes minutes: every head size, more calls, each in all timings of the emulator, more suites.
 . tests/items.sh
+. tests/cuda/sanitizers.sh
 
 dir=$out/cuda${FULL:+-full}
-items="program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces suite:softmax"
-calls="6 2"                                 # of each kind, in so many timings
-if [ -n "$FULL" ]; then items="suite:forward suite:properties $items"; calls="12 0"; fi
+items="sanitized program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces
+       suite:softmax suite:entries python steps:run steps:first"
+calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
+if [ -n "$FULL" ]; then items="suite:forward suite:properties $items"; calls="12 0" sanitized="2 2"; fi
 
 # A program of its own; its last line counts.
 item_program() {
@@ -19,6 +21,66 @@ item_suite() {
     FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 "$dir/suites" --isa scalar --filter "$1." >"$dir/suite-$1.log" 2>&1 ||
         { failed "the suite $1 on the device" "$dir/suite-$1.log"; return; }
     ok "the suite $1 on the device: $(tail -n 1 "$dir/suite-$1.log")"
+}
+# One call of each kind, so each kernel, where a byte beside an array and a load that is not aligned are errors.
+item_sanitized() {
+    name="each kernel under the sanitizers of addresses and undefined behaviour"
+    flags=$(sanitizers) || { skipped "$name ($CXX links none)"; return; }
+    make "$dir/sanitized" CXX="$CXX" SANITIZERS="$flags" FULL="$FULL" >"$dir/sanitized.log" 2>&1 &&
+        ASAN_OPTIONS=detect_leaks=0 "$dir/sanitized" $sanitized >"$dir/sanitized.log" 2>&1 ||
+        { failed "$name" "$dir/sanitized.log"; return; }
+    ok "$name: $(tail -n 1 "$dir/sanitized.log")"
+}
+
+# What runs on a device, with programs that only pretend: one that fails and one that waits for ever are told apart, and
+# take no other step's time.
+stubs() { # stubs TARGET FAILING HANGING: what device.sh says, its exit status last
+    (cd "$here" && export PATH="$PWD/bin:$PATH" FAILING="$2" HANGING="$3" STEP_SECONDS=3
+     sh tests/cuda/device.sh "$1"; echo "exit $?") >"$here/said" 2>&1
+}
+says()    { grep -Eq "$1" "$here/said" || { echo "not said: $1"; cat "$here/said"; return 1; }; }
+says_no() { ! grep -E "$1" "$here/said"; }
+pretend() { # pretend TARGET
+    stubs "$1" '' '' && says '^exit 0$' && says '^ok .*bench: decode: fine' && says_no '^FAILED' || return 1
+    stubs "$1" train '' && says '^exit 1$' && says '^FAILED  example train: broken \(. s\), exit status 3$' &&
+        says ' 1 failed' && says '^ok .*bench: decode: fine' || return 1
+    stubs "$1" '' train && says '^exit 1$' && says '^FAILED  example train: HANGS: not done after 3 s' &&
+        says ' 1 failed' && says '^ok .*bench: decode: fine' || return 1
+    stubs "$1" repeat hw_conformance && says '^FAILED  primitives: HANGS' && says '^exit 1$' || return 1
+    if [ "$1" = first ]; then says '^FAILED  repeated calls: broken' && says '^ok .*bench: f32'; else
+        says 'the rest is not run' && says_no '^ok'; fi
+}
+item_steps() { # item_steps TARGET
+    here=$dir/stubs-$1
+    rm -rf "$here"
+    mkdir -p "$here/build/cuda/device-90a" "$here/bin"
+    ln -s "$PWD/tests" "$here/tests"
+    cat >"$here/bin/compute-sanitizer" <<'END'
+#!/bin/sh
+case " $FAILING " in *" ${0##*/} "*) echo broken; exit 3 ;; esac
+case " $HANGING " in *" ${0##*/} "*) exec sleep 60 ;; esac
+echo fine
+END
+    chmod +x "$here/bin/compute-sanitizer"
+    for program in hw_conformance fast emulated suites quickstart compare train bench repeat repeat-plain; do
+        cp "$here/bin/compute-sanitizer" "$here/build/cuda/device-90a/$program"
+    done
+    printf '#!/bin/sh\necho 90a 1 pretended\n' >"$here/build/cuda/device-90a/which"
+    chmod +x "$here/build/cuda/device-90a/which"
+    try "device.sh $1: steps that pass, fail and hang" pretend "$1"
+}
+
+# attn.py on tensors of PyTorch.
+item_python() {
+    what="examples/python on tensors of the device"
+    for python in ${PYTHON:-} python3 "${VENV:-.venv-peers}/bin/python"; do
+        "$python" -c "import numpy, torch" >/dev/null 2>&1 || continue
+        ATTN_LIBRARY="$dir/libattn_emulated.so" "$python" tests/cuda/torch_device.py >"$dir/python.log" 2>&1 ||
+            { failed "$what" "$dir/python.log"; return; }
+        ok "$what: $(tail -n 1 "$dir/python.log")"
+        return
+    done
+    skipped "$what (no Python with PyTorch)"
 }
 
 items "$1" $items

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Where memory lies: that of the table, else `elsewhere` (0 unregistered, 1 pinned on the host, 2 a device,
-   3 managed; 16 more for each number of that device), before a test says otherwise the environment's FAKE_ELSEWHERE,
-   or 0. */
+   3 managed; plus 16 times that device's number, which may be negative), before a test says otherwise the environment's
+   FAKE_ELSEWHERE, or 0. */
 void fake_everything(int type); /* forgets the table */
 void fake_range(const void *data, size_t bytes, int type);
 int fake_type_of(const void *data);
@@ -21,18 +21,23 @@ typedef struct fake_counts {
     void *stream;  /* of the last launch or allocation */
     int device;    /* that was current at the last allocation or release */
     long places, facts, maps; /* asked for: where data lie, numbers of the device, tensor maps (emulator alone) */
+    int refused;   /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
 fake_counts fake_counted(void);
 void fake_fail_allocations(int fail);
 void fake_fail_queries(int error); /* what the runtime says when it is asked where memory lies; 0: it answers */
+int fake_last_error(void);         /* what the runtime keeps until it is asked, as here */
 int fake_device(void);             /* the current one; -1 where there is but one to test on */
 
 /* Which device there is, 75 to 120, with how many multiprocessors, and whether its driver has TMA: the stages look at
    it. */
 void fake_set_arch(int arch);
 int fake_arch(void);
+void fake_set_compiled(int newest); /* of its instructions, the newest that kernels were compiled with: 90 (sm_90a), 80,
+                                       75; 0: with none that run there */
+int fake_compiled(void);
 void fake_set_processors(int processors); /* 0: as many as there are */
 int fake_processors(void);
 void fake_set_tma(int has_tma);

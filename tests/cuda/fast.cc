@@ -766,7 +766,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_wide) wide_call(c, i);
             else infinite_call(c, k, i);
-            c.dev.arch = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4,
+            c.dev.arch = c.dev.compiled = k.arch, c.dev.shared_bytes = k.shared_bytes, c.dev.processors = 4,
             c.dev.encode = attn__hw::tensor_map_encoder();
             k.test(c, stages[k.stage]);
         }

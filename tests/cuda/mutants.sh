@@ -1,6 +1,8 @@
 # mutants.sh - plants one fault after the other into attn_cuda.cuh (mutants.txt) and runs its kernels in the emulator:
-# each must be noticed. `make test-cuda-mutants`; `sh tests/cuda/mutants.sh mutant:NUMBER` plants one of them.
+# each must be noticed, some of them under sanitizers alone. `make test-cuda-mutants`; `sh tests/cuda/mutants.sh
+# mutant:NUMBER` plants one of them.
 . tests/items.sh
+. tests/cuda/sanitizers.sh
 
 dir=$out/cuda/mutants
 mkdir -p "$dir"
@@ -24,10 +26,14 @@ item_mutant() { # NUMBER
     case $name in
         "stage 1"*)  set -- --filter emulated.tiles ;;
         "dispatch"*) set -- --filter emulated.fast ;;
+        "errors"*)   set -- --filter emulated.lost_device ;;
+        "devices"*)  set -- --filter emulated.several_devices ;;
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
-    (cd "$here" && $CXX -std=c++17 -O1 -w -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others -o faulty) \
-        >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
+    flags=
+    case $name in *"under the sanitizers"*) flags=$(sanitizers) || { skipped "$name ($CXX has none)"; return; } ;; esac
+    (cd "$here" && $CXX -std=c++17 -O1 -w $flags -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others \
+        -o faulty) >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # a fault may make a kernel wait for ever or read what is not there: also noticed
     if (ulimit -t 300; ulimit -c 0; "$here/faulty" "$@") >"$here/log" 2>&1; then failed "not noticed: $name"
     else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    .*case/case/p' "$here/log" | head -n 1 | cut -c1-90))"

@@ -29,13 +29,33 @@ static float draw() {
     return (float)(int32_t)(state >> 8 & 0xffff) / 32768.0f - 1.0f;
 }
 
-/* memory that host and device both see */
+/* memory that host and device both see, at one address */
 static void *memory(size_t bytes) {
 #ifdef ATTN_CUDA_HW_HEADER
     return aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
 #else
     void *p = NULL;
-    return cudaMallocManaged(&p, bytes) == cudaSuccess ? p : NULL;
+    if (cudaHostAlloc(&p, bytes, cudaHostAllocMapped) == cudaSuccess) return p;
+    printf("FAIL no %zu bytes of pinned memory\n", bytes);
+    exit(1);
+#endif
+}
+/* memory of the device alone, and what lies there; the emulator has one kind of memory */
+static void *plain_memory(const void *from, size_t bytes) {
+#ifdef ATTN_CUDA_HW_HEADER
+    return memcpy(memory(bytes), from, bytes);
+#else
+    void *p = NULL;
+    check(cudaMalloc(&p, bytes) == cudaSuccess && cudaMemcpy(p, from, bytes, cudaMemcpyDefault) == cudaSuccess,
+          "plain memory", 0, 0);
+    return p;
+#endif
+}
+static void fetch(void *to, const void *from, size_t bytes) {
+#ifdef ATTN_CUDA_HW_HEADER
+    memcpy(to, from, bytes);
+#else
+    check(cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess, "copied from the device", 0, 0);
 #endif
 }
 template <class T> static T *array_of(size_t n) {
@@ -395,31 +415,36 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
     (void)p;
 #endif
 }
-static void test_tma() {
+/* Rows of a head one after the other, or rows of all heads side by side ([B,S,H,D]: a row's stride is larger than a
+   head's); in memory that the host sees too, or the device's own. */
+static void test_tma(bool side_by_side, bool plain) {
     const int columns = 104, rows = 150, heads = 2; /* ragged in both directions */
-    uint16_t *in = array_of<uint16_t>((size_t)heads * rows * columns),
-             *out = array_of<uint16_t>((size_t)heads * rows * columns);
-    const int64_t size[4] = {columns, rows, heads, 1},
-                  stride[4] = {1, columns, (int64_t)rows * columns, (int64_t)heads * rows * columns};
+    const size_t bytes = (size_t)heads * rows * columns * 2;
+    uint16_t *in = array_of<uint16_t>(bytes / 2), *out = array_of<uint16_t>(bytes / 2);
+    const int64_t of_row = side_by_side ? heads * columns : columns, of_head = side_by_side ? columns : rows * columns;
+    const int64_t size[4] = {columns, rows, heads, 1}, stride[4] = {1, of_row, of_head, (int64_t)bytes / 2};
     tma_params p;
     p.tiles = 6, p.rows = rows;
     p.seen = array_of<uint16_t>(6 * 64 * 64);
     for (int i = 0; i < heads * rows * columns; i++) in[i] = (uint16_t)(draw() * 30000.0f), out[i] = 0xabcd;
-    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in, size, stride, 64) == 0 &&
-              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out, size, stride, 64) == 0,
+    void *in_there = plain ? plain_memory(in, bytes) : in, *out_there = plain ? plain_memory(out, bytes) : out;
+    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in_there, size, stride, 64) == 0 &&
+              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out_there, size, stride, 64) == 0,
           "tensor maps", 1, 0);
-    check(run(tma_kernel, 160, 2 * 8192 + 32, p), "TMA kernel", 0, 0);
+    check(run(tma_kernel, 160, 2 * 8192 + 32, p), plain ? "TMA kernel" : "TMA kernel, pinned memory", 0, 0);
+    if (plain) fetch(out, out_there, bytes);
     for (int i = 0; i < 6; i++)
         for (int r = 0; r < 64; r++)
             for (int c = 0; c < 64; c++) {
                 const int row = i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
                 const bool inside = row >= 0 && row < rows && column < columns;
-                const uint16_t want = inside ? in[(rows + row) * columns + column] : 0,
+                const uint16_t want = inside ? in[of_head + row * of_row + column] : 0,
                                got = p.seen[(i * 64 + r) * 64 + c];
                 check(got == want, "TMA load, swizzle", got, want);
             }
     for (int i = 0; i < heads * rows * columns; i++) {
-        const uint16_t want = i < rows * columns ? 0xabcd : in[i] ^ 1;
+        const int head = side_by_side ? i / columns % heads : i / columns / rows;
+        const uint16_t want = head == 0 ? 0xabcd : in[i] ^ 1;
         check(out[i] == want, "TMA store", out[i], want);
     }
 }
@@ -676,6 +701,19 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
         break;
     }
     case 16: hw::uniform(t / 8); break;
+    case 17:
+    case 18:
+        hw::store_shared(base + (uint32_t)t * 4, 0);
+        hw::sync();
+        if (t == 0) {
+            hw::mbarrier_expect(bar, p.fault == 17 ? 512 : 8192);
+            if (p.fault == 17) hw::cp_async_bulk(shared, p.memory, 512, bar);
+            else hw::tma_load(shared, &p.map, bar, 0, 0, 0, 0);
+        }
+        hw::mbarrier_wait(bar, 0);
+        break;
+    case 19: hw::setmaxnreg_inc<256>(); break; /* 128 threads start with 255 */
+    case 20: hw::setmaxnreg_dec<256>(); break;
     }
 }
 static void test_faults(int mode) {
@@ -695,7 +733,11 @@ static void test_faults(int mode) {
                                        "before its TMA stores",
                                        "cp.async.bulk: an address or a size",
                                        "not 8-byte aligned",
-                                       "the lanes do not agree"};
+                                       "the lanes do not agree",
+                                       "cp.async.bulk lands at shared address",
+                                       "TMA load lands at shared address",
+                                       "more registers",
+                                       "the other direction"};
     fault_params p;
     const int64_t size[4] = {64, 64, 1, 1}, stride[4] = {1, 64, 4096, 4096};
     p.memory = array_of<uint16_t>(4096);
@@ -710,6 +752,17 @@ static void test_faults(int mode) {
         if (!found) printf("fault %d: \"%s\"\n", p.fault, attn_emu::last_error.c_str());
         check(error != 0 && found, says[p.fault], error, 719);
     }
+}
+/* The lanes of a warp run in both directions: the last one to write is the last or the first. */
+ATTN__KERNEL(32, 1) void last_lane_kernel(ATTN__PARAM small_params p) { p.x[0] = (float)hw::lane(); }
+static void test_directions() {
+    const small_params p = {array_of<float>(1), NULL};
+    bool seen[2] = {false, false};
+    for (int i = 0; i < 64; i++) {
+        check(run(last_lane_kernel, 32, 0, p) && (p.x[0] == 0.0f || p.x[0] == 31.0f), "last lane", p.x[0], 31);
+        seen[p.x[0] == 31.0f] = true;
+    }
+    check(seen[0] && seen[1], "lanes in both directions", seen[0] + seen[1], 2);
 }
 #endif
 
@@ -726,7 +779,8 @@ static void all(int mode) {
     if (has_wgmma) {
         test_registers();
         test_stmatrix();
-        test_tma();
+        for (int side_by_side = 0; side_by_side < 2; side_by_side++)
+            test_tma(side_by_side, true), test_tma(side_by_side, false);
         test_bulk();
         test_wgmma_forms<hw::bf16, 64>();
         test_wgmma_forms<hw::f16, 64>();
@@ -740,6 +794,7 @@ static void all(int mode) {
     }
 #ifdef ATTN_CUDA_HW_HEADER
     test_faults(mode);
+    test_directions();
 #else
     (void)mode;
 #endif

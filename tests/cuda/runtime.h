@@ -9,7 +9,9 @@
 typedef int cudaError_t;
 typedef void *cudaStream_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
-enum { cudaErrorECCUncorrectable = 214, cudaErrorIllegalAddress = 700 };
+enum { cudaErrorStubLibrary = 34, cudaErrorInsufficientDriver = 35, cudaErrorDevicesUnavailable = 46 };
+enum { cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101, cudaErrorNoKernelImageForDevice = 209 };
+enum { cudaErrorSystemDriverMismatch = 803, cudaErrorCompatNotSupportedOnDevice = 804 };
 enum { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
 struct cudaPointerAttributes {
     int type, device;
@@ -22,15 +24,16 @@ extern "C" {
 #include "fake.h"
 }
 cudaError_t fake_query_error(void);
-void fake_set_device(int device);
+cudaError_t fake_error(cudaError_t error); /* keeps it for cudaGetLastError */
+cudaError_t fake_set_device(int device);
 
 static inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data) {
     attn_emu::count.places++;
-    attributes->type = fake_type_of(data) % 16;
-    attributes->device = fake_type_of(data) / 16;
-    return fake_query_error();
+    attributes->type = fake_type_of(data) & 15;
+    attributes->device = fake_type_of(data) >> 4;
+    return fake_error(fake_query_error());
 }
-static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+static inline cudaError_t cudaGetLastError(void) { return fake_last_error(); }
 static inline const char *cudaGetErrorString(cudaError_t error) {
     return error == 719 ? attn_emu::last_error.c_str() : error ? "an error" : "no error";
 }
@@ -51,10 +54,7 @@ static inline cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
     *value = of[attribute];
     return cudaSuccess;
 }
-static inline cudaError_t cudaSetDevice(int device) {
-    fake_set_device(device);
-    return cudaSuccess;
-}
+static inline cudaError_t cudaSetDevice(int device) { return fake_set_device(device); }
 static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream_t stream) {
     *block = fake_allocate(bytes, stream);
     return *block ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -64,8 +64,8 @@ static inline cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
     return cudaSuccess;
 }
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
-    attributes->maxThreadsPerBlock = 1024;
-    return cudaSuccess;
+    attributes->maxThreadsPerBlock = fake_compiled() == 90 ? 128 : fake_compiled() == 80 ? 96 : 64;
+    return fake_error(fake_compiled() ? 0 : (int)cudaErrorNoKernelImageForDevice);
 }
 
 #endif

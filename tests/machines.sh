@@ -128,7 +128,7 @@ summary() { echo "$(($(date +%s) - began)) seconds"; }
 x86_64=
 [ "$(uname -m)" != x86_64 ] || x86_64=zig:x86_64-linux-musl
 items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compiler:gcc-15 compiler:gcc-16 \
-    gcc compiler:clang-13 compiler:clang-14 compiler:clang-16 compiler:clang-19 compiler:clang-22 \
+    gcc compiler:clang-13 compiler:clang-14 compiler:clang-15 compiler:clang-16 compiler:clang-19 compiler:clang-22 \
     compiler:clang-23 $x86_64 zig:x86_64-windows-gnu:wine zig:aarch64-linux-musl:qemu-aarch64 tcc dietlibc \
     compiler:musl-gcc cross:aarch64:qemu-aarch64:aarch64-linux-gnu-gcc no_neon:aarch64-linux-gnu-gcc \
     clang_aarch64:clang-14 clang_aarch64:clang-16 clang_aarch64:clang-19 clang_aarch64:clang-22 \

@@ -13741,7 +13741,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__FMAF
 #undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
-#undef ATTN__HAS_PAIRS
+#undef ATTN__HAS_BF16_DOT
 #undef ATTN__HAS_PORTABLE
 #undef ATTN__NEON
 #undef ATTN__PORTABLE

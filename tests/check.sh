@@ -529,7 +529,7 @@ item_fast_math() { # item_fast_math COMPILER
         try "$1 -ffast-math, $target: refused" refused_fast -fno-finite-math-only "$1" --target=$target-linux-gnu
         try "$1 -ffast-math, $target: arithmetic as written" as_written "$1" $target-linux-gnu
         try "$1 -ffast-math, $target: no warning" "$1" --target=$target-linux-gnu -nostdlibinc -isystem "$dir/stub" \
-            -O1 $WARNINGS -ffast-math -fno-finite-math-only -DATTN_IMPLEMENTATION -x c -c attn.h -o "$dir/fast_$target.o"
+            $WARNINGS -ffast-math -fno-finite-math-only -DATTN_IMPLEMENTATION -x c -fsyntax-only attn.h
     done
     for target in $without; do
         try "$1 -ffast-math, ${target%%-*}: refused" refused_fast -fno-fast-math "$1" --target=$target

@@ -72,9 +72,10 @@ summary() {
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
-flags="-O0 -Ofast,-march=native" versions=-std=c++20
+flags="-O0 -Ofast,-march=native" versions=-std=c++20 newest_flags="-Ofast -Ofast,-march=native"
 if [ "$BUILDS" != few ]; then
     flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17" versions="-std=c++11 -std=c++20"
+    newest_flags="$newest_flags -O2,-ffast-math"
 fi
 for compiler in gcc clang; do
     for flag in $flags; do
@@ -82,7 +83,7 @@ for compiler in gcc clang; do
     done
 done
 newest=$(newest_clang)
-for flag in -Ofast -Ofast,-march=native -O2,-ffast-math; do builds="$builds build:$newest:$flag:--mixed"; done
+for flag in $newest_flags; do builds="$builds build:$newest:$flag:--mixed"; done
 for compiler in g++ clang++; do
     for flag in $versions; do builds="$builds build:$compiler:$flag:--mixed"; done
 done

@@ -1,6 +1,6 @@
 /* device.cu - fake.h on a real device: what the emulator runs, run there. Where memory lies is still what the table
-   says, for all of it is pinned memory, which both sides use at one address; launches and allocations are counted on their way to
-   the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
+   says, for all of it is pinned memory, which both sides use at one address; launches and allocations are counted on
+   their way to the runtime. Run with CUDA_LAUNCH_BLOCKING=1: the suites read results when a call returns. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>

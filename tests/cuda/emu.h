@@ -5,11 +5,12 @@
 
    A thread of a block is a fiber; one scheduler runs the fibers of one block, block after block. What a GPU does
    asynchronously (cp.async, TMA, wgmma) is queued, and a `timing` says when it lands: at once, as late as the waits
-   allow, or at random; another choice is how far warps may run apart. Lanes of a warp run from 0 to 31 in some launches,
-   from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes something
-   else under one of them. Shared memory starts as NaNs, ends in a page that faults, and no access of the asynchronous
-   units may see or overwrite bytes that no proxy fence has published. setmaxnreg waits for registers as on a GPU. A
-   block in which nobody can go on is reported with who waits for what. Not modelled: the weak memory model, timing. */
+   allow, or at random; another choice is how far warps may run apart. Lanes of a warp run from 0 to 31 in some
+   launches, from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes
+   something else under one of them. Shared memory starts as NaNs, ends in a page that faults, and no access of the
+   asynchronous units may see or overwrite bytes that no proxy fence has published. setmaxnreg waits for registers as on
+   a GPU. A block in which nobody can go on is reported with who waits for what. Not modelled: the weak memory model,
+   timing. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 

@@ -784,8 +784,8 @@ static void mixed_places(void) {
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
 }
 
-/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of no
-   account. */
+/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of
+   no account. */
 static void of_the_host(void) {
     attn_error err;
     attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
@@ -950,8 +950,8 @@ static void lengths_are_clamped(void) {
     CHECK_STATUS(attn_forward(&d, 0), ATTN_ERR_RANGE);
 }
 
-/* What starts, lengths and page tables hold on a device is not looked at by the host, where addresses may be none. There
-   it is made to fit: whatever it is, nothing beside the arrays is read or written. */
+/* What starts, lengths and page tables hold on a device is not looked at by the host, where addresses may be none.
+   There it is made to fit: whatever it is, nothing beside the arrays is read or written. */
 static void starts_are_clamped(void) {
     for (int n = 0; n < 120; n++) {
         const int64_t b = test_int(1, 4), page = test_int(1, 9), pages = test_int(0, 6), pool = test_int(0, 3);

@@ -4430,10 +4430,10 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 };
 struct hopper_grad_work {
     grad_work g;
-    hw::tensor_map fixed, fixed_dp, moving, moving_dp;
-    hopper_order order;
+    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
+    hw::tensor_map fixed, fixed_dp, moving, moving_dp;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where

@@ -343,7 +343,7 @@ inline uint16_t async_load16(uint32_t address, const char *who) {
 
 /* ---- TMA */
 inline bool driver_has_tma = true;
-struct tensor_map {
+struct alignas(128) tensor_map { /* as large as the driver's: what is passed to a kernel has 4 KB at most */
     unsigned char *base;
     uint64_t size[4], stride[4]; /* stride in bytes; that of axis 0 is 2 */
     uint32_t box[4];

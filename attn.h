@@ -7122,14 +7122,16 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
-/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind */
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind. Where no row of the block has a
+   key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
     const attn__call *c = p->c;
     const int64_t size = c->hidden;
     const float *w = attn__tile_at(p, 0)->m.w;
+    const int has_keys = p->first < p->last;
     int64_t i, u;
-    for (u = 0; u < size; u++)
+    for (u = 0; has_keys && u < size; u++)
         for (i = u * ATTN__GRAD_ROW; i < u * ATTN__GRAD_ROW + p->n; i++)
             p->m.dq[i] = p->m.dq[i] * (-4.0f * c->scale * w[u]);
     for (i = 0; i < p->n; i++) {
@@ -7139,7 +7141,7 @@ static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
             const float da = p->m.dq[u * ATTN__GRAD_ROW + i], dt = p->m.dt[u * ATTN__GRAD_ROW + i];
             if (c->w.save_u) p->shared.left_u[at + u] = p->dead[i] ? -0.0f : attn__plus_zero(da);
             if (c->w.save_t) p->shared.left_t[at + u] = dt;
-            if (!p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
+            if (has_keys && !p->dead[i]) *sum = attn__fma(w[u], dt, *sum);
         }
     }
     *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;

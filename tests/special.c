@@ -652,7 +652,41 @@ static void gradients_not_finite(void) {
     }
 }
 
+/* A row without a key adds 0 to every gradient, also where its sink is no number, whatever the workspace held. */
+static void sinks_without_keys(void) {
+    static const float odd[] = {NAN, INFINITY, 0};
+    for (int32_t score = 0; score < ATTN_SCORE_GIVEN; score++)
+        for (int n = 0; n < 3 * test_isa_count(); n++) {
+            attn_desc d = make_desc(1, 1, 1, 2, 5, 4, 4);
+            attn_grad g;
+            attn_error err;
+            size_t bytes;
+            memset(&g, 0, sizeof g);
+            set_score(&d, score, 8);
+            d.align = ATTN_ALIGN_TOP_LEFT;
+            d.query_lengths = one_int(0);
+            d.sink = make_filled(LAYOUT_PACKED, 0, 1, 1, 0, 0, 0);
+            put_at(&d.sink, 0, 0, 0, 0, odd[n % 3]);
+            d.isa = (int32_t)test_isa(n / 3);
+            ask_for(&d, RESULT_OUT | RESULT_STATS, LAYOUT_PACKED);
+            CHECK_STATUS(attn_forward(&d, &err), ATTN_OK);
+            g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 2, 4);
+            g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 2, 4), g.dk = make_out(LAYOUT_PACKED, 4, 1, 1, 5, 4);
+            CHECK_STATUS(attn_backward_workspace_size(&d, &g, &bytes, &err), ATTN_OK);
+            d.workspace = test_guarded(bytes), d.workspace_bytes = bytes;
+            memset(d.workspace, n % 2 ? 0xff : 0xbf, bytes); /* NaN; -1.5 */
+            CHECK_STATUS(attn_backward(&d, &g, &err), ATTN_OK);
+            for (int64_t i = 0; i < 5; i++)
+                for (int64_t c = 0; c < 4; c++) {
+                    if (i < 2) CHECK(float_bits(&g.dq, 0, 0, i, c) == 0);
+                    CHECK(float_bits(&g.dk, 0, 0, i, c) == 0);
+                }
+            test_release();
+        }
+}
+
 const test_case suite_special[] = {
+    {"special.sinks_without_keys", sinks_without_keys},
     {"special.gradients_not_finite", gradients_not_finite},
     {"special.far_gradients", far_gradients},
     {"special.empty_rows", empty_rows},

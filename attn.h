@@ -10139,9 +10139,10 @@ static void attn__set_bias(attn__call *c)
     const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
     c->w.bias = ATTN__BIAS_NONE;
     if (!c->d_bias.rank) return;
-    if (n[3] == 1) c->w.bias = ATTN__BIAS_ROWS;
+    if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
+        c->w.bias = ATTN__BIAS_ROWS;
     else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
-    c->w.cross = n[3] != 1 && (batch || (heads && c->heads_kv > 1));
+    c->w.cross = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
 /* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With

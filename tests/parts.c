@@ -138,6 +138,24 @@ static void backward(void) {
     print_worst("gradients in parts", 150);
 }
 
+/* A last part of one key is a column of the bias, not a bias that is the same for all keys: a 0 keeps its sign. */
+static void one_key_left(void) {
+    const cuts c = {{0, ATTN_PART_KEYS, ATTN_PART_KEYS + 1}, 2};
+    for (int n = 0; n < test_isa_count(); n++) {
+        attn_desc d = make_desc(1, 2, 2, 9, ATTN_PART_KEYS + 1, 8, 8);
+        d.align = ATTN_ALIGN_TOP_LEFT;
+        d.isa = (int32_t)test_isa(n);
+        d.bias = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 9, ATTN_PART_KEYS + 1);
+        for (int64_t h = 0; h < 2; h++)
+            for (int64_t i = 0; i < 9; i++) put_at(&d.bias, 0, h, i, ATTN_PART_KEYS, -1000); /* weight 0 */
+        call whole = make_call(&d, RESULT_OUT | RESULT_LSE, 1u << GRAD_Q | 1u << GRAD_BIAS), parts;
+        if (!run_call(&whole, "gradients at once")) return;
+        parts = copy_grads(&whole);
+        if (!gradients_in_parts(&whole, &parts, &c)) return;
+        test_release();
+    }
+}
+
 /* Multi-head attention passes them on: its keys come in parts, too. */
 static void heads(void) {
     enum { KEYS = 700, E = 6, H = 2, D = 5 };
@@ -178,6 +196,11 @@ static void mask(void) {
 }
 
 const test_case suite_parts[] = {
-    {"parts.forward", forward}, {"parts.many_keys", many_keys}, {"parts.backward", backward},
-    {"parts.heads", heads},     {"parts.mask", mask},           {0, 0},
+    {"parts.forward", forward},
+    {"parts.many_keys", many_keys},
+    {"parts.backward", backward},
+    {"parts.heads", heads},
+    {"parts.mask", mask},
+    {"parts.one_key_left", one_key_left},
+    {0, 0},
 };

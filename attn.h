@@ -7122,8 +7122,8 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
-/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind. Where no row of the block has a
-   key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind. Where no row of the block has
+   a key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
     const attn__call *c = p->c;

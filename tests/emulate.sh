@@ -14,5 +14,7 @@ why_no_emulation() {
     if [ ! -e /usr/include/simde/x86/avx512.h ]; then echo "no simde"
     elif ! grep -qw avx2 /proc/cpuinfo; then echo "this CPU lacks AVX2"; fi
 }
-# emulated_suites PROGRAM: the suites on these kernels; not memory's, which count the stack
-emulated_suites() { WITHOUT=memory each_suite "$1" --isa avx512; }
+# emulated_suites PROGRAM [SUITE]: the suites on these kernels, or one; of all not memory, which counts the stack
+emulated_suites() {
+    if [ -n "${2:-}" ]; then "$1" --isa avx512 --suite "$2"; else WITHOUT=memory each_suite "$1" --isa avx512; fi
+}

@@ -408,7 +408,7 @@ item_mingw() { # item_mingw TRIPLE
     done
 }
 # The suites on the AVX-512 kernels, on a machine without AVX-512. One that has it runs them all on its own (make test),
-# and here the suite that looks at every kernel.
+# and here the suite that looks at the kernels one by one (not at those of attn_rope, which choose their own).
 item_suites_emulated() {
     suite=; grep -qw avx512dq /proc/cpuinfo && suite=isa
     name="the suites on emulated AVX-512"; tree=$dir/emulated; lacks=$(why_no_emulation)

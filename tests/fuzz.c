@@ -2729,8 +2729,8 @@ static void run_gradients_in_parts(job *j) {
     ref_result r;
     ref_sizes(&d, &r);
     cuts c = draw_cuts(r.sk);
-    /* Not yet: a bias that is the same for all keys is summed in one chain, in the whole call too, and some hundred like
-       terms lose more than the bound for sums of up to 1000 allows (--once 127763 with it). */
+    /* Not yet: a bias that is the same for all keys is summed in one chain, in the whole call too, and some hundred
+       like terms lose more than the bound for sums of up to 1000 allows. */
     unsigned left_out = 1u << GRAD_SINK;
     if (d.bias.rank && d.bias.size[d.bias.rank - 1] == 1) left_out |= 1u << GRAD_BIAS;
     call whole = make_call(&d, RESULT_OUT | RESULT_LSE, all_grads(&d) & ~left_out), parts;

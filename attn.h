@@ -1081,6 +1081,15 @@ void    attn__cuda_release(void *block, void *stream);
 
 #if ATTN__GNU
 #  define ATTN__NOINLINE        __attribute__((noinline))
+#  define ATTN__PLAIN           ATTN__NOINLINE
+#  ifdef __has_attribute
+#    if __has_attribute(noipa)
+/* Plain C that vector kernels call. Where gcc can see that it leaves their registers alone, it leaves out vzeroupper
+   as well, and the instructions behind it take 120 ns. */
+#      undef ATTN__PLAIN
+#      define ATTN__PLAIN       __attribute__((noipa))
+#    endif
+#  endif
 #  define ATTN__MAY_ALIAS       __attribute__((may_alias))
 #  define ATTN__INLINE          static __inline__ __attribute__((always_inline))
 #  define ATTN__WITH(features)  __attribute__((target(features)))
@@ -1089,6 +1098,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__PREFETCH_FAR(p) __builtin_prefetch(p, 0, 2)     /* not into the innermost cache */
 #else
 #  define ATTN__NOINLINE
+#  define ATTN__PLAIN
 #  define ATTN__MAY_ALIAS
 #  define ATTN__INLINE          static __inline
 #  define ATTN__WITH(features)
@@ -1525,14 +1535,15 @@ typedef struct attn__stored {
     const float *scale;         /* of I8: what a row's codes are multiplied by */
 } attn__stored;
 
-/* Rotary positions: rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the one. */
+/* Rotary positions: groups of rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the
+   one. Row r of group g is rotated by row at[g*at_group + r*at_row] of the tables. */
 typedef struct attn__rotate {
     const float   *x;
     float         *out;         /* may be x */
     const float   *cosines, *sines;
-    const int64_t *at;          /* row r is rotated by row at[r*at_step] of the tables */
-    int64_t        at_step, x_row, out_row, cosines_row, sines_row;
-    int64_t        rows, pairs, rest;
+    const int64_t *at;
+    int64_t        at_group, x_group, out_group, at_row, x_row, out_row, cosines_row, sines_row;
+    int64_t        groups, rows, pairs, rest;
     int64_t        fetch;       /* so many rows ahead are prefetched; 0: they are cached already */
     int            interleaved, inverse;
 } attn__rotate;
@@ -2106,19 +2117,20 @@ static void attn__widen_scalar(const attn__stored *w)
             if (w->type == ATTN_I8) *to = *to * w->scale[r];
         }
 }
-static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
+ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
 {
     int64_t j;
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
 }
 
 /* A row from some pair, and from some number of the rest on. */
-static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int64_t rest)
+static void attn__rotate_row(const attn__rotate *p, int64_t g, int64_t r, int64_t pair, int64_t rest)
 {
-    const float *x = p->x + r * p->x_row;
-    const float *c = p->cosines + p->at[r * p->at_step] * p->cosines_row;
-    const float *s = p->sines + p->at[r * p->at_step] * p->sines_row;
-    float *out = p->out + r * p->out_row;
+    const int64_t at = p->at[g * p->at_group + r * p->at_row];
+    const float *x = p->x + g * p->x_group + r * p->x_row;
+    const float *c = p->cosines + at * p->cosines_row;
+    const float *s = p->sines + at * p->sines_row;
+    float *out = p->out + g * p->out_group + r * p->out_row;
     int64_t n;
     for (n = pair; n < p->pairs; n++) {
         const int64_t i = p->interleaved ? 2*n : n, j = p->interleaved ? 2*n + 1 : n + p->pairs;
@@ -2134,12 +2146,16 @@ static void attn__rotate_row(const attn__rotate *p, int64_t r, int64_t pair, int
     for (n = 2*p->pairs + rest; n < 2*p->pairs + p->rest; n++) out[n] = attn__quiet(x[n]);
 }
 /* What whole vectors leave; is_nan: there may be NaNs in what they rotated. */
-ATTN__NOINLINE static void attn__finish_rotation(const attn__rotate *p, int64_t pairs, int64_t rest, int is_nan)
+ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pairs, int64_t rest, int is_nan)
 {
-    int64_t r, n;
-    for (r = 0; is_nan && r < p->rows; r++)
-        for (n = 0; n < 2*p->pairs; n++) p->out[r * p->out_row + n] = attn__quiet(p->out[r * p->out_row + n]);
-    for (r = 0; r < p->rows && (pairs < p->pairs || rest < p->rest); r++) attn__rotate_row(p, r, pairs, rest);
+    const int64_t groups = is_nan || pairs < p->pairs || rest < p->rest ? p->groups : 0;
+    int64_t g, r, n;
+    for (g = 0; g < groups; g++)
+        for (r = 0; r < p->rows; r++) {
+            float *out = p->out + g * p->out_group + r * p->out_row;
+            for (n = 0; is_nan && n < 2*p->pairs; n++) out[n] = attn__quiet(out[n]);
+            attn__rotate_row(p, g, r, pairs, rest);
+        }
 }
 static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
 
@@ -2170,7 +2186,8 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
        MUL_UNLESS(a, b, x, y)     a*b, or 0 where x is less than y; only where masks have registers of their own
        AND, XOR, ADD_BITS, LEFT, RIGHT (the sign stays), TO_FLOATS (of integers), LOAD_BITS (32 each), LOAD_BYTES
        MULTIPLY_EVEN, ODD, EVENS  64-bit products of even lanes; the odd lanes moved there; even lanes of both, by turns
-       TWICE(x, half), SWAP(x)    each lane of the lower or upper half twice, one by the other; neighbours exchanged
+       UNZIP(a, b, odd)           the even or the odd lanes of a and b, in any order that ZIP(a, b, upper) undoes: the
+                                  lower or upper half of its results' lanes by turns. UNZIPPED(x): x in that order
        LOAD_QUARTER(p)            16 bytes, the first of a vector; PUT_QUARTER(x, q, p): the q-th ones of x
        KEEP(x), KEEP_POINTER      in a register: gcc folds a load into each multiply-add that uses it, a fifth slower,
                                   and makes one pointer an index of another
@@ -2206,9 +2223,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__BYTES_OF(p)     _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #  define ATTN__HALVES_OF       ATTN__SIXTEEN_BYTES
 #  define ATTN__NOTHING(x)      ATTN__FLOATS(_mm256_cmpeq_epi32(ATTN__INTS(x), _mm256_setzero_si256()))
-#  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm256_permutevar8x32_epi32(ATTN__INTS(x), _mm256_add_epi32( \
-    _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), _mm256_set1_epi32(4*(half)))))
-#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm256_shuffle_epi32(ATTN__INTS(x), 0xb1))
+#  define ATTN__UNZIP(a, b, odd) ((odd) ? _mm256_shuffle_ps(a, b, 0xdd) : _mm256_shuffle_ps(a, b, 0x88))
+#  define ATTN__UNZIPPED(x)     ATTN__FLOATS(_mm256_permute4x64_epi64(ATTN__INTS(x), 0xd8))
+#  define ATTN__ZIP(a, b, upper) ((upper) ? _mm256_unpackhi_ps(a, b) : _mm256_unpacklo_ps(a, b))
 #  define ATTN__STORE_HALVES(p, x) \
     _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
                                                               _mm256_extracti128_si256(ATTN__INTS(x), 1)))
@@ -2240,9 +2257,11 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__BYTES_OF        ATTN__SIXTEEN_BYTES
 #  define ATTN__HALVES_OF(p)    _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #  define ATTN__NOTHING(x)      _mm512_testn_epi32_mask(ATTN__INTS(x), ATTN__INTS(x))
-#  define ATTN__TWICE(x, half)  ATTN__FLOATS(_mm512_maskz_permutexvar_epi32(0xffff, _mm512_add_epi32( \
-    _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), _mm512_set1_epi32(8*(half))), ATTN__INTS(x)))
-#  define ATTN__SWAP(x)         ATTN__FLOATS(_mm512_maskz_ror_epi64(0xff, ATTN__INTS(x), 32))
+#  define ATTN__UNZIP(a, b, odd) _mm512_permutex2var_ps(a, _mm512_add_epi32(_mm512_setr_epi32( \
+    0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), _mm512_set1_epi32(odd)), b)
+#  define ATTN__UNZIPPED(x)     (x)
+#  define ATTN__ZIP(a, b, upper) _mm512_permutex2var_ps(a, _mm512_add_epi32(_mm512_setr_epi32( \
+    0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), _mm512_set1_epi32(8*(upper))), b)
 #  define ATTN__STORE_HALVES(p, x) \
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
 #  define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
@@ -2289,9 +2308,9 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
 #  define ATTN__ABOVE(a, b)     vcgtq_s32(ATTN__SIGNED(a), ATTN__SIGNED(b))
 #  define ATTN__NEGATIVE(x)     vcltzq_s32(ATTN__SIGNED(x))
 #  define ATTN__NOTHING(x)      vceqzq_u32(ATTN__INTS(x))
-#  define ATTN__TWICE(x, half) \
-    ATTN__FLOATS((half) ? vzip2q_u32(ATTN__INTS(x), ATTN__INTS(x)) : vzip1q_u32(ATTN__INTS(x), ATTN__INTS(x)))
-#  define ATTN__SWAP(x)         ATTN__FLOATS(vrev64q_u32(ATTN__INTS(x)))
+#  define ATTN__UNZIP(a, b, odd) ((odd) ? vuzp2q_f32(a, b) : vuzp1q_f32(a, b))
+#  define ATTN__UNZIPPED(x)     (x)
+#  define ATTN__ZIP(a, b, upper) ((upper) ? vzip2q_f32(a, b) : vzip1q_f32(a, b))
 #  define ATTN__EITHER          vorrq_u32
 #  define ATTN__ANY(m)          (vmaxvq_u32(m) != 0)
 #  define ATTN__CLEAR(x, m)     ATTN__FLOATS(vbicq_u32(ATTN__INTS(x), m))
@@ -2389,8 +2408,9 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__ABOVE(a, b)     ((attn__i4)((attn__i4)(a) > (attn__i4)(b)))
 #  define ATTN__NEGATIVE(x)     ((attn__i4)(x) >> 31)
 #  define ATTN__NOTHING(x)      ((attn__i4)((attn__i4)(x) == 0))
-#  define ATTN__TWICE(x, half)  ((half) ? ATTN__SHUFFLE(x, x, 2, 2, 3, 3) : ATTN__SHUFFLE(x, x, 0, 0, 1, 1))
-#  define ATTN__SWAP(x)         ATTN__SHUFFLE(x, x, 1, 0, 3, 2)
+#  define ATTN__UNZIP(a, b, odd) ((odd) ? ATTN__SHUFFLE(a, b, 1, 3, 5, 7) : ATTN__SHUFFLE(a, b, 0, 2, 4, 6))
+#  define ATTN__UNZIPPED(x)     (x)
+#  define ATTN__ZIP(a, b, upper) ((upper) ? ATTN__SHUFFLE(a, b, 2, 6, 3, 7) : ATTN__SHUFFLE(a, b, 0, 4, 1, 5))
 #  define ATTN__EITHER(m, n)    ((m) | (n))
 #  define ATTN__ANY             ATTN__V(any)
 #  define ATTN__PICK            ATTN__V(pick)
@@ -3939,7 +3959,7 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES)
         if (type == ATTN_BF16) ATTN__V(store_bf16)(to + j, ATTN__LOAD(from + j));
         else ATTN__STORE_F16(to + j, ATTN__LOAD(from + j));
-    attn__round_scalar(from + j, type, to + j, n - j);
+    if (j < n) attn__round_scalar(from + j, type, to + j, n - j);
 }
 /* ---- rotary positions */
 ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see ATTN__APART */
@@ -3948,64 +3968,71 @@ ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see A
     ATTN__KEEP(product);
     return product;
 }
-/* All rows, as far as whole vectors go. To make every NaN the one NaN costs too much here: sums of the results tell
-   whether there may be one (they are NaN where infinities meet, too). A copy of *p: see grade_keys. */
-ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved, const uint32_t *signs)
+/* Pairs of one row, as far as whole vectors go, by these rows of the tables. */
+ATTN__HELPER void ATTN__V(rotate_row)(const int64_t pairs, const int64_t apart, const int interleaved,
+                                      const ATTN__VEC flip, const float *c, const float *s, const float *x, float *out,
+                                      ATTN__VEC *seen)
+{
+    const int64_t step = interleaved ? 2 : 1;
+    ATTN__VEC a[2], b[2], y[2], cosine, sine;
+    int64_t n;
+    int u;
+    for (n = 0; n < pairs; n += ATTN__LANES) {
+        cosine = ATTN__LOAD(c + n);
+        sine = ATTN__LOAD(s + n);
+        ATTN__EACH(u, 2) {
+            a[u] = ATTN__LOAD(x + n*step + u*apart);
+            ATTN__KEEP(a[u]);
+        }
+        ATTN__EACH(u, 2) b[u] = interleaved ? ATTN__UNZIP(a[0], a[1], u) : a[u];
+        if (interleaved) {
+            cosine = ATTN__UNZIPPED(cosine);
+            sine = ATTN__XOR(ATTN__UNZIPPED(sine), flip);
+        }
+        ATTN__KEEP(cosine);
+        ATTN__KEEP(sine);
+        y[0] = ATTN__SUB(ATTN__V(times)(b[0], cosine), ATTN__V(times)(b[1], sine));
+        y[1] = ATTN__ADD(ATTN__V(times)(b[1], cosine), ATTN__V(times)(b[0], sine));
+        ATTN__EACH(u, 2) seen[u] = ATTN__ADD(seen[u], y[u]);
+        ATTN__EACH(u, 2) ATTN__STORE(out + n*step + u*apart, interleaved ? ATTN__ZIP(y[0], y[1], u) : y[u]);
+    }
+}
+/* All rows. To make every NaN the one NaN costs too much here: sums of the results tell whether there may be one (they
+   are NaN where infinities meet, too). The other way round is the same with the two of a pair exchanged: of halves
+   the pointers, else the sign of the sine. A copy of *p: see grade_keys. */
+ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved)
 {
     const int64_t whole = p.pairs/ATTN__LANES*ATTN__LANES, rest = p.rest/ATTN__LANES*ATTN__LANES;
-    const int64_t apart = interleaved ? ATTN__LANES : p.pairs;
-    const ATTN__VEC flip = interleaved ? ATTN__LOAD_BITS(signs) : ATTN__ALL_BITS(signs[1]);
-    const float *x = p.x;
-    float *out = p.out;
-    ATTN__VEC seen[2], a[2], y[2], cosine, sine;
-    int64_t r, n;
-    int u;
+    const int64_t first = !interleaved && p.inverse ? p.pairs : 0;
+    const int64_t apart = interleaved ? ATTN__LANES : p.pairs - 2*first;
+    const ATTN__VEC flip = ATTN__ALL_BITS(p.inverse ? 0x80000000u : 0u);
+    const float *x = p.x + first;
+    float *out = p.out + first;
+    ATTN__VEC seen[2];
+    int64_t g, r, n;
     seen[0] = seen[1] = ATTN__ALL(0.0f);
-    for (r = 0; r < p.rows; r++, x += p.x_row, out += p.out_row) {
-        const int64_t at = p.at[r*p.at_step];
-        const float *c = p.cosines + at*p.cosines_row, *s = p.sines + at*p.sines_row, *from = x;
-        float *to = out;
-        for (n = 0; p.fetch && n < 2*p.pairs; n += 16) {
-            ATTN__PREFETCH(attn__ahead(x + n, p.fetch, p.x_row));
-            ATTN__PREFETCH(attn__ahead(out + n, p.fetch, p.out_row));
+    for (g = 0; g < p.groups; g++, x += p.x_group - p.rows*p.x_row, out += p.out_group - p.rows*p.out_row)
+        for (r = 0; r < p.rows; r++, x += p.x_row, out += p.out_row) {
+            const int64_t at = p.at[g*p.at_group + r*p.at_row];
+            for (n = 0; p.fetch && n < 2*p.pairs; n += 16) {
+                ATTN__PREFETCH(attn__ahead(x + n, p.fetch, p.x_row));
+                ATTN__PREFETCH(attn__ahead(out + n, p.fetch, p.out_row));
+            }
+            ATTN__V(rotate_row)(whole, apart, interleaved, flip, p.cosines + at*p.cosines_row,
+                                p.sines + at*p.sines_row, x, out, seen);
         }
-        ATTN__UNROLL_4 for (n = whole; n > 0; n -= ATTN__LANES, c += ATTN__LANES, s += ATTN__LANES) {
-            cosine = ATTN__LOAD(c);
-            sine = ATTN__LOAD(s);
-            ATTN__KEEP(cosine);
-            ATTN__KEEP(sine);
-            ATTN__EACH(u, 2) {
-                a[u] = ATTN__LOAD(from + u*apart);
-                ATTN__KEEP(a[u]);
-            }
-            if (interleaved) ATTN__EACH(u, 2)
-                y[u] = ATTN__ADD(ATTN__V(times)(a[u], ATTN__TWICE(cosine, u)),
-                                 ATTN__V(times)(ATTN__SWAP(a[u]), ATTN__XOR(ATTN__TWICE(sine, u), flip)));
-            else {
-                sine = ATTN__XOR(sine, flip);
-                y[0] = ATTN__SUB(ATTN__V(times)(a[0], cosine), ATTN__V(times)(a[1], sine));
-                y[1] = ATTN__ADD(ATTN__V(times)(a[1], cosine), ATTN__V(times)(a[0], sine));
-            }
-            ATTN__EACH(u, 2) {
-                seen[u] = ATTN__ADD(seen[u], y[u]);
-                ATTN__STORE(to + u*apart, y[u]);
-            }
-            from += interleaved ? 2*ATTN__LANES : ATTN__LANES;
-            to += interleaved ? 2*ATTN__LANES : ATTN__LANES;
-        }
-        for (n = 2*p.pairs; n < 2*p.pairs + rest; n += ATTN__LANES)
-            ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));
-    }
+    x = p.x + 2*p.pairs;
+    out = p.out + 2*p.pairs;
+    for (g = rest ? p.groups : 0; g > 0; g--, x += p.x_group, out += p.out_group)
+        for (r = 0; r < p.rows; r++)
+            for (n = 0; n < rest; n += ATTN__LANES)
+                ATTN__STORE(out + r*p.out_row + n, ATTN__V(quiet)(ATTN__LOAD(x + r*p.x_row + n)));
     return ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])));
 }
 ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 {
-    const int64_t whole = p->pairs/ATTN__LANES*ATTN__LANES, rest = p->rest/ATTN__LANES*ATTN__LANES;
-    uint32_t signs[16];
-    int64_t n;
-    for (n = 0; n < 16; n++) signs[n] = p->inverse != (p->interleaved && n%2 == 0) ? 0x80000000u : 0u;
-    n = p->interleaved ? ATTN__V(rotate_rows)(*p, 1, signs) : ATTN__V(rotate_rows)(*p, 0, signs);
-    attn__finish_rotation(p, whole, rest, (int)n);
+    const int is_nan = p->interleaved ? ATTN__V(rotate_rows)(*p, 1) : ATTN__V(rotate_rows)(*p, 0);
+    attn__finish_rotation(p, p->pairs/ATTN__LANES*ATTN__LANES, p->rest/ATTN__LANES*ATTN__LANES, is_nan);
 }
 
 /* ---- pairs of bf16 */
@@ -4213,14 +4240,15 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__STRIPS
 #undef ATTN__SUB
 #undef ATTN__SUMS
-#undef ATTN__SWAP
 #undef ATTN__TO_FLOATS
-#undef ATTN__TWICE
 #undef ATTN__TYPES
+#undef ATTN__UNZIP
+#undef ATTN__UNZIPPED
 #undef ATTN__V
 #undef ATTN__VEC
 #undef ATTN__VECS
 #undef ATTN__XOR
+#undef ATTN__ZIP
 #undef ATTN__LANES
 #endif /* ATTN__LANES */
 
@@ -12101,7 +12129,7 @@ static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h, i
     t.cosines = cosines;
     t.sines = sines;
     t.at = &none;
-    t.rows = 1;
+    t.groups = t.rows = 1;
     t.rest = 0;
     for (x = 0; x < pairs; x += n) {
         t.pairs = n = attn__min(pairs - x, ATTN__MAX_LANES);
@@ -12120,29 +12148,31 @@ static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h, i
         attn__store_row(c->f, &c->out, b, h, i, x, t.rest, some);
     }
 }
-/* Rows that do. The inner ones of a call of the kernel: heads where those lie closer, else rows. */
+/* Rows that do: those of some positions in a call of the kernel, heads inside where they lie closer. */
 static void attn__rotate_floats(const attn__rotation *c, int64_t b)
 {
-    const int by_head = c->size[2] == 1 || (c->size[1] > 1 && c->out.stride[1] < c->out.stride[2]);
-    const int64_t inner = c->size[by_head ? 1 : 2], outer = c->size[by_head ? 2 : 1];
-    const int large = inner * outer > ATTN__LARGE / c->size[3];
-    const int64_t most = large ? ATTN__ROTATED_FAR : ATTN__ROTATED;
-    int64_t at[ATTN__ROTATED_FAR], r, o, j;
+    const int64_t heads = c->size[1], rows = c->size[2];
+    const int by_head = rows == 1 || (heads > 1 && c->out.stride[1] < c->out.stride[2]);
+    const int large = heads * rows > ATTN__LARGE / c->size[3];
+    int64_t at[ATTN__ROTATED_FAR], i, j, n;
     attn__rotate t = c->rotate;
     t.at = at;
-    t.at_step = !by_head;
-    t.fetch = large ? 4 : 0;
+    t.at_group = by_head;
+    t.at_row = !by_head;
+    t.x_group = c->x.stride[by_head ? 2 : 1];
     t.x_row = c->x.stride[by_head ? 1 : 2];
+    t.out_group = c->out.stride[by_head ? 2 : 1];
     t.out_row = c->out.stride[by_head ? 1 : 2];
-    for (r = 0; r < inner; r += most)
-        for (o = 0; o < outer; o++) {
-            t.rows = attn__min(inner - r, most);
-            if (by_head) at[0] = attn__row_of_table(c, b, o);
-            else for (j = 0; o == 0 && j < t.rows; j++) at[j] = attn__row_of_table(c, b, r + j);
-            t.x = attn__at(&c->x, b, by_head ? r : o, by_head ? o : r, 0);
-            t.out = attn__at(&c->out, b, by_head ? r : o, by_head ? o : r, 0);
-            c->f->rotate(&t);
-        }
+    t.fetch = large ? 4 : 0;
+    for (i = 0; i < rows; i += n) {
+        n = attn__min(rows - i, large ? ATTN__ROTATED_FAR : ATTN__ROTATED);
+        for (j = 0; j < n; j++) at[j] = attn__row_of_table(c, b, i + j);
+        t.groups = by_head ? n : heads;
+        t.rows = by_head ? heads : n;
+        t.x = attn__at(&c->x, b, 0, i, 0);
+        t.out = attn__at(&c->out, b, 0, i, 0);
+        c->f->rotate(&t);
+    }
 }
 ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
 {
@@ -13782,6 +13812,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__DEVICE_OF
 #undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
+#undef ATTN__PLAIN
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__SVG_FRAME

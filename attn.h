@@ -11208,26 +11208,61 @@ static uint32_t attn__bits_to_odd(double x)
     if ((from << 1) < (to << 1)) bits--;                                        /* towards 0, then the last bit set */
     return bits | 1u;
 }
-ATTN__NOINLINE static void attn__convert_row(const attn__kernels *f, const attn__array *from, const attn__array *to,
-                                             int64_t b, int64_t h, int64_t i, int64_t n)
+/* Some numbers of a row of doubles, as floats that rounding to `type` rounds once. */
+static void attn__floats_of_doubles(const attn__array *from, int32_t type, int64_t b, int64_t h, int64_t i,
+                                    int64_t column, int64_t n, float *some)
 {
-    const int wide = from->type == ATTN_F64;
-    float some[ATTN__MAX_LANES];
-    int64_t x, j, count;
-    for (x = 0; x < n; x += count) {
-        count = attn__min(n - x, ATTN__MAX_LANES);
-        if (!wide) attn__copy_row(f, from, b, h, i, x, count, some);
-        for (j = 0; j < count; j++) {
-            const double *source = (const double *)attn__place_of(from, b, h, i, x + j);
-            double *target = (double *)(uintptr_t)attn__place_of(to, b, h, i, x + j);
-            if (!wide) some[j] = attn__quiet(some[j]);
-            else if (to->type == ATTN_F32) some[j] = attn__quiet((float)*source);
-            else if (to->type != ATTN_F64) attn__set_bits(to, b, h, i, x + j, attn__bits_to_odd(*source));
-            else *target = *source == *source ? *source : (double)ATTN__NAN;
-            if (to->type == ATTN_F64 && !wide) *target = (double)some[j];
-        }
-        if (to->type != ATTN_F64 && (!wide || to->type == ATTN_F32)) attn__store_row(f, to, b, h, i, x, count, some);
+    const double *x = (const double *)attn__place_of(from, b, h, i, column);
+    int64_t j;
+    for (j = 0; j < n; j++, x += from->stride[3])
+        some[j] = type == ATTN_F32 ? (float)*x : attn__float(attn__bits_to_odd(*x));
+}
+/* The other way round; of doubles, where `some` is NULL. */
+static void attn__doubles_of(const attn__array *from, const attn__array *to, int64_t b, int64_t h, int64_t i,
+                             int64_t column, int64_t n, const float *some)
+{
+    const double *x = some ? NULL : (const double *)attn__place_of(from, b, h, i, column);
+    double *y = (double *)(uintptr_t)attn__place_of(to, b, h, i, column), number;
+    int64_t j;
+    for (j = 0; j < n; j++, y += to->stride[3]) {
+        number = some ? (double)some[j] : x[j * from->stride[3]];
+        *y = number == number ? number : (double)ATTN__NAN;
     }
+}
+/* Rows of all heads, n numbers in each. The kernel of rotary positions, turning nothing, makes each NaN the one. */
+ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn__array *from, const attn__array *to,
+                                              int64_t b, int64_t heads, int64_t rows, int64_t n)
+{
+    const int straight = attn__is_contiguous(to), whole = straight && attn__is_contiguous(from);
+    const int64_t none = 0;
+    float some[ATTN__CHUNK];
+    attn__rotate t;
+    int64_t h, i, x;
+    attn__zero(&t, sizeof t);
+    t.at = &none;
+    t.cosines = t.sines = attn__zeros;
+    t.groups = whole ? heads : 1;
+    t.rows = whole ? rows : 1;
+    t.rest = n;
+    t.x = attn__at(from, b, 0, 0, 0);
+    t.out = attn__at(to, b, 0, 0, 0);
+    t.x_group = from->stride[1];
+    t.x_row = from->stride[2];
+    t.out_group = to->stride[1];
+    t.out_row = to->stride[2];
+    if (whole) f->rotate(&t);
+    for (h = 0; !whole && h < heads; h++)
+        for (i = 0; i < rows; i++)
+            for (x = 0; x < n; x += t.rest) {
+                const int wide = from->type == ATTN_F64;
+                t.rest = attn__min(n - x, ATTN__CHUNK);
+                t.x = t.out = straight ? attn__at(to, b, h, i, x) : some;
+                if (!wide) attn__copy_row(f, from, b, h, i, x, t.rest, t.out);
+                else if (to->type != ATTN_F64) attn__floats_of_doubles(from, to->type, b, h, i, x, t.rest, t.out);
+                if (to->type == ATTN_F64) attn__doubles_of(from, to, b, h, i, x, t.rest, wide ? NULL : some);
+                else if (attn__is_f32(to)) f->rotate(&t);       /* a NaN of 16 bits will be the one anyway */
+                if (!straight && to->type != ATTN_F64) attn__store_row(f, to, b, h, i, x, t.rest, some);
+            }
 }
 #define ATTN__ROWS(f, i, shape, takes, flags) \
     ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
@@ -11252,14 +11287,13 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     const attn__kernels *f = attn__table((int32_t)attn_best_isa());
     attn__fp_state saved;
     attn__array a[2];
-    int64_t b, h, i;
+    int64_t b;
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
     if (from.rank != to.rank) return attn__fail_known2(err, ATTN_ERR_RANK, "to.rank" "\0" "must equal from.rank",
                                                        to.rank, from.rank);
     saved = attn__fp_enter();
     for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
-        for (h = 0; h < all.size[1]; h++)
-            for (i = 0; i < all.size[2]; i++) attn__convert_row(f, &a[0], &a[1], b, h, i, all.size[3]);
+        attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -12049,10 +12083,9 @@ static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows
 {
     const int64_t heads = p->v[0].size[1], columns = p->v[0].size[3];
     int64_t h, i;
-    for (h = 0; h < heads; h++)
-        for (i = 0; i < rows; i++)
-            if (p->scale.rank) attn__quantize_row(a, 0, h, i, columns, p->groups);
-            else attn__convert_row(p->f, &a[0], &a[1], 0, h, i, columns);
+    if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, rows, columns);
+    for (h = 0; p->scale.rank && h < heads; h++)
+        for (i = 0; i < rows; i++) attn__quantize_row(a, 0, h, i, columns, p->groups);
 }
 static void attn__append_entry(const attn__append *p, int64_t b)
 {

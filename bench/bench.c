@@ -452,7 +452,7 @@ static void bar_of_loops(void) {
     free_data(&j), free(c.desc.workspace);
 }
 
-/* ---- sequences: rotary positions over a copy of the same bytes, new rows of a cache over attn_convert of them */
+/* ---- sequences: rotary positions and new rows of a cache over a copy of the same bytes, or attn_convert of them */
 typedef struct sequence {
     attn_view x, cosines, sines, lengths;
     attn_out out, cache, straight;
@@ -473,6 +473,20 @@ static void run_rope(void *arg) {
 static void run_append(void *arg) {
     const sequence *s = (const sequence *)arg;
     if (attn_append(s->x, s->cache, s->lengths, &s->options, NULL)) stop("attn_append refused the call");
+}
+static void run_copies(void *arg) { /* the same rows to the same places, where all are f32 */
+    const sequence *s = (const sequence *)arg;
+    const attn_view *x = &s->x, *table = &s->options.page_table;
+    for (int64_t b = 0; b < x->size[0]; b++)
+        for (int64_t h = 0; h < x->size[1]; h++)
+            for (int64_t i = 0; i < x->size[2]; i++) {
+                const int64_t to = ((const int32_t *)s->lengths.data)[b] + i, page = to / s->cache.size[2];
+                const int64_t at = table->rank ? ((const int32_t *)table->data)[b * table->stride[0] + page] : b;
+                copy_memory((float *)s->cache.data + at * s->cache.stride[0] + h * s->cache.stride[1] +
+                                (to - page * s->cache.size[2]) * s->cache.stride[2],
+                            (const float *)x->data + b * x->stride[0] + h * x->stride[1] + i * x->stride[2],
+                            (size_t)x->size[3] * sizeof(float));
+            }
 }
 static void run_convert(void *arg) {
     const sequence *s = (const sequence *)arg;
@@ -532,9 +546,11 @@ static void bar_of_append(int entries, int heads, int rows, int page, int32_t ty
     s.cache = attn_out_typed((attn_type)type, cache, 4, entries * pages, heads, room, D);
     s.lengths = attn_view_i32(lengths, 1, entries, 0, 0, 0);
     if (page) s.options.page_table = attn_view_i32(table, 2, entries, pages, 0, 0);
-    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run_append, &s, 0) / rate(run_convert, &s, 0);
-    snprintf(name, sizeof name, "append %dx%dx%d d%d to %s%s, over attn_convert", entries, heads, rows, D,
-             type == ATTN_F16 ? "f16" : "f32", page ? ", pages of 16" : "");
+    for (int i = 0; i < options.samples; i++)
+        ratios[i] = rate(run_append, &s, 0) / rate(type == ATTN_F32 ? run_copies : run_convert, &s, 0);
+    snprintf(name, sizeof name, "append %dx%dx%d d%d to %s%s, over %s", entries, heads, rows, D,
+             type == ATTN_F16 ? "f16" : "f32", page ? ", pages of 16" : "",
+             type == ATTN_F16 ? "attn_convert" : "memcpy of each row");
     print_bar(name, ratios, 0.8);
     for (int i = 0; i < 3; i++) free(blocks[i]);
     free(lengths), free(table);

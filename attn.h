@@ -6126,44 +6126,78 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
 }
 /* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
    taken in ascending order, some at a time, so that no memory is needed for all of them. */
-enum { ATTN__SORTED = 128 };
-typedef struct attn__taken { int64_t start, end, b; } attn__taken;
+enum { ATTN__SORTED = 512 };
+typedef struct attn__taken { int64_t start, b; } attn__taken;
 static attn__taken attn__taken_by_entry(const attn__call *c, int64_t b, int keys)
 {
+    attn__taken x;
+    x.start = attn__int_at(keys ? &c->key_starts : &c->query_starts, b, 0);
+    x.b = b;
+    return x;
+}
+static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
+{
     attn__extent x;
-    attn__taken s;
     if (keys) attn__find_keys(c, b, &x);
     else attn__find_rows(c, b, 0, &x);
-    s.start = keys ? x.key0 : x.row0;
-    s.end = s.start + (keys ? x.keys : x.rows);
-    s.b = b;
-    return s;
+    return keys ? x.key0 + x.keys : x.row0 + x.rows;
 }
 static int attn__is_behind(attn__taken a, attn__taken b)
 {
     return a.start != b.start ? a.start > b.start : a.b > b.b;
 }
-static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
+/* Of a heap of n entries, the last one in front: x in the place of that one. */
+static void attn__replace_last(attn__taken *heap, int64_t n, attn__taken x)
 {
-    attn__taken some[ATTN__SORTED], last = {-1, 0, -1}, x;
+    int64_t at = 0, below;
+    for (; (below = 2*at + 1) < n; at = below) {
+        if (below + 1 < n && attn__is_behind(heap[below + 1], heap[below])) below++;
+        if (!attn__is_behind(heap[below], x)) break;
+        heap[at] = heap[below];
+    }
+    heap[at] = x;
+}
+/* The next entries behind `last`, in ascending order, without those that are empty; returns how many. */
+static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__taken last, attn__taken *heap)
+{
+    uint64_t range = (uint64_t)-1 >> 1;
+    int64_t n = 0, b, at;
+    attn__taken x;
+    for (b = 0; b < all; b++) {
+        x = attn__taken_by_entry(c, b, keys);
+        if ((uint64_t)(x.start - last.start) >= range) continue;        /* in front of `last`, or not among so many */
+        if (!attn__is_behind(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
+        if (n == ATTN__SORTED) attn__replace_last(heap, n, x);
+        else {
+            for (at = n++; at > 0 && attn__is_behind(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
+                heap[at] = heap[(at - 1) / 2];
+            heap[at] = x;
+        }
+        if (n == ATTN__SORTED) range = (uint64_t)(heap[0].start - last.start);
+    }
+    for (at = n - 1; at > 0; at--) {
+        x = heap[at];
+        heap[at] = heap[0];
+        attn__replace_last(heap, at, x);
+    }
+    return n;
+}
+ATTN__NOINLINE static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
+{
+    attn__taken some[ATTN__SORTED], last = {-1, -1};
     const int64_t all = attn__entries_to_see(c);
     int64_t b = 0, n, at, end;
     int backwards;
     for (backwards = 0; backwards < 2 && b < all; backwards++)      /* mostly one of both orders */
-        for (b = end = 0; b < all; b++, end = attn__max(end, x.end)) {
-            x = attn__taken_by_entry(c, backwards ? all - 1 - b : b, keys);
-            if (x.start < end && x.start < x.end) break;
+        for (b = end = 0; b < all; b++) {
+            const attn__taken x = attn__taken_by_entry(c, backwards ? all - 1 - b : b, keys);
+            const int64_t x_end = attn__end_of_entry(c, x.b, keys);
+            if (x.start < end && x.start < x_end) break;
+            end = attn__max(end, x_end);
         }
     for (n = b < all ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
-        for (n = b = 0; b < all; b++) {
-            x = attn__taken_by_entry(c, b, keys);
-            if (x.start == x.end || !attn__is_behind(x, last)) continue;
-            if (n < ATTN__SORTED) n++;
-            else if (attn__is_behind(x, some[n - 1])) continue;
-            for (at = n - 1; at > 0 && attn__is_behind(some[at - 1], x); at--) some[at] = some[at - 1];
-            some[at] = x;
-        }
-        for (at = 0; at < n; end = some[at++].end)
+        n = attn__next_entries(c, keys, all, last, some);
+        for (at = 0; at < n; end = attn__end_of_entry(c, some[at++].b, keys))
             if (some[at].start < end)
                 return attn__fail_at(err, keys ? "key_starts" : "query_starts",
                                      "must be at least the end of the entry before it", some[at].start, end,

@@ -1639,9 +1639,9 @@ static void test_far_pictures(void) {
         }
 }
 
-/* Many entries, in no order: found where two of them overlap. */
+/* Many entries, in no order, some of them empty: found where two of them overlap. */
 static void test_packed_many(void) {
-    enum { MANY = 500 };
+    enum { MANY = 1800 }; /* more than are sorted at a time */
     static int32_t starts[MANY], lengths[MANY];
     static float x[2 * MANY];
     attn_desc d;
@@ -1651,12 +1651,16 @@ static void test_packed_many(void) {
     d.out = attn_out_bhsd((float *)test_guarded(sizeof x), 1, 1, 2 * MANY, 1);
     d.query_starts = d.key_starts = attn_view_i32(starts, 1, MANY, 0, 0, 0);
     d.query_lengths = d.key_lengths = attn_view_i32(lengths, 1, MANY, 0, 0, 0);
-    for (int n = 0; n < 20; n++) {
+    for (int n = 0; n < 40; n++) {
         int64_t order[MANY], at = 0;
         int bad = n % 2 ? test_int(1, MANY - 1) : 0;
-        for (int b = 0; b < MANY; b++) order[b] = (b * 7 + n) % MANY;
+        for (int b = 0; b < MANY; b++) { /* the last ones in front, or all shuffled */
+            const int other = test_int(0, b);
+            order[b] = n % 4 < 2 ? (b + 1000) % MANY : b;
+            if (n % 4 > 1) order[b] = order[other], order[other] = b;
+        }
         for (int b = 0; b < MANY; b++) {
-            lengths[order[b]] = test_int(1, 2);
+            lengths[order[b]] = bad && (b == bad || b == bad - 1) ? 2 : test_int(0, 2);
             starts[order[b]] = (int32_t)at - (b > 0 && b == bad);
             at += lengths[order[b]] - (b > 0 && b == bad);
         }

@@ -8,6 +8,7 @@
 #ifndef NPY_H
 #define NPY_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static inline const char *attn_npy_read(const char *path, attn_view *v) {
     int size = 0;
     FILE *f = fopen(path, "rb");
     *v = none;
-    if (!f) return "it cannot be opened";
+    if (!f) return strerror(errno);
     if (fread(start, 1, 10, f) != 10 || memcmp(start, "\x93NUMPY", 6)) wrong = "no .npy file";
     else if (start[6] < 1 || start[6] > 3) wrong = "a version of .npy that is not known";
     else {

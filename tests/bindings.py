@@ -1014,7 +1014,8 @@ def test_command():
             cut.write(whole.read()[:-1])
         for arguments, code, words in (
                 ("q.npy t.npy v.npy", 1, "k.size[3] must equal q.size[3]: 8, is 7"),
-                ("q.npy none.npy v.npy", 1, "none.npy: it cannot be opened"), ("n.npy k.npy v.npy", 1, "n.npy: a type"),
+                ("q.npy none.npy v.npy", 1, "none.npy: No such file or directory"),
+                ("n.npy k.npy v.npy", 1, "n.npy: a type"),
                 ("cut.npy k.npy v.npy", 1, "cut.npy: the file ends too early"),
                 ("w.svg k.npy v.npy", 1, "w.svg: no .npy file"),
                 ("q.npy k.npy v.npy --scale x", 1, "--scale: x is not a number"),

@@ -78,6 +78,7 @@ item_command() {
         says 1 '--mask.type must be u8, is f32' "$@" --mask q.npy
         says 1 'k.size[3] must equal q.size[3]: 4, is 7 (axes are counted as in [B,H,S,D])' q.npy w.npy v.npy
         npy '<i4' '1, 1' >i.npy; printf '\1\0\0\0' >>i.npy
+        says 1 'none.npy: No such file or directory' none.npy none.npy none.npy
         says 1 'q.type must be f32, f16 or bf16, is i32' i.npy i.npy i.npy
         npy '<f8' '1, 1' >d.npy; printf '\0\0\0\0\0\0\360\077' >>d.npy         # 1.0
         says 0 'd.npy holds numbers of f64: they are rounded, all is computed in f32' d.npy d.npy d.npy

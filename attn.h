@@ -1630,6 +1630,8 @@ typedef struct attn__additive_gradient {
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
     /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
     X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
+    /* rows[r][c] = from[r*row + c], c < n: of a result so large that it would only pass through the caches */ \
+    X(void, deliver_far, (const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
@@ -2038,6 +2040,12 @@ static void attn__deliver_scalar(const float *from, float *to, int64_t n, float 
     }
 }
 
+static void attn__deliver_far_scalar(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+{
+    int64_t r;
+    for (r = 0; r < count; r++) ATTN__COPY(rows[r], from + r * row, (size_t)n * sizeof *from);
+}
+
 static void attn__grade_scalar(const attn__grade *g)
 {
     int64_t j, l;
@@ -2159,6 +2167,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
                                   6 where a multiply-add is long enough that so many hide its latency
        TYPES                      1: few rows take keys and values that are not f32 as they are
        DOTS                       vectors of keys that few rows are multiplied with side by side; a power of two
+       STREAM(to, from)           8 floats past the caches, to a multiple of 32 bytes; only where there is such a store
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
@@ -2580,6 +2589,7 @@ ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b
 #define ATTN__INTS              ATTN__MM_SI(castps)
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
 #define ATTN__STORE             ATTN__MM(storeu_ps)
+#define ATTN__STREAM(to, from)  _mm256_stream_ps(to, _mm256_loadu_ps(from))     /* 8 floats, past the caches */
 #define ATTN__ALL               ATTN__MM(set1_ps)
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #define ATTN__SIXTEEN_BYTES(p)  _mm_loadu_si128((const __m128i *)(const void *)(p))
@@ -3840,6 +3850,25 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int
     }
 }
 
+/* Whole lines of the cache are written past it, which spares reading them first; the fence, for whoever is told that
+   the task is done. */
+ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+{
+    int64_t r, c;
+    for (r = 0; r < count; r++, from += row) {
+        c = 0;
+#ifdef ATTN__STREAM
+        for (; (uintptr_t)rows[r] % 64 == 0 && c + 16 <= n; c += 16) {
+            ATTN__STREAM(rows[r] + c, from + c);
+            ATTN__STREAM(rows[r] + c + 8, from + c + 8);
+        }
+#endif
+        ATTN__COPY(rows[r] + c, from + c, (size_t)(n - c) * sizeof *from);
+    }
+#ifdef ATTN__STREAM
+    _mm_sfence();
+#endif
+}
 ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
 {
     int64_t j, l;
@@ -4209,6 +4238,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__STORE
 #undef ATTN__STORE_F16
 #undef ATTN__STORE_HALVES
+#undef ATTN__STREAM
 #undef ATTN__STRIP
 #undef ATTN__STRIPS
 #undef ATTN__SUB
@@ -5658,6 +5688,7 @@ enum {
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
+    ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
@@ -6690,11 +6721,11 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
     p->onto = ATTN__ADD_FAR;
     p->chain = ATTN__HUGE;
-    p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
         p->vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
         f->product(p);
+        p->fetch = NULL;
         step = p->vecs * f->width;
         p->b += step;
         p->c += step;
@@ -6717,7 +6748,7 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
     g.c = p->m.result;
     g.rows = n;
     g.depth = depth;
-    g.x = NULL;
+    g.x = g.fetch = NULL;
     attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
@@ -7548,14 +7579,17 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     float factor, int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
+    const int far = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
     int64_t i, i0, lanes;
     attn__fill(by, 1, ATTN__MAX_LANES, factor);
-    for (i = 0; i < ATTN__MAX_LANES; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
         p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; i < lanes; i++)
+        for (i = 0; !far && i < lanes; i++)
             attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
+        for (i = 0; far && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        if (far) p->f->deliver_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -8954,12 +8988,24 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
+/* The bias that comes next, in the pass's block of queries or in the next one: it is prefetched while dQ is summed, a
+   product that has queries for rows and keys for columns, as the bias has. NULL: none, or not as floats. */
+static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
+{
+    const attn__array *bias = &p->c->bias;
+    const float *row;
+    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    row = attn__at(bias, p->b, p->head, p->i0, 0);
+    if (c0 + ATTN_GRAD_KEYS < attn__min(p->last, p->key1)) return attn__ahead(row, 1, c0 + ATTN_GRAD_KEYS);
+    return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
+}
 /* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
    as b has; to: rows of `pad` floats. */
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
                             const attn__rows *x, float *to, int64_t pad, int careful)
 {
     const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
+    const float *next = by_key ? NULL : attn__grad_next_bias(p, c0);
     int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
     attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
@@ -8967,6 +9013,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
     g.b_row = b->row;
     g.x_row = x ? x->row : 0;
     g.c_row = pad;
+    g.fetch_row = p->c->bias.stride[2];
     for (r = 0; r < rows; r += step) {
         if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
         at = r * g.a_row + from * g.a_k;
@@ -8976,6 +9023,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         g.b = b->at + from * b->row;
         g.x = x ? x->at + r * x->row : NULL;
         g.c = to + r * pad;
+        g.fetch = next ? attn__ahead(next, r, g.fetch_row) : NULL;
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
@@ -12076,7 +12124,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    Rotary positions. */
 /* Rows at once: few enough that those of the tables stay cached for the next head; of large arrays so many that what is
    read lies side by side for a while. */
-enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128, ATTN__LARGE = 1 << 21 };
+enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128 };
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;

@@ -1602,8 +1602,9 @@ typedef struct attn__additive_gradient {
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1 */ \
     X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
                    const int32_t *last)) \
-    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */ \
-    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too. \
+       top: NULL, or top[lane] becomes the largest of itself and the lane's results, NaN left out */ \
+    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep, float *top)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
     /* the same along a row: y[j] = x[j], or -inf; y may be x */ \
@@ -1936,13 +1937,15 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t lanes, int64_t j0, i
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
+                              float *top)
 {
     int64_t i, j;
     for (i = 0; i < ld; i++)
         for (j = 0; j < n; j++) {
             float *x = s + j * ld + i, b = rows[i][j * stride];
             *x = attn__is_none(b) || (keep && attn__is_none(*x)) ? ATTN__NEG_INF : *x + b;
+            if (top) top[i] = attn__larger(*x, top[i]);
         }
 }
 
@@ -3494,13 +3497,16 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-/* -inf excludes whatever it is added to; keep: a score of -inf does, too */
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
+/* -inf excludes whatever it is added to; keep: a score of -inf does, too. raises: *top becomes the larger one */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep, const int raises, ATTN__VEC *top)
 {
     const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__MASK out = ATTN__SAME(bias, none);
+    ATTN__VEC x;
     if (keep) out = ATTN__EITHER(out, ATTN__SAME(v, none));
-    ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
+    x = ATTN__PICK(ATTN__ADD(v, bias), none, out);
+    ATTN__STORE(s, x);
+    if (raises) *top = ATTN__MAX(x, *top);
 }
 
 /* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
@@ -3513,28 +3519,40 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
     ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
 }
 
-ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
+                                      int keep, const int raises, float *top)
 {
     float block[ATTN__LANES * ATTN__LANES];
     const void *from[ATTN__LANES];
+    ATTN__VEC m[4];
     int64_t i, j;
     int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
+        ATTN__EACH(k, 4) m[k] = ATTN__ALL(ATTN__NEG_INF);
         for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(transpose_block)(block, from);
             if (keep) for (x = 0; x < ATTN__LANES; x++)
-                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1);
-            else for (x = 0; x < ATTN__LANES; x += 4)
-                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0);
+                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1, raises, m);
+            else for (x = 0; x < ATTN__LANES; x += 4) ATTN__EACH(k, 4)
+                ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0, raises, m + k);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep);
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep, raises, m);
         }
+        if (!raises) continue;
+        m[0] = ATTN__MAX(ATTN__MAX(m[0], m[1]), ATTN__MAX(m[2], m[3]));
+        ATTN__STORE(top + i, ATTN__MAX(m[0], ATTN__LOAD(top + i)));
     }
+}
+ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
+                                float *top)
+{
+    if (top) ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 1, top);
+    else ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 0, NULL);
 }
 
 /* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
@@ -6295,7 +6313,8 @@ typedef struct attn__tile {
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
-    float *tops;                        /* not NULL: products leave the scores' maximum of each lane here */
+    float *tops;                        /* not NULL: the scores' maximum of each lane is left here by the products or, of
+                                           biased ones, by the bias */
     attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
@@ -6785,7 +6804,7 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->b_row = p->c_row = t->ld;
     p->vecs = x1 - x0;
     p->fetch = NULL;
-    p->onto = t->tops ? ATTN__TOP : ATTN__FROM_ZERO;
+    p->onto = t->tops && !t->c->bias.rank ? ATTN__TOP : ATTN__FROM_ZERO;
     p->top = t->tops ? t->tops + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
@@ -7425,7 +7444,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
         if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
         t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
-                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
+                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->tops);
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -8422,10 +8441,12 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
     const int dots = c->unmodified && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
+    const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
+                       ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->unmodified && !t->skinny && r.ascending && !r.gaps;
-    if (dots && r.whole && !t->skinny) {           /* scores stay as the product leaves them */
+    if ((dots || biased) && r.whole && !t->skinny) {        /* scores stay as product or bias leaves them */
         t->tops = cmax;
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }

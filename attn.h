@@ -6313,8 +6313,8 @@ typedef struct attn__tile {
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
-    float *tops;                        /* not NULL: the scores' maximum of each lane is left here by the products or, of
-                                           biased ones, by the bias */
+    float *tops;                        /* not NULL: the scores' maximum of each lane is left here, by the products or,
+                                           where there is a bias, by adding it */
     attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */

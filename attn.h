@@ -3874,14 +3874,18 @@ ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *co
 {
     int64_t r, c;
     for (r = 0; r < count; r++, from += row) {
+        float *to = rows[r];
         c = 0;
 #ifdef ATTN__STREAM
-        for (; (uintptr_t)rows[r] % 64 == 0 && c + 16 <= n; c += 16) {
-            ATTN__STREAM(rows[r] + c, from + c);
-            ATTN__STREAM(rows[r] + c + 8, from + c + 8);
+        c = attn__min((int64_t)((0 - (uintptr_t)to) % 64 / sizeof *to), n);
+        ATTN__COPY(to, from, (size_t)c * sizeof *to);
+        for (; c + 16 <= n; c += 16) {
+            ATTN__STREAM(to + c, from + c);
+            ATTN__STREAM(to + c + 8, from + c + 8);
         }
+        if (c < n) ATTN__PREFETCH_FAR(attn__ahead(to + c, 1, n));   /* the line that the next block ends in */
 #endif
-        ATTN__COPY(rows[r] + c, from + c, (size_t)(n - c) * sizeof *from);
+        ATTN__COPY(to + c, from + c, (size_t)(n - c) * sizeof *to);
     }
 #ifdef ATTN__STREAM
     _mm_sfence();

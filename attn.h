@@ -1613,8 +1613,9 @@ typedef struct attn__additive_gradient {
     /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1 */ \
     X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
                    const int32_t *last)) \
-    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too */ \
-    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)) \
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too. \
+       top: NULL, or top[lane] becomes the largest of itself and the lane's results, NaN left out */ \
+    X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep, float *top)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
     /* the same along a row: y[j] = x[j], or -inf; y may be x */ \
@@ -1641,6 +1642,8 @@ typedef struct attn__additive_gradient {
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
     /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
     X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
+    /* rows[r][c] = from[r*row + c], c < n: of a result so large that it would only pass through the caches */ \
+    X(void, deliver_far, (const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
@@ -1945,13 +1948,15 @@ static void attn__clip_scalar(float *s, int64_t ld, int64_t lanes, int64_t j0, i
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
 }
 
-static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
+                              float *top)
 {
     int64_t i, j;
     for (i = 0; i < ld; i++)
         for (j = 0; j < n; j++) {
             float *x = s + j * ld + i, b = rows[i][j * stride];
             *x = attn__is_none(b) || (keep && attn__is_none(*x)) ? ATTN__NEG_INF : *x + b;
+            if (top) top[i] = attn__larger(*x, top[i]);
         }
 }
 
@@ -2047,6 +2052,12 @@ static void attn__deliver_scalar(const float *from, float *to, int64_t n, float 
     for (c = 0; c < n; c++) {
         to[c] = attn__quiet(attn__scaled(from[c], factor, to[c], add));
     }
+}
+
+static void attn__deliver_far_scalar(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+{
+    int64_t r;
+    for (r = 0; r < count; r++) ATTN__COPY(rows[r], from + r * row, (size_t)n * sizeof *from);
 }
 
 static void attn__grade_scalar(const attn__grade *g)
@@ -2175,6 +2186,7 @@ static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL 
                                   6 where a multiply-add is long enough that so many hide its latency
        TYPES                      1: few rows take keys and values that are not f32 as they are
        DOTS                       vectors of keys that few rows are multiplied with side by side; a power of two
+       STREAM(to, from)           8 floats past the caches, to a multiple of 32 bytes; only where there is such a store
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
@@ -2600,6 +2612,7 @@ ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b
 #define ATTN__INTS              ATTN__MM_SI(castps)
 #define ATTN__LOAD              ATTN__MM(loadu_ps)
 #define ATTN__STORE             ATTN__MM(storeu_ps)
+#define ATTN__STREAM(to, from)  _mm256_stream_ps(to, _mm256_loadu_ps(from))     /* 8 floats, past the caches */
 #define ATTN__ALL               ATTN__MM(set1_ps)
 #define ATTN__TO_FLOATS(x)      ATTN__MM(cvtepi32_ps)(ATTN__INTS(x))
 #define ATTN__SIXTEEN_BYTES(p)  _mm_loadu_si128((const __m128i *)(const void *)(p))
@@ -3504,13 +3517,16 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-/* -inf excludes whatever it is added to; keep: a score of -inf does, too */
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
+/* -inf excludes whatever it is added to; keep: a score of -inf does, too. raises: *top becomes the larger one */
+ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep, const int raises, ATTN__VEC *top)
 {
     const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__MASK out = ATTN__SAME(bias, none);
+    ATTN__VEC x;
     if (keep) out = ATTN__EITHER(out, ATTN__SAME(v, none));
-    ATTN__STORE(s, ATTN__PICK(ATTN__ADD(v, bias), none, out));
+    x = ATTN__PICK(ATTN__ADD(v, bias), none, out);
+    ATTN__STORE(s, x);
+    if (raises) *top = ATTN__MAX(x, *top);
 }
 
 /* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
@@ -3523,28 +3539,40 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
     ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
 }
 
-ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep)
+ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
+                                      int keep, const int raises, float *top)
 {
     float block[ATTN__LANES * ATTN__LANES];
     const void *from[ATTN__LANES];
+    ATTN__VEC m[4];
     int64_t i, j;
     int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
+        ATTN__EACH(k, 4) m[k] = ATTN__ALL(ATTN__NEG_INF);
         for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
             ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
             if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
                 ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
             ATTN__V(transpose_block)(block, from);
             if (keep) for (x = 0; x < ATTN__LANES; x++)
-                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1);
-            else for (x = 0; x < ATTN__LANES; x += 4)
-                ATTN__EACH(k, 4) ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0);
+                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1, raises, m);
+            else for (x = 0; x < ATTN__LANES; x += 4) ATTN__EACH(k, 4)
+                ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0, raises, m + k);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep);
+            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep, raises, m);
         }
+        if (!raises) continue;
+        m[0] = ATTN__MAX(ATTN__MAX(m[0], m[1]), ATTN__MAX(m[2], m[3]));
+        ATTN__STORE(top + i, ATTN__MAX(m[0], ATTN__LOAD(top + i)));
     }
+}
+ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
+                                float *top)
+{
+    if (top) ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 1, top);
+    else ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 0, NULL);
 }
 
 /* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
@@ -3860,6 +3888,29 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int
     }
 }
 
+/* Whole lines of the cache are written past it, which spares reading them first; the fence, for whoever is told that
+   the task is done. */
+ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+{
+    int64_t r, c;
+    for (r = 0; r < count; r++, from += row) {
+        float *to = rows[r];
+        c = 0;
+#ifdef ATTN__STREAM
+        c = attn__min((int64_t)((0 - (uintptr_t)to) % 64 / sizeof *to), n);
+        ATTN__COPY(to, from, (size_t)c * sizeof *to);
+        for (; c + 16 <= n; c += 16) {
+            ATTN__STREAM(to + c, from + c);
+            ATTN__STREAM(to + c + 8, from + c + 8);
+        }
+        if (c < n) ATTN__PREFETCH_FAR(attn__ahead(to + c, 1, n));   /* the line that the next block ends in */
+#endif
+        ATTN__COPY(to + c, from + c, (size_t)(n - c) * sizeof *to);
+    }
+#ifdef ATTN__STREAM
+    _mm_sfence();
+#endif
+}
 ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
 {
     int64_t j, l;
@@ -4236,6 +4287,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__STORE
 #undef ATTN__STORE_F16
 #undef ATTN__STORE_HALVES
+#undef ATTN__STREAM
 #undef ATTN__STRIP
 #undef ATTN__STRIPS
 #undef ATTN__SUB
@@ -5686,6 +5738,7 @@ enum {
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
+    ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
@@ -6326,7 +6379,8 @@ typedef struct attn__tile {
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
-    float *tops;                        /* not NULL: products leave the scores' maximum of each lane here */
+    float *tops;                        /* not NULL: the scores' maximum of each lane is left here, by the products or,
+                                           where there is a bias, by adding it */
     attn__tile_memory m;
     float w_sum;
     int lane_clear[ATTN__MAX_LANES];    /* additive: |a| is small enough for the factored form */
@@ -6752,11 +6806,11 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     p->kind = p->x ? ATTN__WEIGHTED_DIFFERENCE : ATTN__PRODUCT;
     p->onto = ATTN__ADD_FAR;
     p->chain = ATTN__HUGE;
-    p->fetch = NULL;
     for (; columns > 0; columns -= step) {
         const int64_t left = attn__blocks(columns, f->width);
         p->vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
         f->product(p);
+        p->fetch = NULL;
         step = p->vecs * f->width;
         p->b += step;
         p->c += step;
@@ -6779,7 +6833,7 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
     g.c = p->m.result;
     g.rows = n;
     g.depth = depth;
-    g.x = NULL;
+    g.x = g.fetch = NULL;
     attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
@@ -6816,7 +6870,7 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->b_row = p->c_row = t->ld;
     p->vecs = x1 - x0;
     p->fetch = NULL;
-    p->onto = t->tops ? ATTN__TOP : ATTN__FROM_ZERO;
+    p->onto = t->tops && !t->c->bias.rank ? ATTN__TOP : ATTN__FROM_ZERO;
     p->top = t->tops ? t->tops + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
@@ -7456,7 +7510,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
         if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
         t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
-                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score));
+                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->tops);
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -7610,14 +7664,17 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     float factor, int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
+    const int far = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
     int64_t i, i0, lanes;
     attn__fill(by, 1, ATTN__MAX_LANES, factor);
-    for (i = 0; i < ATTN__MAX_LANES; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
         p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; i < lanes; i++)
+        for (i = 0; !far && i < lanes; i++)
             attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
+        for (i = 0; far && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        if (far) p->f->deliver_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -8450,10 +8507,12 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
     const int dots = c->unmodified && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
+    const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
+                       ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->unmodified && !t->skinny && r.ascending && !r.gaps;
-    if (dots && r.whole && !t->skinny) {           /* scores stay as the product leaves them */
+    if ((dots || biased) && r.whole && !t->skinny) {        /* scores stay as product or bias leaves them */
         t->tops = cmax;
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }
@@ -9016,12 +9075,24 @@ static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, 
     if (*from > *to) *from = *to = 0;
 }
 
+/* The bias that comes next, in the pass's block of queries or in the next one: it is prefetched while dQ is summed, a
+   product that has queries for rows and keys for columns, as the bias has. NULL: none, or not as floats. */
+static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
+{
+    const attn__array *bias = &p->c->bias;
+    const float *row;
+    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    row = attn__at(bias, p->b, p->head, p->i0, 0);
+    if (c0 + ATTN_GRAD_KEYS < attn__min(p->last, p->key1)) return attn__ahead(row, 1, c0 + ATTN_GRAD_KEYS);
+    return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
+}
 /* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
    as b has; to: rows of `pad` floats. */
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
                             const attn__rows *x, float *to, int64_t pad, int careful)
 {
     const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
+    const float *next = by_key ? NULL : attn__grad_next_bias(p, c0);
     int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
     attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
@@ -9029,6 +9100,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
     g.b_row = b->row;
     g.x_row = x ? x->row : 0;
     g.c_row = pad;
+    g.fetch_row = p->c->bias.stride[2];
     for (r = 0; r < rows; r += step) {
         if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
         at = r * g.a_row + from * g.a_k;
@@ -9038,6 +9110,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         g.b = b->at + from * b->row;
         g.x = x ? x->at + r * x->row : NULL;
         g.c = to + r * pad;
+        g.fetch = next ? attn__ahead(next, r, g.fetch_row) : NULL;
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
@@ -12171,7 +12244,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    Rotary positions. */
 /* Rows at once: few enough that those of the tables stay cached for the next head; of large arrays so many that what is
    read lies side by side for a while. */
-enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128, ATTN__LARGE = 1 << 21 };
+enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128 };
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;

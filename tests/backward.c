@@ -372,7 +372,46 @@ static void stats_of_empty_rows(void) {
         }
 }
 
+/* Gradients of scores that would fill the caches go past them, as whole lines where they lie so: the bits of calls on
+   half of the rows, which do not. */
+static void large_gradients(void) {
+    enum { QUERIES = 1040, KEYS = 2064, HALF = QUERIES / 2, LINE = 16 };
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    d.score = ATTN_SCORE_GIVEN;
+    d.given_scores = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, QUERIES, KEYS);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, QUERIES, KEYS);
+    d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, KEYS, 1);
+    call whole = make_call(&d, FROM_OUT, 0);
+    for (int n = 0; n < 2 * test_isa_count(); n++) {
+        attn_out *grads[] = {&whole.g.d_bias, &whole.g.d_given_scores};
+        whole.d.isa = (int32_t)test_isa(n / 2);
+        for (int g = 0; g < 2; g++) { /* rows begin with a line, or behind its first number */
+            attn_out o = make_out(LAYOUT_PACKED, 4, 1, 1, QUERIES, KEYS + 2 * LINE);
+            *grads[g] = attn_out_slice(o, 3, n % 2 + (int64_t)(-(uintptr_t)o.data / sizeof(float) % LINE), KEYS);
+        }
+        if (!run_call(&whole, "large gradients")) return;
+        for (int64_t i = 0; i < QUERIES; i += HALF) {
+            call half = whole;
+            half.d.given_scores = attn_view_slice(d.given_scores, 2, i, HALF);
+            half.d.bias = attn_view_slice(d.bias, 2, i, HALF);
+            half.d.out = attn_out_slice(whole.d.out, 2, i, HALF);
+            half.d.stats = attn_out_slice(whole.d.stats, 2, i, HALF);
+            half.g.d_out = attn_view_slice(whole.g.d_out, 2, i, HALF);
+            half.g.d_bias = make_out(LAYOUT_PACKED, 4, 1, 1, HALF, KEYS);
+            half.g.d_given_scores = make_out(LAYOUT_PACKED, 4, 1, 1, HALF, KEYS);
+            if (!run_call(&half, "half of them")) return;
+            attn_out of_half[] = {half.g.d_bias, half.g.d_given_scores};
+            for (int g = 0; g < 2; g++) {
+                attn_out rows = attn_out_slice(*grads[g], 2, i, HALF);
+                check_same(&rows, &of_half[g], g ? "large d_given_scores" : "a large d_bias");
+            }
+        }
+    }
+}
+
 const test_case suite_backward[] = {{"backward.central_differences", central_differences},
                                     {"backward.stats_of_empty_rows", stats_of_empty_rows},
+                                    {"backward.large_gradients", large_gradients},
                                     {"backward.pairs", pairs},
                                     {0, 0}};

@@ -512,9 +512,13 @@ ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, b
 namespace attn__gpu {
 namespace hw = attn__hw;
 
-/* One call, as attn.h has resolved it, and what a device needs beyond. All kernels take this. In a backward call `out`
-   and `stats` are those that the forward left. */
+/* One call, as attn.h has resolved it. In a backward call `out` and `stats` are those that the forward left. All
+   kernels take this and what their stage adds to it, 4 KB at most. */
 struct params : attn__call {
+    void    *workspace;                     /* the stage's part of it */
+};
+/* And what stage 1 needs beyond. The kernels of stages 2 and 3 do not take it: they have tensor maps to take. */
+struct tiled_params : params {
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
        the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
        projected head by head. size_u is the length of these vectors. */
@@ -532,9 +536,8 @@ struct params : attn__call {
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
     float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it */
-    void    *workspace;                     /* the stage's part of it */
 };
-static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
+static_assert(sizeof(tiled_params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
@@ -548,7 +551,7 @@ struct device {
 };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
-ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
+ATTN__DEVICE int64_t key_head(const tiled_params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
 /* Where all entries of a batch are packed into one, so are the arrays of the workspace: how many they have along their
    first axis, and which of it is an entry's. */
@@ -858,7 +861,7 @@ ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 /* ---- what is prepared */
 
 /* Which keys may some query attend to? All, where scores of all keys are results. */
-ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM tiled_params p)
 {
     const int64_t keys = batch_of_keys(p) * p.keys;
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
@@ -882,10 +885,10 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
 }
 
 /* k or v as rows of numbers side by side, in the workspace: before what does not read them piece by piece. */
-struct unpacking { params p; attn__array from, scale, to; int64_t columns; };
+struct unpacking { tiled_params p; attn__array from, scale, to; int64_t columns; };
 ATTN__KERNEL(32 * WARPS, 1) void unpack(ATTN__PARAM unpacking m)
 {
-    const params &p = m.p;
+    const tiled_params &p = m.p;
     const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
         const int64_t j = n % p.keys, h = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
@@ -916,7 +919,7 @@ ATTN__DEVICE float inverse_norm(const attn__array &a, int64_t b, int64_t h, int6
     }
     return scale / sqrtf(total(sum));
 }
-ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM tiled_params p)
 {
     const int64_t q = batch_of_rows(p) * p.heads * p.queries, all = q + batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task() * 32 + hw::lane(); n < all; n += all_tasks() * 32) {
@@ -1044,7 +1047,7 @@ ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to qu
 }
 
 /* above: the row's sum of weight times gradient */
-ATTN__DEVICE void save_row(const params &p, const row &w, norm of, float above)
+ATTN__DEVICE void save_row(const tiled_params &p, const row &w, norm of, float above)
 {
     const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
     p.row_base[w.n] = of.base;
@@ -1052,7 +1055,7 @@ ATTN__DEVICE void save_row(const params &p, const row &w, norm of, float above)
     p.row_shift[w.n] = above - lse;
     p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
 }
-ATTN__DEVICE saved saved_of(const params &p, const row &w)
+ATTN__DEVICE saved saved_of(const tiled_params &p, const row &w)
 {
     saved s;
     s.base = p.row_base[w.n];
@@ -1443,7 +1446,7 @@ ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them
 /* What is in params.workspace. Additive scores: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector:
    is it clear? Then the tiled_sums that registers do not hold, of all blocks. */
 struct tiled_memory { float *query, *key, *query_clear, *key_clear, *sums; };
-ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
+ATTN__BOTH tiled_memory tiled_memory_of(const tiled_params &p)
 {
     const bool additive = p.score == ATTN_SCORE_ADDITIVE;
     const int64_t rows = additive ? batch_of_rows(p) * p.heads * p.queries : 0;
@@ -1457,7 +1460,7 @@ ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
     return m;
 }
 
-ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM tiled_params p)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all = rows + batch_of_keys(p) * p.key_heads * p.keys;
@@ -1481,7 +1484,8 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
     }
 }
 /* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
-template <int R, bool G> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
+template <int R, bool G>
+ATTN__DEVICE bool additive_is_clear(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
@@ -1517,7 +1521,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
     s.reached[hw::thread()] = reached;
 }
 template <int R, bool G>
-ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t,
+ATTN__DEVICE tiled_source tiled_keys(const tiled_params &p, const tiled_room<R, G> &s, const tiled_tile &t,
                                      const attn__array &a, int64_t h)
 {
     tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
@@ -1541,7 +1545,7 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
 }
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
 template <int Kind, int R, bool G>
-ATTN__DEVICE void tiled_load(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
+ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
     tiled_source query = tiled_queries(t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
@@ -1649,7 +1653,7 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_
         }
 }
 template <int Kind, bool PerKey, int R, bool G>
-ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R, G> &s, tiled_tile &t)
+ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
@@ -1781,7 +1785,7 @@ ATTN__DEVICE float row_top(float x)
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
 template <int Kind, int R, bool G>
-ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
+ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
@@ -1889,7 +1893,7 @@ ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t
     });
 }
 /* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
-template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
 {
     const bool there = p.weights.type == ATTN_F32;
     each_tile(t, t.e.key0, t.keys_end, [&] {
@@ -1926,7 +1930,7 @@ template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_ti
     }
 }
 
-template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM params p)
+template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
@@ -2000,7 +2004,7 @@ template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad
 }
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
 template <int Kind, bool PerKey, class F>
-ATTN__DEVICE void tiled_slopes(const params &p, tiled_grad_room &s, tiled_tile &t, F with)
+ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
     tiled_qk<Kind, PerKey, 4>(p, s, t);
     tiled_above<PerKey>(p, s, t);
@@ -2066,7 +2070,7 @@ ATTN__DEVICE void additive_sums(const tiled_grad_room &s, float (&slopes)[4][2],
 /* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
    first of them, or are NULL. */
 template <bool Keys>
-ATTN__DEVICE void additive_add(const params &p, tiled_grad_room &s, const tiled_tile &t, float *vector,
+ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, float *vector,
                                float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
@@ -2089,7 +2093,7 @@ ATTN__DEVICE void additive_add(const params &p, tiled_grad_room &s, const tiled_
     }
 }
 /* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
-ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector, float *quotient)
+ATTN__DEVICE void additive_clear_rows(const tiled_params &p, int64_t i0, float *vector, float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
     for (int64_t u = tx; u < p.size_u; u += 16)
@@ -2103,7 +2107,7 @@ ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector
 }
 
 /* What was saved of the tile's rows; a barrier has to come before it is used. */
-ATTN__DEVICE void tiled_recall(const params &p, tiled_grad_room &s, const tiled_tile &t)
+ATTN__DEVICE void tiled_recall(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     saved of = {0.0f, 0.0f, 0.0f};
     if (hw::thread() >= 64) return;
@@ -2119,7 +2123,7 @@ ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
         for (int k = 0; k < 4; k++) sum[r] += from[tiled_slot<4, true>(r, k)];
 }
 /* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
-template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad_room &s, tiled_tile &t)
+template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_mass m[4];
     no_masses<4>(m);
@@ -2144,7 +2148,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad
 }
 
 /* What is saved of rows. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2191,7 +2195,7 @@ template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, c
 }
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_row(const params &p, const row &w, float slopes, float shape, float alibi,
+ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, float slopes, float shape, float alibi,
                                    const float *vector, float *quotient)
 {
     if (hw::thread() % 16 == 0) {
@@ -2207,7 +2211,8 @@ ATTN__DEVICE void tiled_finish_row(const params &p, const row &w, float slopes, 
 }
 /* A number of a row's gradient: of q, or of q M where scores are bilinear. */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_query(const params &p, const row &w, bool alive, float by_scale, int64_t c, float value)
+ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool alive, float by_scale, int64_t c,
+                                     float value)
 {
     if (p.row_vector) p.row_vector[w.n * p.size_u + c] = value;
     if (!p.dq.rank || p.score == ATTN_SCORE_BILINEAR) return;               /* not yet */
@@ -2220,7 +2225,7 @@ ATTN__DEVICE void tiled_finish_query(const params &p, const row &w, bool alive, 
 
 /* What belongs to queries: dq or what belongs to prepared queries, given scores, a row's part of scale, sigma and
    ALiBi. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2277,7 +2282,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
 
 /* The gradients of the tile's keys. */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_keys(const params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
+ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
                                     int64_t columns, tiled_sums<4> &dk)
 {
     const int64_t first = (b * p.heads_kv + hkv) * p.keys, key = j0 + hw::thread() / 16;
@@ -2305,7 +2310,7 @@ ATTN__DEVICE void tiled_finish_keys(const params &p, tiled_grad_room &s, int64_t
 }
 /* Additive scores: what belongs to the tile's keys, of all heads that have keys of their own, starts as 0; grows by a
    tile of queries; is the gradient of the keys where these are not projected. */
-ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_clear_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
 {
     const int64_t heads = p.key_heads / p.heads_kv;
     for (int64_t head = hkv * heads; head < (hkv + 1) * heads; head++)
@@ -2315,7 +2320,7 @@ ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, i
             for (int64_t u = hw::thread() % 16; u < p.size_u; u += 16) p.key_vector[key * p.size_u + u] = 0.0f;
         }
 }
-ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const tiled_tile &t)
+ATTN__DEVICE void additive_add_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     const int64_t key = (t.b * p.key_heads + key_head(p, t.h)) * p.keys + t.j0;
     const int own = hw::thread() % 16 * 4 + hw::thread() / 16;
@@ -2324,7 +2329,7 @@ ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const t
     for (int i = 0; hw::thread() < TILED_KEYS && i < 64; i++)
         if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_reached[key + hw::thread()] = 1.0f;
 }
-ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_finish_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
 {
     for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16)
         for (int64_t u = hw::thread() % 16; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
@@ -2333,7 +2338,7 @@ ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, 
 }
 
 /* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
-template <int Kind> ATTN__DEVICE void tiled_pairs(const params &p, tiled_grad_room &s, tiled_tile &t)
+template <int Kind> ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_recall(p, s, t);
     tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
@@ -2347,7 +2352,7 @@ template <int Kind> ATTN__DEVICE void tiled_pairs(const params &p, tiled_grad_ro
 }
 
 /* What belongs to keys, of all heads that share them: dk, or what belongs to prepared keys, and dv. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2405,7 +2410,7 @@ ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const f
 }
 /* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
    all pairs that do. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -4060,9 +4065,9 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
 struct hopper_order { int tiles, section; };
 struct hopper_work {
     params p;
-    hw::tensor_map q, k, v, out;
-    hopper_order order;
+    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
     bool by_tma;                /* out is written by TMA */
+    hw::tensor_map q, k, v, out;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
@@ -4430,7 +4435,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 };
 struct hopper_grad_work {
     grad_work g;
-    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
+    hopper_order order;
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
@@ -5217,7 +5222,6 @@ static int64_t without_codes(params &p, char *at)       /* at: NULL where there 
 {
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
-    p.key = p.k;
     return bytes;
 }
 
@@ -5272,9 +5276,9 @@ struct device_guard {
 };
 
 /* ---- calls become parameters */
-static params params_of(const attn__call &c)
+static tiled_params params_of(const attn__call &c)
 {
-    params p = params();
+    tiled_params p = tiled_params();
     static_cast<attn__call &>(p) = c;
     if (c.is_backward) {
         p.out = c.saved_out;
@@ -5297,7 +5301,7 @@ static float *allocate(arena &r, int64_t count, bool wanted = true)
     r.used += (count * 4 + 255) / 256 * 256;
     return r.base ? at : (float *)1;        /* not NULL: it is there */
 }
-static int64_t lay_out(params &p, char *base)
+static int64_t lay_out(tiled_params &p, char *base)
 {
     arena r;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all_keys = batch_of_keys(p) * p.keys;
@@ -5398,7 +5402,7 @@ static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 }
 
 /* Norms and projections: what a score needs of queries and keys before they meet. */
-static cudaError_t prepare(const params &p, cudaStream_t stream)
+static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
 {
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
@@ -5430,18 +5434,21 @@ static int64_t tiled_tasks(const params &p, int rows = 64)
     return batch_of_rows(p) * p.heads * tiles_of_head(p, rows);
 }
 static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
-static int64_t tiled_workspace(const params &p, const device &, bool backward, bool)
+/* What stage 1 is given is all of a call's. */
+static const tiled_params &all_of(const params &p) { return static_cast<const tiled_params &>(p); }
+static int64_t tiled_workspace(const params &call, const device &, bool backward, bool)
 {
+    const tiled_params &p = all_of(call);
     const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
     const int n = backward || !tiled_few(p) ? 4 : 1;
     int64_t sums = blocks_for(tiled_tasks(p, 16 * n)) * tiled_floats(columns, n);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
-    params start = p;
+    tiled_params start = p;
     start.workspace = NULL;
     if (backward && of_keys > sums) sums = of_keys;
     return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
-typedef void tiled_kernel(params);
+typedef void tiled_kernel(tiled_params);
 /* The kernels of a score; few: for 16 queries a tile */
 struct tiled_kernels { tiled_kernel *forward_few, *forward, *rows, *queries, *keys, *bias; };
 template <int Kind> tiled_kernels tiled_kernels_of()
@@ -5455,21 +5462,23 @@ static tiled_kernels tiled_kernels_for(const params &p)
     return p.score == ATTN_SCORE_ADDITIVE ? tiled_kernels_of<ADDITIVE>() :
            is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
 }
-static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const params &p, cudaStream_t stream)
+static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
+                             cudaStream_t stream)
 {
     if (tasks == 0) return cudaSuccess;
     return (cudaError_t)ATTN__LAUNCH(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
 }
 /* Norms, projections and, of additive scores, e^2x of them */
-static cudaError_t tiled_prepare(const params &p, cudaStream_t stream)
+static cudaError_t tiled_prepare(const tiled_params &p, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
     return run(additive_prepare, batch_of_rows(p) * p.heads * p.queries + batch_of_keys(p) * p.key_heads * p.keys,
                stream, p);
 }
-static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream)
+static cudaError_t tiled_forward_run(const params &call, const device &, cudaStream_t stream)
 {
+    const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
     const tiled_kernels k = tiled_kernels_for(p);
     if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
@@ -5477,8 +5486,8 @@ static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
-static product parameter_of(const params &p, attn__array a, attn__array b, attn__array out, bool per_head, int64_t rows,
-                            int64_t columns, uint32_t bit)
+static product parameter_of(const tiled_params &p, attn__array a, attn__array b, attn__array out, bool per_head,
+                            int64_t rows, int64_t columns, uint32_t bit)
 {
     product m = product_of(p, a, b, out, rows, columns, p.queries);
     m.out_batch[0] = 1;
@@ -5488,7 +5497,7 @@ static product parameter_of(const params &p, attn__array a, attn__array b, attn_
     return m;
 }
 /* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
-static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
+static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
     const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u);
@@ -5513,7 +5522,7 @@ static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* And those of what else a score is made of. */
-static cudaError_t finish_backward(const params &p, cudaStream_t stream)
+static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
 {
     const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
     const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
@@ -5558,8 +5567,9 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     }
     return cudaSuccess;
 }
-static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream)
+static cudaError_t tiled_backward_run(const params &call, const device &, cudaStream_t stream)
 {
+    const tiled_params &p = all_of(call);
     const tiled_kernels k = tiled_kernels_for(p);
     const size_t room = sizeof(tiled_grad_room);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
@@ -5617,7 +5627,7 @@ struct device_call {
     device_guard guard;
     maps_made maps;
     device dev;
-    params p;
+    tiled_params p;
     const bool backward;
     const stage *runs;
     explicit device_call(const attn__call *c) :
@@ -5630,7 +5640,7 @@ struct device_call {
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
     {
-        params own = p;
+        tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
         bytes += runs->workspace(own, dev, backward, smaller);

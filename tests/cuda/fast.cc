@@ -185,8 +185,8 @@ enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, noth
 static void start_call(call &c, int type, const int (&sizes)[7]) {
     params &p = c.p;
     memset((void *)&p, 0, sizeof p);
-    p.batch = sizes[0], p.heads = sizes[1], p.heads_kv = p.key_heads = sizes[2], p.queries = sizes[3];
-    p.keys = sizes[4], p.size_q = p.size_k = p.size_u = sizes[5], p.size_v = sizes[6];
+    p.batch = sizes[0], p.heads = sizes[1], p.heads_kv = sizes[2], p.queries = sizes[3];
+    p.keys = sizes[4], p.size_q = p.size_k = sizes[5], p.size_v = sizes[6];
     make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
     make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
     make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
@@ -194,7 +194,7 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
     make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
     fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);
-    p.q = p.query = c.q.a, p.k = p.key = c.k.a, p.v = c.v.a;
+    p.q = c.q.a, p.k = c.k.a, p.v = c.v.a;
     p.lse = c.lse.a, p.stats = c.stats.a, p.out = c.out.a;
     p.score = ATTN_SCORE_SCALED_DOT;
     p.scale = 1.0f / sqrtf((float)p.size_q);

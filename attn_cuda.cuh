@@ -384,13 +384,14 @@ inline tensor_map_encoder_fn tensor_map_encoder()
     return NULL;
 }
 
-/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
-   0 = fine, else the tensor cannot be described (alignment, strides) or `encode` is NULL. */
+/* A tensor of 16-bit elements with four axes, the first one columns; boxes of 64 columns, `along` of the second axis
+   and `across` of the third, whose rows go along first. On the host; 0 = fine, else the tensor cannot be described
+   (alignment, strides) or `encode` is NULL. */
 inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
-                           const int64_t (&stride)[4], int rows)
+                           const int64_t (&stride)[4], int along, int across = 1)
 {
     cuuint64_t sizes[4], strides[3];
-    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    const cuuint32_t box[4] = {64, (cuuint32_t)along, (cuuint32_t)across, 1}, steps[4] = {1, 1, 1, 1};
     if (!encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] <= 0)) return 1;
@@ -451,7 +452,11 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__D32(i) ATTN__D8(i), ATTN__D8(i + 8), ATTN__D8(i + 16), ATTN__D8(i + 24)
 #define ATTN__REGS64 ATTN__R0 ", " ATTN__R1 ", " ATTN__R2 ", " ATTN__R3
 #define ATTN__ACC64 ATTN__D32(0)
-#define ATTN__REGS128 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5 ", " ATTN__R6 ", " ATTN__R7
+#define ATTN__REGS96 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5
+#define ATTN__ACC96 ATTN__ACC64, ATTN__D8(32), ATTN__D8(40)
+#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
+#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
+#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
 #define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
 #define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
@@ -488,6 +493,8 @@ template <> struct wgmma_n<N> { \
     } \
 };
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+ATTN__WGMMA(112, "%56", "%57", "%58", "%59", "%60", "%61", "%62")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
@@ -4045,13 +4052,17 @@ template <int Threads, int Consumers> constexpr bool registers_suffice(int consu
     return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
            Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
 }
-/* Head sizes that kernels are compiled for: of queries and keys, and of values. */
-template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
+/* Head sizes that kernels are compiled for: of queries and keys, and of values. All: with Extra and, where there is a
+   use, with tiles of 176 keys, too; where not, the next larger pair has Extra. */
+template <int QK, int V, bool All = true> struct head_pair {
+    static constexpr int qk = QK, v = V;
+    static constexpr bool all = All;
+};
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : 64;
+    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 112 : 64;
     static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
     static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 10 * 8 + 2 * description;
@@ -4061,12 +4072,15 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int registers_consumer = 232, registers_producer = 40;
     static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
-/* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
-struct hopper_order { int tiles, section; };
+/* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
+   they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
+   stays in the L2 cache. */
+struct hopper_order { int tiles, section, packed; };
 struct hopper_work {
     params p;
     hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
-    bool by_tma;                /* out is written by TMA */
+    int    tasks;               /* of all blocks */
+    bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
@@ -4074,16 +4088,16 @@ enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD *
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
-struct hopper_task { int b, h, head_kv, first_row; };
+struct hopper_task { int b, h, head_kv, first_row; };           /* h: the first of packed ones */
 template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
 {
-    const int heads = (int)(Keys ? p.heads_kv : p.heads), all = (int)p.batch * heads;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> o.packed, all = (int)p.batch * heads;
     const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
     const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
     t.b = head / heads;
-    t.h = head - t.b * heads;
-    t.head_kv = Keys ? t.h : t.h / (heads / (int)p.heads_kv);
+    t.h = (head - t.b * heads) << o.packed;
+    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
@@ -4091,11 +4105,11 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
    memory: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, then first and last of each
    row; with Extra then each row's position. */
 template <int Rows, bool Extra>
-ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t description)
+ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
-        const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
+        const tile_row row = row_at(p, t.b, t.h, 1, (t.first_row + r) >> packed);
         hw::store_shared(description + 32 + r * 8, (uint32_t)row.first);
         hw::store_shared(description + 32 + r * 8 + 4, (uint32_t)row.last);
         if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
@@ -4111,7 +4125,8 @@ ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uin
     hw::sync_warp();
     return all;
 }
-/* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
+/* A consumer reads it: a thread's two rows, from the row0-th on, packed as they are; returns what all rows may attend
+   to. */
 ATTN__DEVICE tile_reach read_task(uint32_t description, int row0, tile_row (&rows)[2])
 {
     uint32_t of_task[4], of_tile[4], of_row[2];
@@ -4218,13 +4233,15 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, Shape::rows);
         const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, description);
+        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, m.order.packed, description);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             if (first == end) hw::mbarrier_arrive(at.q_full);
             else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, qk>);
-            if (first < end) load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            const int packed = m.order.packed, query = t.first_row >> packed;
+            if (first < end)
+                load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, packed ? t.h : query, packed ? query : t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
@@ -4246,11 +4263,12 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         hw::sync_warp();
     }
 }
-/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs. False
-   where a number is not finite: store_rows knows what to do. */
+/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs; along,
+   across: where they begin on the map's second and third axis. False where a number is not finite: store_rows knows
+   what to do. */
 template <class T, int D>
 ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *out, const float (&d)[D / 2],
-                             const tile_row (&rows)[2], const float (&factor)[2])
+                             const tile_row (&rows)[2], const float (&factor)[2], int along, int across)
 {
     constexpr int bytes = tile_bytes<16, D>;
     unsigned char *const from = out + (hw::warp() - 4) * bytes;
@@ -4271,21 +4289,28 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     hw::sync_warp();
     if (hw::elect()) {
         for (int c = 0; c < (D + 63) / 64; c++)
-            hw::tma_store(&map, from + c * 16 * 128, c * 64, rows[0].i - l / 4, rows[0].h, rows[0].b);
+            hw::tma_store(&map, from + c * 16 * 128, c * 64, along, across, rows[0].b);
         hw::tma_store_commit();
     }
     return true;
 }
+/* The end of a consumer's rows: log-sum-exp, stats and out. Those of packed heads are each head's again. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::v / 2],
-                               const tile_row (&rows)[2], row_pair &soft, float scale)
+                               tile_row (&rows)[2], row_pair &soft, float scale)
 {
     constexpr int D = Shape::v;
+    const int packed = m.order.packed, head = rows[0].h, first = rows[0].i - hw::lane() / 4, query = first >> packed;
     float factor[2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e].h += rows[e].i & ((1 << packed) - 1);
+        rows[e].i >>= packed;
+    }
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
     if (!m.p.out.rank) return;
-    if (!Shape::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
+    if (!Shape::out || !m.by_tma ||
+        !store_tile<T, D>(m.p, m.out, places, out, rows, factor, packed ? head : query, packed ? query : head))
         store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
@@ -4394,14 +4419,13 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #if ATTN__HAVE_WGMMA
     ATTN__SHARED(shared);
     const hopper_places at = hopper_places_in<Shape>(shared);
-    const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
     init_barriers(at.q_full, Shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<Shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<Shape>(m, at, tasks);
+        if (hw::warp() == 0) hopper_load<Shape>(m, at, m.tasks);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
-        hopper_multiply<T, Shape>(m, at, tasks);
+        hopper_multiply<T, Shape>(m, at, m.tasks);
     }
 #endif
 }
@@ -4424,7 +4448,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
-    static constexpr int dp_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
+    static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int shared_bytes =
         fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
@@ -4446,8 +4470,8 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
    give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
    for 62 % (87 %): computed, not measured. */
 template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::queries ? Shape::qk == 128 || (Shape::qk == 64 && !Extra)
-                                            : Shape::qk == 64 || (!Shape::scores && Shape::qk <= 192);
+constexpr bool holds_fixed = Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                                            : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
@@ -4865,12 +4889,14 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 
 /* ---- the host's side of stage 3 */
 template <class... Heads> struct head_pairs {};
-typedef head_pairs<head_pair<64, 64>, head_pair<128, 128>, head_pair<192, 128>, head_pair<256, 256>> hopper_heads;
+typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
+                   head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    if (p.size_q > Heads::qk || p.size_v > Heads::v) return with_heads(p, head_pairs<More...>(), f);
+    if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
+        return with_heads(p, head_pairs<More...>(), f);
     f(Heads());
     return true;
 }
@@ -4880,16 +4906,16 @@ template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
-template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && !Extra;
+template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
-template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128;
+template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
 
 template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
 {
-    constexpr bool extra = Extra && hopper_grads_with_extra<Heads>;
+    constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, false>>);
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, hopper_has_wide<Heads, Extra>>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, false>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, hopper_has_wide<Heads, forward>>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
@@ -4909,57 +4935,64 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
     each_hopper_kernel_as<hw::f16, Heads, true>(f);
     each_hopper_kernel(head_pairs<More...>(), f);
 }
-/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, whether the driver made it.
-   Most: two of each input of a backward, which may need two more for the forward that finds its stats. */
+/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, of how many heads in them
+   (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three more for the
+   forward that finds its stats. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
     mapped of;
-    int    rows;
+    int    rows, packed;
     bool   fine;
     hw::tensor_map map;
 };
-enum { MOST_MAPS = 10 };
+enum { MOST_MAPS = 11 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
 };
 /* Makes one; true = fine. An axis of one element may have any stride. */
-inline bool make_map(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
     const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
                            of == MAP_D_OUT ? p.d_out : p.out;
     const bool of_keys = of == MAP_K || of == MAP_V;
-    const int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, of_keys ? p.keys : p.queries,
-                             of_keys ? p.heads_kv : p.heads, p.batch};
-    int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
+    const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
+    int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0, p.batch}, stride[4] = {1};
+    size[row] = of_keys ? p.keys : p.queries;
+    size[head] = of_keys ? p.heads_kv : p.heads;
+    stride[row] = a.stride[2];
+    stride[head] = a.stride[1];
+    stride[3] = a.stride[0];
     for (int i = 1; i < 4; i++)
         if (size[i] == 1) stride[i] = (size[0] + 7) / 8 * 8;
-    return hw::tensor_map_make(d.encode, map, a.data, size, stride, rows) == 0;
+    return hw::tensor_map_make(d.encode, map, a.data, size, stride, packed ? 1 << packed : rows,
+                               packed ? rows >> packed : 1) == 0;
 }
 /* The same, but what the call has made before is not made again. */
-inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map, int packed = 0)
 {
     maps_made *const all = d.maps;
     map_made one;
     for (int i = 0; all && i < all->count; i++) {
-        if (all->made[i].of != of || all->made[i].rows != rows) continue;
+        if (all->made[i].of != of || all->made[i].rows != rows || all->made[i].packed != packed) continue;
         *map = all->made[i].map;
         return all->made[i].fine;
     }
     one.of = of;
     one.rows = rows;
-    one.fine = make_map(p, d, of, rows, &one.map);
+    one.packed = packed;
+    one.fine = make_map(p, d, of, rows, packed, &one.map);
     if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
     *map = one.map;
     return one.fine;
 }
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
-inline bool can_map(const params &p, const device &d, mapped of, int rows)
+inline bool can_map(const params &p, const device &d, mapped of, int rows, int packed = 0)
 {
     hw::tensor_map map;
     const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
                              p.d_out.data;
-    return !data || map_rows(p, d, of, rows, &map);
+    return !data || map_rows(p, d, of, rows, &map, packed);
 }
 /* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
    may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
@@ -4974,10 +5007,21 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (has_extra(p)) f(hopper_shape<Heads, true, false>());
+        if (has_extra(p)) f(hopper_shape<Heads, Heads::all, false>());
         else if (is_wide(p)) f(hopper_shape<Heads, false, hopper_has_wide<Heads, false>>());
         else f(hopper_shape<Heads, false, false>());
     });
+}
+/* How many heads, as a power of 2, stand in one tile of the forward's: as many as leave the fewest tiles, where these
+   still fill the device. ALiBi has a slope for each. A warp's 16 rows are at most those of one query. */
+inline int hopper_packed(const params &p, const device &d, int rows)
+{
+    const int64_t group = p.heads / p.heads_kv, heads = p.batch * p.heads;
+    const auto tiles = [&](int packed) { return (heads >> packed) * (((p.queries << packed) + rows - 1) / rows); };
+    int best = 0;
+    for (int packed = 1; packed <= 4 && group % (1 << packed) == 0 && !p.alibi.rank; packed++)
+        if (tiles(packed) < tiles(best) && tiles(packed) >= d.processors) best = packed;
+    return best;
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
@@ -4998,19 +5042,20 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
     }), "a head size above 256");
-    ATTN__WANT(can_map(p, d, MAP_Q, rows) && can_map(p, d, MAP_K, keys) && can_map(p, d, MAP_V, keys) &&
-               (!backward || can_map(p, d, MAP_D_OUT, rows)),
+    ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
+               can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     return NULL;
 }
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
-inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
+inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
-    const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads);
+    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads >> packed);
     hopper_order o;
-    o.tiles = (int)(((keys ? p.keys : p.queries) + rows - 1) / rows);
+    o.packed = packed;
+    o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
@@ -5019,15 +5064,16 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     hopper_work m;
     m.p = p;
-    m.order = hopper_order_of(p, false, Shape::rows);
-    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
+    const int packed = hopper_packed(p, dev, Shape::rows);
+    m.order = hopper_order_of(p, false, Shape::rows, packed);
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
         !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
-               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out);
-    const int64_t tasks = p.batch * p.heads * m.order.tiles;
+               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
+    m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
-                             (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
+                             m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                              Shape::shared_bytes, stream, m);
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
@@ -5149,7 +5195,7 @@ namespace attn__gpu {
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
        hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
          of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
-         of 192 and 128        384      210
+         of 192 and 128, 192   384      210, 218
          with options          384      100, 132, 196
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward

@@ -174,8 +174,8 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows. extra 1: all options, 2: OF_SCORES. most_v: of the values'
-       head size, where that is not drawn as the other is */
+    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
+       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0;
 };
@@ -221,12 +221,13 @@ static void random_call(call &c, const wishes &w) {
     params &p = c.p;
     static const int packs[4] = {1, 4, 8, 16};
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
-    const int group = w.decode == 2 ? packs[draw(0, 3)] : chance(40) ? draw(2, 4) : 1;
+    const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
     const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
                        : chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
     start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
@@ -241,7 +242,7 @@ static void random_call(call &c, const wishes &w) {
     }
     if (causal) p.right = 0;
     p.align = draw(0, 2);
-    if (w.decode && p.align == 0) p.align = 1;
+    if (w.decode && w.decode < 3 && p.align == 0) p.align = 1;
     if (p.align == ATTN_ALIGN_POSITIONS) {
         const int64_t per_query = chance(50) ? p.queries : 1;
         c.positions.resize((size_t)(p.batch * per_query));
@@ -621,15 +622,37 @@ static void forward_wide(call &c, const stage &s) {
     if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS && c.p.key_lengths.rank < 2))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
 }
-/* Heads of 192 and 128 have kernels of their own, not those of 256: the shared memory tells. */
-typedef head_pair<192, 128> uneven;
-static void forward_uneven(call &c, const stage &s) {
-    const size_t of_uneven = (size_t)(has_extra(c.p) ? hopper_shape<uneven, true, false>::shared_bytes
-                                                     : hopper_shape<uneven, false, false>::shared_bytes);
+/* Heads of some sizes have kernels of their own, not those of larger ones; the shared memory of a forward tells, too. */
+template <class Heads> static void check_heads(call &c) {
+    int qk = 0, v = 0;
+    with_heads(c.p, hopper_heads(), [&](auto heads) { qk = decltype(heads)::qk, v = decltype(heads)::v; });
+    checks++;
+    if (qk != Heads::qk || v != Heads::v) fail(c, "kernels for another head size", qk, Heads::qk);
+}
+template <class Heads> static void forward_of(call &c, const stage &s) {
+    const size_t own = (size_t)(has_extra(c.p) ? hopper_shape<Heads, Heads::all, false>::shared_bytes
+                                               : hopper_shape<Heads, false, false>::shared_bytes);
+    check_heads<Heads>(c);
     fake_forget();
     forward(c, s);
     checks++;
-    if (fake_counted().shared != of_uneven) fail(c, "shared memory", (double)fake_counted().shared, (double)of_uneven);
+    if (fake_counted().shared != own) fail(c, "shared memory", (double)fake_counted().shared, (double)own);
+}
+typedef head_pair<96, 96, false> heads_96;
+typedef head_pair<192, 128> heads_192_128;
+typedef head_pair<192, 192, false> heads_192;
+/* The heads of a group fill a tile together: there are as few tiles as can be. */
+static void forward_packed(call &c, const stage &s) {
+    const params &p = c.p;
+    const int64_t heads = p.batch * p.heads;
+    c.dev.processors = 1; /* however few tiles are left */
+    int64_t fewest = heads * ((p.queries + 127) / 128);
+    for (int64_t in_one = 2; in_one <= 16 && p.heads / p.heads_kv % in_one == 0; in_one *= 2)
+        fewest = std::min(fewest, heads / in_one * ((p.queries * in_one + 127) / 128));
+    const hopper_order order = hopper_order_of(p, false, 128, hopper_packed(p, c.dev, 128));
+    checks++;
+    if ((heads >> order.packed) * order.tiles != fewest) fail(c, "tiles", order.tiles, (double)fewest);
+    forward(c, s);
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
@@ -641,12 +664,9 @@ static void backward(call &c, const stage &s) {
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
     else run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
 }
-static void backward_uneven(call &c, const stage &s) {
-    const size_t most = (size_t)hopper_shape<uneven, false, false>::shared_bytes; /* the gradients have less */
-    fake_forget();
+template <class Heads> static void backward_of(call &c, const stage &s) {
+    check_heads<Heads>(c);
     backward(c, s);
-    checks++;
-    if (fake_counted().shared > most) fail(c, "shared memory", (double)fake_counted().shared, (double)most);
 }
 
 static const struct kind {
@@ -691,13 +711,21 @@ static const struct kind {
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
     {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
-    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
+    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 104, 128}},
     {"stage 3 forward, tiles of 176 keys, infinite numbers", 2, forward_wide, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
-    {"stage 3 forward, heads of 192 and 128", 2, forward_uneven, 90, 227 * 1024, {64, 400, 0, 0, 136, 192, 128}},
-    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_uneven, 90, 227 * 1024,
+    {"stage 3 forward, heads of 192 and 128", 2, forward_of<heads_192_128>, 90, 227 * 1024,
+     {64, 400, 0, 0, 136, 192, 128}},
+    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_of<heads_192_128>, 90, 227 * 1024,
      {64, 300, OF_SCORES, 0, 136, 192, 128}},
-    {"stage 3 backward, heads of 192 and 128", 2, backward_uneven, 90, 227 * 1024, {64, 250, 0, 0, 136, 192, 128}},
+    {"stage 3 backward, heads of 192 and 128", 2, backward_of<heads_192_128>, 90, 227 * 1024,
+     {64, 250, 0, 0, 136, 192, 128}},
+    {"stage 3 forward, heads of 96", 2, forward_of<heads_96>, 90, 227 * 1024, {64, 400, 0, 0, 72, 96}},
+    {"stage 3 forward, heads of 192", 2, forward_of<heads_192>, 90, 227 * 1024, {64, 300, 0, 0, 136, 192}},
+    {"stage 3 backward, heads of 96", 2, backward_of<heads_96>, 90, 227 * 1024, {64, 250, 0, 0, 72, 96}},
+    {"stage 3 backward, heads of 192", 2, backward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
+    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
+    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 72, 256}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes

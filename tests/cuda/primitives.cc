@@ -11,6 +11,7 @@
 #endif
 #include <stdio.h>
 #include <stdlib.h>
+#include <utility>
 #include <vector>
 
 namespace hw = attn__hw;
@@ -368,7 +369,7 @@ static void test_stmatrix() {
 /* ---- mbarriers and TMA: tiles come in through two slots, are changed and go out again */
 struct tma_params {
     hw::tensor_map in, out;
-    int tiles, rows;
+    int tiles, rows, packed;
     uint16_t *seen;
 };
 ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
@@ -386,7 +387,8 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
             for (int i = 0; i < p.tiles; i++) {
                 hw::mbarrier_wait(empty + i % 2, i / 2 % 2 ^ 1);
                 hw::mbarrier_expect(full + i % 2, 64 * 128);
-                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, i / 2 * 64 - 3, 1, 0);
+                const int along = p.packed ? 0 : i / 2 * 64 - 3, across = p.packed ? i / 2 * 32 - 3 : 1;
+                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, along, across, 0);
             }
         return;
     }
@@ -405,7 +407,7 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
         hw::fence_async();
         hw::barrier_sync(1, 128);
         if (t == 0) {
-            hw::tma_store(&p.out, slot, i % 2 * 64, i / 2 * 64 - 3, 1, 0);
+            hw::tma_store(&p.out, slot, i % 2 * 64, p.packed ? 0 : i / 2 * 64 - 3, p.packed ? i / 2 * 32 - 3 : 1, 0);
             hw::tma_store_commit();
             hw::tma_store_wait_read<0>();
             hw::mbarrier_arrive(empty + i % 2);
@@ -416,35 +418,39 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
 #endif
 }
 /* Rows of a head one after the other, or rows of all heads side by side ([B,S,H,D]: a row's stride is larger than a
-   head's); in memory that the host sees too, or the device's own. */
-static void test_tma(bool side_by_side, bool plain) {
+   head's); in memory that the host sees too, or the device's own. packed: boxes of the rows of both heads in turns. */
+static void test_tma(bool side_by_side, bool plain, bool packed = false) {
     const int columns = 104, rows = 150, heads = 2; /* ragged in both directions */
     const size_t bytes = (size_t)heads * rows * columns * 2;
     uint16_t *in = array_of<uint16_t>(bytes / 2), *out = array_of<uint16_t>(bytes / 2);
     const int64_t of_row = side_by_side ? heads * columns : columns, of_head = side_by_side ? columns : rows * columns;
-    const int64_t size[4] = {columns, rows, heads, 1}, stride[4] = {1, of_row, of_head, (int64_t)bytes / 2};
+    int64_t size[4] = {columns, rows, heads, 1}, stride[4] = {1, of_row, of_head, (int64_t)bytes / 2};
+    const int along = packed ? heads : 64, across = packed ? 32 : 1;
     tma_params p;
-    p.tiles = 6, p.rows = rows;
+    if (packed) std::swap(size[1], size[2]), std::swap(stride[1], stride[2]);
+    p.tiles = 6, p.rows = rows, p.packed = packed;
     p.seen = array_of<uint16_t>(6 * 64 * 64);
     for (int i = 0; i < heads * rows * columns; i++) in[i] = (uint16_t)(draw() * 30000.0f), out[i] = 0xabcd;
     void *in_there = plain ? plain_memory(in, bytes) : in, *out_there = plain ? plain_memory(out, bytes) : out;
-    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in_there, size, stride, 64) == 0 &&
-              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out_there, size, stride, 64) == 0,
+    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in_there, size, stride, along, across) == 0 &&
+              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out_there, size, stride, along, across) == 0,
           "tensor maps", 1, 0);
     check(run(tma_kernel, 160, 2 * 8192 + 32, p), plain ? "TMA kernel" : "TMA kernel, pinned memory", 0, 0);
     if (plain) fetch(out, out_there, bytes);
     for (int i = 0; i < 6; i++)
         for (int r = 0; r < 64; r++)
             for (int c = 0; c < 64; c++) {
-                const int row = i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
+                const int row = packed ? i / 2 * 32 - 3 + r / heads : i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
+                const int head = packed ? r % heads : 1;
                 const bool inside = row >= 0 && row < rows && column < columns;
-                const uint16_t want = inside ? in[of_head + row * of_row + column] : 0,
+                const uint16_t want = inside ? in[head * of_head + row * of_row + column] : 0,
                                got = p.seen[(i * 64 + r) * 64 + c];
                 check(got == want, "TMA load, swizzle", got, want);
             }
     for (int i = 0; i < heads * rows * columns; i++) {
         const int head = side_by_side ? i / columns % heads : i / columns / rows;
-        const uint16_t want = head == 0 ? 0xabcd : in[i] ^ 1;
+        const int row = side_by_side ? i / columns / heads : i / columns % rows;
+        const uint16_t want = (packed ? row >= 6 / 2 * 32 - 3 : head == 0) ? 0xabcd : in[i] ^ 1;
         check(out[i] == want, "TMA store", out[i], want);
     }
 }
@@ -780,10 +786,12 @@ static void all(int mode) {
         test_registers();
         test_stmatrix();
         for (int side_by_side = 0; side_by_side < 2; side_by_side++)
-            test_tma(side_by_side, true), test_tma(side_by_side, false);
+            test_tma(side_by_side, true), test_tma(side_by_side, false), test_tma(side_by_side, true, true);
         test_bulk();
         test_wgmma_forms<hw::bf16, 64>();
         test_wgmma_forms<hw::f16, 64>();
+        test_wgmma_forms<hw::bf16, 96>();
+        test_wgmma_forms<hw::f16, 112>();
         test_wgmma_forms<hw::bf16, 128>();
         test_wgmma_forms<hw::f16, 128>();
         test_wgmma_forms<hw::bf16, 176>();

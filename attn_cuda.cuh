@@ -1022,7 +1022,7 @@ ATTN__DEVICE slope no_slope()
 ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float qk, float by_out)
 {
     slope s = no_slope();
-    float soft, score, keep, above = 0.0f;
+    float soft, score, keep, d_weight = 0.0f;
     s.qk = qk;
     soft = softcapped(p, score_of(p, w, qk));
     score = mask(p, w.r, w.b, w.h, w.i, j, soft);
@@ -1030,9 +1030,9 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
     keep = keep_factor(p, w.b, w.h, w.i - w.row0, j - w.key0);
-    if (p.d_out.rank) above = by_out * keep;
-    if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
-    s.masked = s.raw = s.weight * (above - of.shift);
+    if (p.d_out.rank) d_weight = by_out * keep;
+    if (p.d_weights.rank) d_weight += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
+    s.masked = s.raw = s.weight * (d_weight - of.shift);
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
     if (p.softcap != 0.0f) {
         const float y = soft / p.softcap;
@@ -1053,14 +1053,14 @@ ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to qu
     return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
 }
 
-/* above: the row's sum of weight times gradient */
-ATTN__DEVICE void save_row(const tiled_params &p, const row &w, norm of, float above)
+/* delta: the row's sum of weight times gradient */
+ATTN__DEVICE void save_row(const tiled_params &p, const row &w, norm of, float delta)
 {
     const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
     p.row_base[w.n] = of.base;
     p.row_inverse[w.n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
-    p.row_shift[w.n] = above - lse;
-    p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+    p.row_shift[w.n] = delta - lse;
+    p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - delta);
 }
 ATTN__DEVICE saved saved_of(const tiled_params &p, const row &w)
 {
@@ -1158,7 +1158,7 @@ template <int R, bool Grad = false> struct tiled_room {         /* R: queries of
 };
 struct tiled_grad_room : tiled_room<4, true> {
     float slope[TILED_KEYS * tiled_line<4>];
-    float above[64];                                /* a row's sum of weight times gradient */
+    float delta[64];                                /* a row's sum of weight times gradient */
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
 };
 static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
@@ -1990,12 +1990,12 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
 /* ---- the backward */
 
 /* The gradients of the tile's weights into s.slope, as far as they come from the output */
-template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad_room &s, const tiled_tile &t)
+template <bool PerKey> ATTN__DEVICE void tiled_d_weights(const params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     const tiled_source outs = tiled_queries(t, p.d_out);
     const tiled_source values = tiled_values(p, s, t);
-    float above[4][4];
-    set_zero<4>(above);
+    float d_weight[4][4];
+    set_zero<4>(d_weight);
     ATTN__LOOP
     for (int64_t c0 = 0; p.d_out.rank && c0 < p.size_v; c0 += TILED_DEPTH) {
         float part[4][4];
@@ -2005,21 +2005,21 @@ template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad
         hw::sync();
         set_zero<4>(part);
         tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
-        add_part<4>(above, part);
+        add_part<4>(d_weight, part);
     }
-    tiled_put<PerKey, 4>(s.slope, above);
+    tiled_put<PerKey, 4>(s.slope, d_weight);
 }
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
 template <int Kind, bool PerKey, class F>
 ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
     tiled_qk<Kind, PerKey, 4>(p, s, t);
-    tiled_above<PerKey>(p, s, t);
+    tiled_d_weights<PerKey>(p, s, t);
     each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-        const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], above = s.slope[tiled_slot<4, PerKey>(r, k)];
+        const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], d_weight = s.slope[tiled_slot<4, PerKey>(r, k)];
         const saved of = s.rows_saved[w.i - t.i0];
         const bool inside = w.r.first <= j && j < w.r.last && has_mass(of.inverse);
-        with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, above) : no_slope());
+        with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, d_weight) : no_slope());
     });
 }
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
@@ -2164,14 +2164,14 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
     const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
-        float above[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float delta[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
         tiled_weighing<Kind>(p, s, t);
         each_tile(t, t.first, by_out ? 0 : t.last, [&] {
             tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                 s.slope[tiled_slot<4, true>(r, k)] = x.masked;
             });
-            add_slots(above, s.slope);
+            add_slots(delta, s.slope);
         });
         ATTN__UNROLL
         for (int r = 0; r < 4; r++) {
@@ -2179,15 +2179,15 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
             const bool reads = by_out && p.d_out.rank && t.i0 + local < p.queries &&
                                has_mass(s.rows_saved[local].inverse);
             for (int64_t c = hw::thread() % 16; reads && c < p.size_v; c += 16)
-                above[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
-                                   above[r]);
-            above[r] = row_sum(above[r]);
-            if (hw::thread() % 16 == 0) s.above[local] = above[r];
+                delta[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
+                                   delta[r]);
+            delta[r] = row_sum(delta[r]);
+            if (hw::thread() % 16 == 0) s.delta[local] = delta[r];
         }
         hw::sync();
         if (hw::thread() >= 64) continue;
         const row w = tiled_row<4>(p, s, t, hw::thread());
-        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.above[hw::thread()]);
+        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.delta[hw::thread()]);
     }
 }
 
@@ -3457,15 +3457,15 @@ template <bool Edge>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
-    float score = weight, above = gradient, w;
+    float score = weight, d_weight = gradient, w;
     if (Edge) {
         weight = gradient = 0.0f;
         if (!reached || g.inverse == 0.0f) return;
     }
     if (Edge && is_none(score)) return;
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
-    if (keep == 0.0f) above = 0.0f;                             /* dropped: neither excluded nor read */
-    gradient = w * (above * keep - g.shift) * slope;
+    if (keep == 0.0f) d_weight = 0.0f;                          /* dropped: neither excluded nor read */
+    gradient = w * (d_weight * keep - g.shift) * slope;
     weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
@@ -3522,7 +3522,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
-    const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
+    const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
@@ -3549,7 +3549,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
-    copy_rows<D, shape::rows, shape::threads, 0>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
     copy_keys(n);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
 
@@ -3560,7 +3560,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         hw::sync();
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-        product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
+        product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
         const bool nonfinite = any_nonfinite(s);    /* is some key so? */
         if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
@@ -3691,8 +3691,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     typedef grad_shape<D, Extra> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
-    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
-    const uint32_t values = above + 2 * slot;
+    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
+    const uint32_t values = d_out + 2 * slot;
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
@@ -3709,7 +3709,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
-            copy_rows<D, queries, shape::threads, across>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, across>(d_out + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
         hw::cp_async_commit();
@@ -3730,14 +3730,14 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         hw::sync();
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
         const bool nonfinite_q = any_nonfinite(s);              /* is some query so, some gradient of an output? */
-        const bool nonfinite_above = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
+        const bool nonfinite_d_out = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
-        if (Extra || edge || nonfinite_q || nonfinite_above)
+        if (Extra || edge || nonfinite_q || nonfinite_d_out)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
         else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, nonfinite_above);
+        if (Values) add_tile<T, D, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
         if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, nonfinite_q);
     }
     hw::cp_async_wait<0>();
@@ -4078,7 +4078,7 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
 struct hopper_order { int tiles, section, packed; };
 struct hopper_work {
     params p;
-    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
+    hopper_order order;         /* see hopper_grad_work */
     int    tasks;               /* of all blocks */
     bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
@@ -4088,7 +4088,7 @@ enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD *
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
-struct hopper_task { int b, h, head_kv, first_row; };           /* h: the first of packed ones */
+struct hopper_task { int b, h, head_kv, first_row; };           /* of packed heads the first, and rows of all of them */
 template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
 {
     const int heads = (int)(Keys ? p.heads_kv : p.heads) >> o.packed, all = (int)p.batch * heads;
@@ -4125,8 +4125,7 @@ ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, int
     hw::sync_warp();
     return all;
 }
-/* A consumer reads it: a thread's two rows, from the row0-th on, packed as they are; returns what all rows may attend
-   to. */
+/* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
 ATTN__DEVICE tile_reach read_task(uint32_t description, int row0, tile_row (&rows)[2])
 {
     uint32_t of_task[4], of_tile[4], of_row[2];
@@ -4459,7 +4458,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 };
 struct hopper_grad_work {
     grad_work g;
-    hopper_order order;
+    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;

@@ -622,7 +622,7 @@ static void forward_wide(call &c, const stage &s) {
     if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS && c.p.key_lengths.rank < 2))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
 }
-/* Heads of some sizes have kernels of their own, not those of larger ones; the shared memory of a forward tells, too. */
+/* Heads of some sizes have kernels of their own, not those of larger ones; the shared memory of a forward tells. */
 template <class Heads> static void check_heads(call &c) {
     int qk = 0, v = 0;
     with_heads(c.p, hopper_heads(), [&](auto heads) { qk = decltype(heads)::qk, v = decltype(heads)::v; });

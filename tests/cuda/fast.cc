@@ -720,12 +720,12 @@ static const struct kind {
      {64, 300, OF_SCORES, 0, 136, 192, 128}},
     {"stage 3 backward, heads of 192 and 128", 2, backward_of<heads_192_128>, 90, 227 * 1024,
      {64, 250, 0, 0, 136, 192, 128}},
-    {"stage 3 forward, heads of 96", 2, forward_of<heads_96>, 90, 227 * 1024, {64, 400, 0, 0, 72, 96}},
-    {"stage 3 forward, heads of 192", 2, forward_of<heads_192>, 90, 227 * 1024, {64, 300, 0, 0, 136, 192}},
+    {"stage 3 forward, heads of 96", 2, forward_of<heads_96>, 90, 227 * 1024, {64, 300, 0, 0, 72, 96}},
+    {"stage 3 forward, heads of 192", 2, forward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
     {"stage 3 backward, heads of 96", 2, backward_of<heads_96>, 90, 227 * 1024, {64, 250, 0, 0, 72, 96}},
     {"stage 3 backward, heads of 192", 2, backward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
-    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 72, 256}},
+    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes

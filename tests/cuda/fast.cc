@@ -627,7 +627,8 @@ template <class Heads> static void check_heads(call &c) {
     int qk = 0, v = 0;
     with_heads(c.p, hopper_heads(), [&](auto heads) { qk = decltype(heads)::qk, v = decltype(heads)::v; });
     checks++;
-    if (qk != Heads::qk || v != Heads::v) fail(c, "kernels for another head size", qk, Heads::qk);
+    if (qk != Heads::qk) fail(c, "kernels for another head size", qk, Heads::qk);
+    else if (v != Heads::v) fail(c, "kernels for another head size of the values", v, Heads::v);
 }
 template <class Heads> static void forward_of(call &c, const stage &s) {
     const size_t own = (size_t)(has_extra(c.p) ? hopper_shape<Heads, Heads::all, false>::shared_bytes

@@ -2721,7 +2721,7 @@ struct tile_row {               /* small, for a thread keeps two of them through
     int     first, last;        /* the keys it may attend to */
     int64_t position;
 };
-ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int64_t row)
+ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int row)
 {
     tile_row r;
     r.b = (int)b;
@@ -3204,17 +3204,16 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
 
 /* Queries of `pack` heads, one head's after the other's of the same query. */
 template <int D, int Rows, int Threads>
-ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t group, int64_t row0)
+ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, int row0)
 {
     copy_tile<D, Rows, Threads>(to, m.p.q.data, m.p.size_q, [&](int r) {
-        const int64_t row = row0 + r, i = row / m.pack;
+        const int row = row0 + r, i = row / m.pack;
         return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
 /* A block's tile of rows, and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
-ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
-                                   int split)
+ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
 {
     typedef mma_shape<D, Keys, WarpsKV> shape;
     constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
@@ -3227,7 +3226,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const float scale = scale_of<Extra>(p);
     attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
-    const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
     head_k.data = (void *)row_of(p.k, b, head_kv, 0);
     head_v.data = (void *)row_of(p.v, b, head_kv, 0);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
@@ -3291,11 +3290,11 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
-    const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / m.groups,
-                                                     task / m.splits / tiles % m.groups,
-                                                     tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+    const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
+    for (int task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
+        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
+                                                     task / m.splits / tiles % groups,
+                                                     tiles - 1 - task / m.splits % tiles, task % m.splits);
 #endif
 }
 
@@ -3306,7 +3305,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
     const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
     for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
         const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
-        const tile_row r = row_at(p, b, group, m.pack, row);
+        const tile_row r = row_at(p, b, group, m.pack, (int)row);
         float top = -infinity(), mass = 0.0f, factor;
         const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
         for (int s = 0; s < m.splits; s++)
@@ -3392,7 +3391,7 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
     const int64_t tiles = m.padded / 32, all = p.batch * p.heads * tiles;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
-        const tile_row r = row_at(p, b, h, 1, i);
+        const tile_row r = row_at(p, b, h, 1, (int)i);
         /* what is beyond the last query has weight 0, whatever ALiBi makes of its score */
         float base = is_inside(p, r) ? 0.0f : infinity(), inverse = 0.0f, shift = 0.0f;
         /* of rows without mass, too: it shows whether d_out is finite, for 0 times infinity is NaN */
@@ -3430,7 +3429,7 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
         for (int i = hw::lane(); i < Queries; i += 32)
-            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * Queries + i)));
+            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, (int)(n % tiles) * Queries + i)));
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[n] = t;
     }
@@ -3505,7 +3504,7 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
 
 /* dq of the `tile`-th rows of a head. */
 template <class T, int D, bool Extra>
-ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *shared, int64_t b, int64_t h, int64_t tile)
+ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *shared, int b, int h, int first_row)
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
@@ -3515,14 +3514,14 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
-    const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    const int head_kv = h / (int)(p.heads / p.heads_kv);
     tile_row rows[2];
     row_grad grads[2];
     float dq[D / 2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
+        const int i = first_row + row0 + g + 8 * e;
         rows[e] = row_at(p, b, h, 1, i);
-        grads[e] = row_grad_of(m, n);
+        grads[e] = row_grad_of(m, (b * p.heads + h) * m.padded + i);
     }
     const tile_reach all = reach_of_block(p, rows, reaches);
     int n = all.last > 0 ? all.first / keys : 0;
@@ -3536,8 +3535,8 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         }
         hw::cp_async_commit();
     };
-    copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
-    copy_rows<D, shape::rows, shape::threads, 0>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, 0, (int)p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(above, p.d_out, p.size_v, b, h, first_row, 0, (int)p.queries);
     copy_keys(n);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
 
@@ -3564,10 +3563,11 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
-    const int64_t rows = grad_shape<D, Extra>::rows, heads = m.p.heads, tiles = (m.p.queries + rows - 1) / rows;
-    for (int64_t task = hw::block(); task < m.p.batch * heads * tiles; task += hw::blocks())
+    const int rows = grad_shape<D, Extra>::rows, tiles = (int)((m.p.queries + rows - 1) / rows);
+    const int heads = (int)m.p.heads, tasks = (int)m.p.batch * heads * tiles;
+    for (int task = hw::block(); task < tasks; task += hw::blocks())
         mma_grad_queries_task<T, D, Extra>(m, shared, task / tiles / heads, task / tiles % heads,
-                                           tiles - 1 - task % tiles);
+                                           (tiles - 1 - task % tiles) * rows);
 #endif
 }
 
@@ -3794,7 +3794,8 @@ inline const char *fast_covers(const params &p)
                "weights or scores are wanted");
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
-    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
+               "a size is beyond 2^30, or there are 2^25 heads");
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");

@@ -2587,13 +2587,13 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    not. An excluded pair has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other
    number does (softmax_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
        Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
-   (has_nonfinite; in stage 3 guard_slot). The backward need not: it has the products of all these rows, and where a row
-   is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out (has_nonfinite_shift).
-   Stage 3 has looked beforehand (hopper_grad_nonfinite).
-       What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite). Then
-   the product has zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for
-   wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
-   registers. */
+   (has_nonfinite; in stage 3 hopper_look). The backward need not: it has the products of all these rows, and where a
+   row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
+   (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_nonfinite).
+       What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has zeros
+   in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for wgmma, into the tile. A
+   nonfinite tile at an edge is rare: this code is to be short and to cost the loops no registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
 template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
@@ -2626,24 +2626,32 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t t
         }
     }
 }
-/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first,
-   last) of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+/* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of K:
+   counts_in(key, e) of a thread's two rows. One key after the other: this is rare, and must not cost the loop around it
+   registers. */
+template <class T, int N, int K, class F>
+ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F counts_in)
+{
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        const bool counts[2] = {counts_in(key, 0), counts_in(key, 1)};
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + hw::lane() % 4 * 4);
+            const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                if (counts[x / 2] && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+        }
+    }
+}
+/* The same for the weights s (16 rows, K columns): a pair counts whose weight is not +0. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
-    const int l = hw::lane();
-    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
-        float weight[2] = {0.0f, 0.0f};
+    mark_where<T, N, K>(d, tile, first, last, [&](int key, int e) {
+        float weight = 0.0f;
         ATTN__UNROLL for (int j = 0; j < K / 2; j++)
-            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
-        ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
-        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
-            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4);
-            const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
-            ATTN__UNROLL for (int x = 0; x < 4; x++)
-                if (bits_of(weight[x / 2]) && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
-        }
-    }
+            if (j / 4 == key / 8 && j % 2 == key % 2 && j / 2 % 2 == e) weight = s[j];
+        return bits_of(hw::shfl(weight, hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
+    });
 }
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
    is not finite */
@@ -2753,6 +2761,11 @@ ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
     t.last = most(t.last, u.last);
     t.from = most(t.from, u.from);
     t.to = least(t.to, u.to);
+}
+/* Do some rows, but not all, attend to some of these keys? */
+ATTN__DEVICE bool is_edge(const tile_reach &t, int first_key, int last_key)
+{
+    return first_key < t.from || last_key > t.to;
 }
 /* over the lanes of a warp, then over the warps of a block through shared memory (one tile_reach per warp) */
 ATTN__DEVICE tile_reach join_warp(tile_reach t)
@@ -2919,9 +2932,9 @@ ATTN__DEVICE row_pair no_keys()
     r.mass[0] = r.mass[1] = 0.0f;
     return r;
 }
-/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Edge: a pair
-   may be excluded; +0 says so, a weight that merely vanishes is -0. */
-template <int N, bool Edge>
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Marks: an
+   excluded pair has the weight +0, one that merely vanishes -0. */
+template <int N, bool Marks>
 ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, float (&rescale)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -2935,7 +2948,7 @@ ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, floa
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
                 s[x] = hw::ex2(power);
-                if (Edge && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
+                if (Marks && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
                 sum += s[x];
             }
         r.top[e] = top;
@@ -3034,7 +3047,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
-/* Scores of the keys from key0 on become weights. */
+/* Scores of the keys from key0 on become weights. PerPair: not by a reach alone may pairs be excluded. */
 template <int N, bool Extra, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
                                float scale, float (&rescale)[2], F alibi_at)
@@ -3042,7 +3055,7 @@ ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &
     float slope[N / 2];
     if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
-    softmax_tile<N, Edge>(s, soft, scale, rescale);
+    softmax_tile<N, Edge && PerPair>(s, soft, scale, rescale);
 }
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
@@ -4023,11 +4036,12 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
-   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
-   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
-   K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
-   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
-   theirs, so that one computes weights while another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
+   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads; in the forward its
+   other warps look through tiles of V (hopper_look). The others, its consumers, have 64 rows each and multiply by
+   wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K or V goes round: the producer waits until
+   it is empty and fills it, the consumers wait until it is full and release it. While a consumer's products run it
+   weighs the scores of the tile before, and consumers take turns to issue theirs, so that one computes weights while
+   another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
        producer    Q  K0    K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
        consumer 0  QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | softmax 2 | ..
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
@@ -4050,7 +4064,7 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : 64;
     static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 10 * 8 + 2 * description;
+    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 14 * 8 + 2 * description;
     static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
     static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
@@ -4067,6 +4081,7 @@ struct hopper_work {
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+enum { LOOKERS = 3 };           /* warps of hopper_look */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
@@ -4107,19 +4122,24 @@ ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uin
     hw::sync_warp();
     return all;
 }
-/* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
-ATTN__DEVICE tile_reach read_task(uint32_t description, int row0, tile_row (&rows)[2])
+/* Of a description, what all rows may attend to. */
+ATTN__DEVICE tile_reach read_reach(uint32_t description)
 {
-    uint32_t of_task[4], of_tile[4], of_row[2];
-    hw::load_shared(of_task, description);
+    uint32_t of_tile[4];
     hw::load_shared(of_tile, description + 16);
+    return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+}
+/* A consumer reads its rows there: a thread's two, from the row0-th on. */
+ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
+{
+    uint32_t of_task[4], of_row[2];
+    hw::load_shared(of_task, description);
     set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         hw::load_shared(of_row, description + 32 + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
-    return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
 template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
@@ -4136,29 +4156,36 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 }
 /* A block's ten barriers: `full` and `empty` of its fixed rows (in the forward Q), then two each of the moving tiles
    (K) and of those that come with them (V). At `full` one thread arrives and announces the bytes; at `empty` each warp
-   of the consumers, for a warp reads some of a tile by loads of its own. */
-ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
+   of the consumers, for a warp reads some of a tile by loads of its own. In the forward so do the warps that look
+   through V (`lookers` of them, see hopper_look), of all but K; two barriers more are theirs. */
+ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int lookers = 0)
 {
     if (hw::thread() == 0) {
         for (int i = 0; i < 10; i++) {
-            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
-            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers);
+            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3, moving = i / 2 == 2;
+            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers + (moving ? 0 : lookers));
         }
+        for (int i = 0; lookers && i < 2; i++) hw::mbarrier_init(bars + 10 + i, lookers);
         hw::mbarrier_fence_init();
     }
     hw::sync();
 }
-/* The NaN guard (>>mma) of a tile that all consumers have in common. */
+/* The NaN guard (>>mma) of a tile that all consumers have in common, after each has marked its sums: */
+template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
+{
+    const int thread = hw::thread() - 128, many = hw::threads() - 128;
+    hw::barrier_sync(GUARD, many);
+    clear_nonfinite<T, K, D>(tile, thread, many);
+    hw::fence_async();
+    hw::barrier_sync(GUARD, many);
+}
 template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
     if (!hw::barrier_or(GUARD, many, has_nonfinite<T, K, D>(tile, thread, many))) return;
     mark_nonfinite<T, D, K>(d, s, tile, first, last);
-    hw::barrier_sync(GUARD, many);
-    clear_nonfinite<T, K, D>(tile, thread, many);
-    hw::fence_async();
-    hw::barrier_sync(GUARD, many);
+    clear_slot<T, D, K>(tile);
 }
 /* Starts d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed. */
 template <class T, int Rows, int N, int D>
@@ -4183,11 +4210,12 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], 
     hw::wgmma_commit();
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
-   is. */
+   it is empty, for V one that it has been looked through, too; results on their way; two slots of describe_task's. One
+   is free as soon as Q of the task before the last is. */
 struct hopper_places {
     unsigned char *q, *k, *v, *out, *descriptions;
-    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
+    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty, *v_looked;
+    uint32_t nonfinite;         /* a word for each slot of V: the number, from 1 on, of the last nonfinite tile in it */
 };
 template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
@@ -4202,7 +4230,9 @@ template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
-    at.descriptions = (unsigned char *)(at.q_full + 10);
+    at.v_looked = at.q_full + 10;
+    at.nonfinite = hw::shared_address(at.q_full + 12);
+    at.descriptions = (unsigned char *)(at.q_full + 14);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
@@ -4240,6 +4270,33 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         tile += end - first;
         started++;
         hw::sync_warp();
+    }
+}
+/* Warps 1 to 3 of the producer's warpgroup look through the tiles of V at an edge (the NaN guard, >>mma), so that the
+   consumers need not. They say of every tile that they are done with it, and so stay beside the others. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_look(const hopper_places &at, int tasks)
+{
+    constexpr int keys = Shape::keys;
+    const bool elected = hw::lane() == 0;
+    uint32_t tile = 0, started = 0;         /* as the producer counts */
+    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
+        hw::mbarrier_wait(at.q_full, started & 1);
+        const tile_reach all = read_reach(hw::shared_address(at.descriptions) + started % 2 * Shape::description);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        hw::sync_warp();
+        if (elected) hw::mbarrier_arrive(at.q_empty);
+        for (int n = first; n < end; n++, tile++) {
+            const uint32_t slot = tile % 2;
+            hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
+            if (is_edge(all, n * keys, (n + 1) * keys) &&
+                has_nonfinite<T, keys, Shape::v>(hw::shared_address(at.v) + slot * Shape::slot_v, hw::thread() - 32,
+                                                 32 * LOOKERS))
+                hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
+            hw::sync_warp();
+            if (elected) hw::mbarrier_arrive(at.v_looked + slot);
+            if (elected) hw::mbarrier_arrive(at.v_empty + slot);
+        }
     }
 }
 /* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs. False
@@ -4305,7 +4362,8 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         tile_row rows[2];
         hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_task(description, row0, rows);
+        const tile_reach all = read_reach(description);
+        read_rows(description, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], rescale[2];
         uint32_t weights[keys / 16][4];
@@ -4328,16 +4386,20 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         };
         const auto softmax = [&](int n) {                         /* scores become weights */
             const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(description, row0 + 8 * e); };
-            if (n * keys < all.from || (n + 1) * keys > all.to)
+            if (is_edge(all, n * keys, (n + 1) * keys))
                 softmax_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
             else softmax_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
         };
         const auto pack_weights = [&](int n, uint32_t now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
-            if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
-            hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot_v, all.first - n * keys,
-                                   all.last - n * keys);
+            if (!is_edge(all, n * keys, (n + 1) * keys)) return;
+            hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
+            if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
+            const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
+            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys, [&](int key, int e) {
+                return n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
+            });
+            clear_slot<T, D, keys>(values);
         };
 
         if (first < end) {
@@ -4391,10 +4453,12 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
     ATTN__SHARED(shared);
     const hopper_places at = hopper_places_in<Shape>(shared);
     const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
-    init_barriers(at.q_full, Shape::consumers);
+    if (hw::thread() < 2) hw::store_shared(at.nonfinite + 4 * hw::thread(), 0);
+    init_barriers(at.q_full, Shape::consumers, LOOKERS);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<Shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<Shape>(m, at, tasks);
+        else hopper_look<T, Shape>(at, tasks);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
         hopper_multiply<T, Shape>(m, at, tasks);
@@ -5143,7 +5207,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-       hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
+       hopper_forward_kernel   384      98, 194, 194   12 mbarriers, TURN (the       232 / 40   FA3 forward
          of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
          of 192 and 128        384      210
          with options          384      100, 132, 196

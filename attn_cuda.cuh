@@ -2591,9 +2591,9 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
    (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_nonfinite).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
-   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has zeros
-   in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for wgmma, into the tile. A
-   nonfinite tile at an edge is rare: this code is to be short and to cost the loops no registers. */
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
+   zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for wgmma, into the
+   tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
 template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
@@ -3148,6 +3148,7 @@ struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
+    int64_t columns;            /* D of the kernel */
     float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
@@ -3312,7 +3313,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
 }
 
 /* A warp per row adds the parts, in the order of their keys. */
-template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
+ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
     const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
@@ -3333,7 +3334,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
             float sum = 0.0f;
             for (int s = 0; s < m.splits; s++) {
                 const int64_t at = first + s * per_group;
-                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
+                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * m.columns + c] * hw::ex2(m.tops[2 * at] - top);
             }
             store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
         }
@@ -3879,6 +3880,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
     if (parts > most_parts) parts = most_parts;
     m.splits = parts > 1 ? (int32_t)parts : 1;
+    m.columns = D;
     m.sums = m.tops = NULL;
     return m;
 }
@@ -3934,7 +3936,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
+        error = (int)ATTN__LAUNCH(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
     return error;
 }
@@ -4910,15 +4912,17 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
 }
-template <class F> void each_mma_kernel(head_sizes<>, F f) { f((const void *)mma_grad_rows); }
+template <class F> void each_mma_kernel(head_sizes<>, F f)
+{
+    f((const void *)merge_splits);
+    f((const void *)mma_grad_rows);
+}
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
     each_mma_kernel_as<hw::bf16, D, false>(f);
     each_mma_kernel_as<hw::bf16, D, true>(f);
     each_mma_kernel_as<hw::f16, D, false>(f);
     each_mma_kernel_as<hw::f16, D, true>(f);
-    f((const void *)merge_splits<hw::bf16, D>);
-    f((const void *)merge_splits<hw::f16, D>);
     f((const void *)mma_grad_reaches<grad_shape<D, false>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }

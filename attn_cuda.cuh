@@ -48,11 +48,15 @@
              of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
              is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
-             desc.precision is ignored: tensor cores take f16 and bf16 directly.
+             Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no atomics. Different from the CPU's, except attn_bmm, masks and
-             dropout masks, which are identical. They depend on which stage runs (attn_explain tells), and so on the
-             device and on which results are asked for.
+   BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
+             stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
+             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
+             scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
+             but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for each number.
+             Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
+             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -402,6 +406,19 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
+/* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
+   (sm_90; before CUDA 12.1 no instruction for four). */
+ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
+{
+#if CUDART_VERSION >= 12010
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#else
+    ATTN__UNROLL for (int i = 0; i < 4; i++)
+        asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to + i), "f"(x[i]) : "memory");
+#endif
+}
+
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
    Warp w holds rows 16w.. of D: d[4j], d[4j+1] (g, 8j+2t..), d[4j+2], d[4j+3] (g+8, 8j+2t..); A in registers is as for
    mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
@@ -449,6 +466,8 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
                     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ATTN__D32(i) ATTN__D8(i), ATTN__D8(i + 8), ATTN__D8(i + 16), ATTN__D8(i + 24)
+#define ATTN__REGS32 ATTN__R0 ", " ATTN__R1
+#define ATTN__ACC32 ATTN__D8(0), ATTN__D8(8)
 #define ATTN__REGS64 ATTN__R0 ", " ATTN__R1 ", " ATTN__R2 ", " ATTN__R3
 #define ATTN__ACC64 ATTN__D32(0)
 #define ATTN__REGS128 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5 ", " ATTN__R6 ", " ATTN__R7
@@ -487,6 +506,7 @@ template <> struct wgmma_n<N> { \
         else ATTN__WGMMA_RS(N, "f16", o0, o1, o2, o3, o4, o5, o6); \
     } \
 };
+ATTN__WGMMA(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
@@ -4475,12 +4495,15 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
    consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
-enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8 };     /* the flags of a tile, by the producer */
+enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
+/* the flags of a tile, by the producer */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
+enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
 enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
 template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
+    static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
     static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
@@ -4488,8 +4511,9 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
     static constexpr int dp_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int shared_bytes =
-        fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
+    static constexpr int shared_bytes = fixed_bytes + 2 * slot + dp_slots * slot_dp + 2 * gradients + of_fixed +
+                                        2 * of_moving + 3 * 16 + 10 * 8;
     static constexpr bool most_sums = scores && values && qk > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
@@ -4498,6 +4522,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 struct hopper_grad_work {
     grad_work g;
     hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
+    int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
@@ -4588,6 +4613,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
         w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -4679,7 +4705,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 /* Shared memory of a block: its fixed rows and what comes with them; two slots of moving tiles, and two or one of what
    comes with these; numbers of the queries, be they fixed or moving; flags of each slot, and the task; the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *of_rows, *flags;
+    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t task_place;
     uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
 };
@@ -4690,7 +4716,8 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.fixed_dp = at.fixed + Shape::whole;
     at.tile_moving = at.fixed + Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
-    at.of_rows = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.of_rows = at.gradients + 2 * Shape::gradients;
     at.flags = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
     at.task_place = hw::shared_address(at.flags) + 2 * 16;
     at.fixed_full = (uint64_t *)(at.flags + 3 * 16);
@@ -4751,6 +4778,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
+                if (shape::all) hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
@@ -4777,6 +4805,38 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
         grads[e].shift = float_of(number(2));
         rows[e].first = (int)number(3);
         rows[e].last = (int)number(4);
+    }
+}
+/* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
+   its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
+   stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
+   multiplies those of all 128 keys by half of the columns of k. Of a tile of 64 queries the workspace has the columns
+   of consumer 0, then those of 1: four numbers of every thread, then the next four, as they are in its accumulator. */
+ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t h, int64_t query)
+{
+    return ((b * m.p.heads + h) * m.padded + query) * columns;
+}
+/* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
+   excluded. Rare. */
+template <class T, class Shape>
+ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0)
+{
+    const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
+    const auto half = [](uint32_t pair, int n) {
+        const uint16_t x = (uint16_t)(pair >> 16 * n);
+        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
+    };
+    ATTN__LOOP for (int j = 0; j < Shape::qk / 16; j++, to += 512) {
+        float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
+            const uint32_t k = hw::load_shared_word(fixed + chunk_of(key, column0 / 8 + j, Shape::rows) + l % 4 * 4);
+            ATTN__UNROLL for (int x = 0; x < 4; x++) {
+                const uint32_t at = chunk_of(key, row / 8 + x / 2, Shape::rows) + row % 8 / 2 * 4;
+                const float gradient = half(hw::load_shared_word(gradients + at), row % 2);
+                if (bits_of(gradient)) dq[x] = hw::fma(gradient, half(k, x % 2), dq[x]);
+            }
+        }
+        hw::add_to_global(to, dq);
     }
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
@@ -4859,6 +4919,13 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                 grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
                 pack();
             }
+            const uint32_t left = hw::shared_address(at.gradients) + tile % 2 * shape::gradients;
+            if constexpr (shape::all) {
+                ATTN__UNROLL for (int k = 0; k < moving / 16; k++)
+                    hw::stmatrix(left + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
+                                                 shape::rows), gradients[k]);
+                hw::fence_async();
+            }
             keep_sums();
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
@@ -4866,11 +4933,34 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
                 hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
             hw::wgmma_commit();
+            float dq[shape::all ? qk / 4 : 1];
+            float *to = NULL;
+            if constexpr (shape::all) {
+                const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), shape::rows) +
+                                       wgmma_along(consumer * qk / 32, shape::rows);
+                to = (float *)p.workspace +
+                     dq_place(m.g, qk, (int)of_task[0], (int)hw::load_shared_word(of_tile + 12),
+                              (int)hw::load_shared_word(of_tile + 4)) + consumer * (moving * qk / 2) + thread * 4;
+                hw::barrier_sync(GRADIENTS, 256);
+                hw::wgmma_keep(dq);
+                hw::wgmma_fence();
+                ATTN__UNROLL for (int k = 0; k < shape::rows / 16; k++)
+                    hw::wgmma<T, qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(left, shape::rows) + wgmma_down(k)),
+                                                     wgmma_desc(right + wgmma_down(k)), k != 0);
+                hw::wgmma_commit();
+            }
             hw::wgmma_wait<0>();
             keep_sums();
+            if (shape::all) hw::wgmma_keep(dq);
+            if (shape::all && (flags & NONFINITE_FIXED))
+                add_nonfinite<T, shape>(to, left, hw::shared_address(at.fixed), consumer * qk / 2);
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
             if (shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
+            ATTN__UNROLL for (int j = 0; j < qk / 16 * shape::all; j++) {
+                const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+                if (!(flags & NONFINITE_FIXED)) hw::add_to_global(to + j * 512, four);
+            }
         }
         hw::load_shared(of_task, at.task_place);
         set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
@@ -4899,6 +4989,33 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         hopper_grad_multiply<T, shape, Extra>(m, at, tasks);
     }
 #endif
+}
+
+/* Before that kernel the workspace's sums of dq are zeros; after it they are stored, four numbers by a thread. */
+ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
+{
+    const int64_t all = m.g.p.batch * m.g.p.heads * m.g.padded * m.dq_columns;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
+        ((float *)m.g.p.workspace)[n] = 0.0f;
+}
+template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
+{
+    const params &p = m.g.p;
+    const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
+    const int64_t tiles = m.g.padded / 64, all = p.batch * p.heads * tiles * lanes;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128) {
+        const int inside = (int)(n % lanes), row = inside % 128 / 32 * 16 + l / 4;
+        const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
+        const int column = inside / 128 * 8 + l % 4 * 2;
+        const float *const from = (const float *)p.workspace + 4 * n;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
+            float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
+            if (i >= p.queries || column >= p.size_q) continue;
+            if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
+            store_two<T>(p.dq, at, x, y);
+        }
+    }
 }
 
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
@@ -4957,13 +5074,18 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
-    if (of_values != of_keys) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+    if constexpr (of_values != of_keys)
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+    else if constexpr (!Extra) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
     f((const void *)mma_grad_reaches<GRAD_MOVING>);
     f((const void *)hopper_grad_nonfinite<hw::bf16>);
     f((const void *)hopper_grad_nonfinite<hw::f16>);
+    f((const void *)hopper_clear_dq);
+    f((const void *)hopper_grad_dq<hw::bf16>);
+    f((const void *)hopper_grad_dq<hw::f16>);
 }
 template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
@@ -5117,14 +5239,34 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     }
     return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
+/* Are all gradients found in one sweep? The additions of dq have no order then. With options, and for larger heads, the
+   sums leave no registers for that. */
+inline bool sweeps_once(const params &p)
+{
+    return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
+           larger_head(p) <= 128;
+}
+/* Columns of the sums of dq in the workspace */
+inline int dq_columns(const params &p)
+{
+    int columns = 0;
+    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::qk; });
+    return columns;
+}
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
    for smaller calls is enough for that. */
 static int64_t hopper_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
-    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0;
+    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
     if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)))
-        bytes += mma_forward_workspace(p, dev, smaller);
+        behind = mma_forward_workspace(p, dev, smaller);
+    if (backward && sweeps_once(p)) {
+        const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+        const int64_t sums = p.batch * p.heads * padded * dq_columns(p) * (int64_t)sizeof(float);
+        if (behind < sums) behind = sums;
+    }
+    bytes += behind;
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
@@ -5148,6 +5290,19 @@ int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t s
                              (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
                              stream, m);
 }
+/* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
+template <class T, class Heads>
+int hopper_sweep_once(hopper_grad_work m, const device &dev, cudaStream_t stream)
+{
+    const params &p = m.g.p;
+    m.dq_columns = Heads::qk;
+    const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
+    int error = (int)ATTN__LAUNCH(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
+    if (!error)
+        error = (int)ATTN__LAUNCH(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
+    return error;
+}
 template <class T, class Heads, bool Extra>
 int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
@@ -5166,6 +5321,8 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
+    if constexpr (!Extra && !hopper_grads_in_two<Heads>)
+        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
         error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
@@ -5217,7 +5374,9 @@ namespace attn__gpu {
          with options          384      100, 132, 196
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
-                                                                                     232 / 40   dK, dV of 128
+         of all sums           384      135, 167       and GRADIENTS                 232 / 40   dK, dV of 128
+       hopper_clear_dq         128      none           none                          22
+       hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
@@ -5767,7 +5926,8 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
-    return s->name;
+    return call.backward && s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p)
+               ? "stage 3, wgmma, gradients in one sweep" : s->name;
 }
 
 /* mask[b,h,i,j] of so many: what c allows, or what its dropout keeps */

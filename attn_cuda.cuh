@@ -170,6 +170,11 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #else
 #  define ATTN__HAVE_WGMMA 0
 #endif
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL        /* this code runs on sm_90 alone, which has 227 KB of shared memory */
+#  define ATTN__SM90_ALONE 1
+#else
+#  define ATTN__SM90_ALONE 0
+#endif
 
 namespace attn__hw {
 
@@ -2612,8 +2617,9 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_nonfinite).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
    the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
-   zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for wgmma, into the
-   tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no registers. */
+   zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
+   into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
+   registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
 template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
@@ -2646,14 +2652,15 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t t
         }
     }
 }
-/* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of K:
-   counts_in(key, e) of a thread's two rows. One key after the other: this is rare, and must not cost the loop around it
-   registers. */
+/* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of
+   K: find(key, counts) tells of a thread's two rows. One key after the other: this is rare, and must not cost the loop
+   around it registers. */
 template <class T, int N, int K, class F>
-ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F counts_in)
+ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F find)
 {
     ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
-        const bool counts[2] = {counts_in(key, 0), counts_in(key, 1)};
+        bool counts[2];
+        find(key, counts);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
             const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + hw::lane() % 4 * 4);
             const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
@@ -2666,11 +2673,12 @@ ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int la
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
-    mark_where<T, N, K>(d, tile, first, last, [&](int key, int e) {
-        float weight = 0.0f;
+    mark_where<T, N, K>(d, tile, first, last, [&](int key, bool (&counts)[2]) {
+        float weight[2] = {0.0f, 0.0f};
         ATTN__UNROLL for (int j = 0; j < K / 2; j++)
-            if (j / 4 == key / 8 && j % 2 == key % 2 && j / 2 % 2 == e) weight = s[j];
-        return bits_of(hw::shfl(weight, hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
+            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            counts[e] = bits_of(hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
     });
 }
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
@@ -2689,13 +2697,12 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* The same; if the tile is nonfinite, with the guard. All pairs that are not excluded are in its rows [first, last). */
+/* The same; if the tile is nonfinite, with the guard. */
 template <class T, int N, int K>
-ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite, int first = 0,
-                           int last = K)
+ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite)
 {
     if (nonfinite) {
-        mark_nonfinite<T, N, K>(d, s, tile, first, last);
+        mark_nonfinite<T, N, K>(d, s, tile, 0, K);
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
@@ -2707,7 +2714,13 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
 {
     bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
     if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
-    if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
+    if (nonfinite) {
+        if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
+        sync_tile<Threads>();
+        clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+        sync_tile<Threads>();
+    }
+    if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
 }
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
 template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
@@ -3323,12 +3336,14 @@ template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    ATTN__SHARED(shared);
-    const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
-    for (int task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
-                                                     task / m.splits / tiles % groups,
-                                                     tiles - 1 - task / m.splits % tiles, task % m.splits);
+    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else never launched there */
+        ATTN__SHARED(shared);
+        const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
+        for (int task = hw::block(); task < tasks; task += hw::blocks())    /* causal: those with most keys first */
+            mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
+                                                         task / m.splits / tiles % groups,
+                                                         tiles - 1 - task / m.splits % tiles, task % m.splits);
+    }
 #endif
 }
 
@@ -4418,8 +4433,10 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
             hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
             if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
             const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
-            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys, [&](int key, int e) {
-                return n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
+            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys,
+                                   [&](int key, bool (&counts)[2]) {
+                ATTN__UNROLL for (int e = 0; e < 2; e++)
+                    counts[e] = n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
             });
             clear_slot<T, D, keys>(values);
         };

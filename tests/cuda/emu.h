@@ -802,6 +802,7 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 #define ATTN__DEVICE static inline
 #define ATTN__HAVE_MMA 1
 #define ATTN__HAVE_WGMMA 1
+#define ATTN__SM90_ALONE 0
 #define ATTN__KERNEL(threads, min_blocks) static
 #define ATTN__PARAM
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
@@ -1051,6 +1052,11 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 /* ---- tensor cores of a warpgroup */
 template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
 template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
+inline void add_to_global(float *to, const float (&x)[4]) {
+    if ((uintptr_t)to % 16) attn_emu::fail("red: an address that is not 16-byte aligned");
+    for (int i = 0; i < 4; i++) to[i] += x[i];
+}
+
 inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
 inline void wgmma_commit() {
     attn_emu::self().wgmma_fenced = false;

@@ -496,6 +496,27 @@ static void test_bulk() {
     }
 }
 
+/* ---- additions of many blocks to the same numbers: none is lost */
+ATTN__KERNEL(64, 1) void additions_kernel(ATTN__PARAM small_params p) {
+#if ATTN__HAVE_WGMMA
+    const int t = hw::thread();
+    const float four[4] = {1.0f, 2.0f, (float)t, -1.0f};
+    hw::add_to_global(p.x + t % 16 * 4, four);
+#else
+    (void)p;
+#endif
+}
+static void test_additions() {
+    small_params p = small_params();
+    p.x = array_of<float>(64);
+    for (int i = 0; i < 64; i++) p.x[i] = (float)i;
+    check(run(additions_kernel, 64, 0, p, 8), "additions kernel", 0, 0);
+    for (int i = 0; i < 64; i++) {
+        const float each[4] = {4, 8, (float)(4 * (i / 4) + 96), -4}; /* of threads i/4, +16, +32, +48 */
+        check(p.x[i] == (float)i + 8 * each[i % 4], "addition to global memory", p.x[i], i + 8 * each[i % 4]);
+    }
+}
+
 /* ---- wgmma: C 64xN = A 64xK . B KxN, K = 128: A from shared memory (both majors) and from registers, B in both
    majors. The tiles are written by hand as TMA would. */
 struct wgmma_params {
@@ -505,6 +526,7 @@ struct wgmma_params {
 template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN__PARAM wgmma_params p) {
 #if ATTN__HAVE_WGMMA
     constexpr bool a_transposed = Form & 1, b_transposed = (Form & 2) != 0, a_registers = (Form & 4) != 0;
+    constexpr int column0 = Form & 8 ? 64 - N : 0; /* B is the end of a panel */
     constexpr int K = 128, padded = (N + 63) / 64 * 64;
     ATTN__SHARED(shared);
     const int t = hw::thread(), l = hw::lane(), w = t / 32;
@@ -526,7 +548,7 @@ template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN_
     for (int i = t; i < N * K / 2; i += 128) {
         if (b_transposed) {
             const int k = i / (N / 2), n = i % (N / 2) * 2;
-            hw::store_shared(at_b + at(k, n, K), pair(p.b[k * N + n], p.b[k * N + n + 1]));
+            hw::store_shared(at_b + at(k, column0 + n, K), pair(p.b[k * N + n], p.b[k * N + n + 1]));
         } else {
             const int n = i / (K / 2), k = i % (K / 2) * 2;
             hw::store_shared(at_b + at(n, k, N), pair(p.b[k * N + n], p.b[(k + 1) * N + n]));
@@ -543,7 +565,7 @@ template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN_
         a[k][i] = pair(p.a[row * K + column], p.a[row * K + column + 1]);
     }
     const uint32_t d_a = attn__gpu::wgmma_tile(at_a, a_transposed ? K : 64),
-                   d_b = attn__gpu::wgmma_tile(at_b, b_transposed ? K : N);
+                   d_b = attn__gpu::wgmma_tile(at_b, b_transposed ? K : N) + attn__gpu::wgmma_along(column0 / 16, K);
     hw::wgmma_keep(c);
     hw::wgmma_keep(a);
     hw::wgmma_fence();
@@ -799,6 +821,10 @@ static void all(int mode) {
         test_wgmma_forms<hw::f16, 176>();
         test_wgmma_forms<hw::f16, 192>();
         test_wgmma_forms<hw::bf16, 256>();
+        test_wgmma<hw::bf16, 32, 3>();
+        test_wgmma<hw::f16, 32, 11>();
+        test_wgmma<hw::bf16, 32, 11>();
+        test_additions();
     }
 #ifdef ATTN_CUDA_HW_HEADER
     test_faults(mode);

@@ -429,7 +429,8 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; slower than f32 on some: measure */
+    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; slower than f32 on some: measure. On a GPU:
+                                   gradients in one sweep */
     ATTN_PRECISION_COUNT
 } attn_precision;
 
@@ -552,8 +553,9 @@ typedef struct attn_desc {
                                            by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits do not depend on
                                            threads, tasks, batch or strides. It changes nothing for other types,
                                            scores, instruction sets and CPUs, for at most 8 rows per key head (per query
-                                           head with per-head parameters), in attn_backward and on a device.
-                                           attn_explain says whether it is used */
+                                           head with per-head parameters) and in attn_backward. On a device it concerns
+                                           attn_backward alone: dq may have other bits in each run, see BITS in
+                                           attn_cuda.cuh. attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 
     /* sequences of unequal length in shared arrays (see SEQUENCES). On a device: no gradients */

@@ -48,11 +48,16 @@
              of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
              is stored. In stages 2 and 3 weights and the gradients
              of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
-             desc.precision is ignored: tensor cores take f16 and bf16 directly.
+             Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no atomics. Different from the CPU's, except attn_bmm, masks and
-             dropout masks, which are identical. They depend on which stage runs (attn_explain tells), and so on the
-             device and on which results are asked for.
+   BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
+             stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
+             (attn_explain_backward tells), where dq and one of these are wanted, the larger head size is at most 64,
+             or 97 to 128, the scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order:
+             the same bound, but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for
+             each number.
+             Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
+             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -165,6 +170,11 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #  define ATTN__HAVE_WGMMA 1
 #else
 #  define ATTN__HAVE_WGMMA 0
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL        /* this code runs on sm_90 alone, which has 227 KB of shared memory */
+#  define ATTN__SM90_ALONE 1
+#else
+#  define ATTN__SM90_ALONE 0
 #endif
 
 namespace attn__hw {
@@ -384,13 +394,14 @@ inline tensor_map_encoder_fn tensor_map_encoder()
     return NULL;
 }
 
-/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. On the host;
-   0 = fine, else the tensor cannot be described (alignment, strides) or `encode` is NULL. */
+/* A tensor of 16-bit elements with four axes, the first one columns; boxes of 64 columns, `along` of the second axis
+   and `across` of the third, whose rows go along first. On the host; 0 = fine, else the tensor cannot be described
+   (alignment, strides) or `encode` is NULL. */
 inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
-                           const int64_t (&stride)[4], int rows)
+                           const int64_t (&stride)[4], int along, int across = 1)
 {
     cuuint64_t sizes[4], strides[3];
-    const cuuint32_t box[4] = {64, (cuuint32_t)rows, 1, 1}, steps[4] = {1, 1, 1, 1};
+    const cuuint32_t box[4] = {64, (cuuint32_t)along, (cuuint32_t)across, 1}, steps[4] = {1, 1, 1, 1};
     if (!encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && stride[i] <= 0)) return 1;
@@ -400,6 +411,19 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
     return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, base, sizes, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+}
+
+/* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
+   (sm_90; before CUDA 12.1 no instruction for four). */
+ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
+{
+#if CUDART_VERSION >= 12010
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#else
+    ATTN__UNROLL for (int i = 0; i < 4; i++)
+        asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to + i), "f"(x[i]) : "memory");
+#endif
 }
 
 /* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
@@ -449,9 +473,15 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
                     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ATTN__D32(i) ATTN__D8(i), ATTN__D8(i + 8), ATTN__D8(i + 16), ATTN__D8(i + 24)
+#define ATTN__REGS32 ATTN__R0 ", " ATTN__R1
+#define ATTN__ACC32 ATTN__D8(0), ATTN__D8(8)
 #define ATTN__REGS64 ATTN__R0 ", " ATTN__R1 ", " ATTN__R2 ", " ATTN__R3
 #define ATTN__ACC64 ATTN__D32(0)
-#define ATTN__REGS128 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5 ", " ATTN__R6 ", " ATTN__R7
+#define ATTN__REGS96 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5
+#define ATTN__ACC96 ATTN__ACC64, ATTN__D8(32), ATTN__D8(40)
+#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
+#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
+#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
 #define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
 #define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
@@ -487,7 +517,10 @@ template <> struct wgmma_n<N> { \
         else ATTN__WGMMA_RS(N, "f16", o0, o1, o2, o3, o4, o5, o6); \
     } \
 };
+ATTN__WGMMA(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+ATTN__WGMMA(112, "%56", "%57", "%58", "%59", "%60", "%61", "%62")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
@@ -512,9 +545,13 @@ ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, b
 namespace attn__gpu {
 namespace hw = attn__hw;
 
-/* One call, as attn.h has resolved it, and what a device needs beyond. All kernels take this. In a backward call `out`
-   and `stats` are those that the forward left. */
+/* One call, as attn.h has resolved it. In a backward call `out` and `stats` are those that the forward left. All
+   kernels take this and what their stage adds to it, 4 KB at most. */
 struct params : attn__call {
+    void    *workspace;                     /* the stage's part of it */
+};
+/* And what stage 1 needs beyond. The kernels of stages 2 and 3 do not take it: they have tensor maps to take. */
+struct tiled_params : params {
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
        the projections for additive ones. A head's keys are found at key_head(): heads share them unless they are
        projected head by head. size_u is the length of these vectors. */
@@ -532,9 +569,8 @@ struct params : attn__call {
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
     float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it */
-    void    *workspace;                     /* the stage's part of it */
 };
-static_assert(sizeof(params) <= 4096, "kernel parameters fit in 4 KB");
+static_assert(sizeof(tiled_params) <= 4096, "kernel parameters fit in 4 KB");
 
 /* arch: 75, 80, ..; 0: no device. shared_bytes: the most that one block may have. processors: how many multiprocessors
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
@@ -548,7 +584,7 @@ struct device {
 };
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
-ATTN__DEVICE int64_t key_head(const params &p, int64_t h) { return h / (p.heads / p.key_heads); }
+ATTN__DEVICE int64_t key_head(const tiled_params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
 /* Where all entries of a batch are packed into one, so are the arrays of the workspace: how many they have along their
    first axis, and which of it is an entry's. */
@@ -858,7 +894,7 @@ ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 /* ---- what is prepared */
 
 /* Which keys may some query attend to? All, where scores of all keys are results. */
-ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM tiled_params p)
 {
     const int64_t keys = batch_of_keys(p) * p.keys;
     for (int64_t n = first_task(); n < keys; n += all_tasks()) {
@@ -882,10 +918,10 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM params p)
 }
 
 /* k or v as rows of numbers side by side, in the workspace: before what does not read them piece by piece. */
-struct unpacking { params p; attn__array from, scale, to; int64_t columns; };
+struct unpacking { tiled_params p; attn__array from, scale, to; int64_t columns; };
 ATTN__KERNEL(32 * WARPS, 1) void unpack(ATTN__PARAM unpacking m)
 {
-    const params &p = m.p;
+    const tiled_params &p = m.p;
     const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task(); n < rows; n += all_tasks()) {
         const int64_t j = n % p.keys, h = n / p.keys % p.heads_kv, b = n / p.keys / p.heads_kv;
@@ -916,7 +952,7 @@ ATTN__DEVICE float inverse_norm(const attn__array &a, int64_t b, int64_t h, int6
     }
     return scale / sqrtf(total(sum));
 }
-ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM tiled_params p)
 {
     const int64_t q = batch_of_rows(p) * p.heads * p.queries, all = q + batch_of_keys(p) * p.heads_kv * p.keys;
     for (int64_t n = first_task() * 32 + hw::lane(); n < all; n += all_tasks() * 32) {
@@ -1012,7 +1048,7 @@ ATTN__DEVICE slope no_slope()
 ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float qk, float by_out)
 {
     slope s = no_slope();
-    float soft, score, keep, above = 0.0f;
+    float soft, score, keep, d_weight = 0.0f;
     s.qk = qk;
     soft = softcapped(p, score_of(p, w, qk));
     score = mask(p, w.r, w.b, w.h, w.i, j, soft);
@@ -1020,9 +1056,9 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
     keep = keep_factor(p, w.b, w.h, w.i - w.row0, j - w.key0);
-    if (p.d_out.rank) above = by_out * keep;
-    if (p.d_weights.rank) above += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
-    s.masked = s.raw = s.weight * (above - of.shift);
+    if (p.d_out.rank) d_weight = by_out * keep;
+    if (p.d_weights.rank) d_weight += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
+    s.masked = s.raw = s.weight * (d_weight - of.shift);
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
     if (p.softcap != 0.0f) {
         const float y = soft / p.softcap;
@@ -1043,16 +1079,16 @@ ATTN__BOTH bool has_vectors(int32_t score)       /* whose gradient goes on to qu
     return score != ATTN_SCORE_BOXCAR && score != ATTN_SCORE_CONSTANT && score != ATTN_SCORE_GIVEN;
 }
 
-/* above: the row's sum of weight times gradient */
-ATTN__DEVICE void save_row(const params &p, const row &w, norm of, float above)
+/* delta: the row's sum of weight times gradient */
+ATTN__DEVICE void save_row(const tiled_params &p, const row &w, norm of, float delta)
 {
     const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
     p.row_base[w.n] = of.base;
     p.row_inverse[w.n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
-    p.row_shift[w.n] = above - lse;
-    p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - above);
+    p.row_shift[w.n] = delta - lse;
+    p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - delta);
 }
-ATTN__DEVICE saved saved_of(const params &p, const row &w)
+ATTN__DEVICE saved saved_of(const tiled_params &p, const row &w)
 {
     saved s;
     s.base = p.row_base[w.n];
@@ -1148,7 +1184,7 @@ template <int R, bool Grad = false> struct tiled_room {         /* R: queries of
 };
 struct tiled_grad_room : tiled_room<4, true> {
     float slope[TILED_KEYS * tiled_line<4>];
-    float above[64];                                /* a row's sum of weight times gradient */
+    float delta[64];                                /* a row's sum of weight times gradient */
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
 };
 static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
@@ -1443,7 +1479,7 @@ ATTN__BOTH float additive_clear() { return 10.5f; }        /* e^4x, four of them
 /* What is in params.workspace. Additive scores: e^2(q + b) [B,H,Sq,h], e^2k [B,key_heads,Sk,h], and per vector:
    is it clear? Then the tiled_sums that registers do not hold, of all blocks. */
 struct tiled_memory { float *query, *key, *query_clear, *key_clear, *sums; };
-ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
+ATTN__BOTH tiled_memory tiled_memory_of(const tiled_params &p)
 {
     const bool additive = p.score == ATTN_SCORE_ADDITIVE;
     const int64_t rows = additive ? batch_of_rows(p) * p.heads * p.queries : 0;
@@ -1457,7 +1493,7 @@ ATTN__BOTH tiled_memory tiled_memory_of(const params &p)
     return m;
 }
 
-ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
+ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM tiled_params p)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all = rows + batch_of_keys(p) * p.key_heads * p.keys;
@@ -1481,7 +1517,8 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM params p)
     }
 }
 /* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
-template <int R, bool G> ATTN__DEVICE bool additive_is_clear(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
+template <int R, bool G>
+ATTN__DEVICE bool additive_is_clear(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t)
 {
     const tiled_memory m = tiled_memory_of(p);
     const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
@@ -1517,7 +1554,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
     s.reached[hw::thread()] = reached;
 }
 template <int R, bool G>
-ATTN__DEVICE tiled_source tiled_keys(const params &p, const tiled_room<R, G> &s, const tiled_tile &t,
+ATTN__DEVICE tiled_source tiled_keys(const tiled_params &p, const tiled_room<R, G> &s, const tiled_tile &t,
                                      const attn__array &a, int64_t h)
 {
     tiled_source keys = {a, t.b, h, t.first, t.last, NULL, p.positions.rank < 2 ? NULL : s.reached, NULL, NULL};
@@ -1541,7 +1578,7 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
 }
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
 template <int Kind, int R, bool G>
-ATTN__DEVICE void tiled_load(const params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
+ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
     tiled_source query = tiled_queries(t, p.query), key = tiled_keys(p, s, t, p.key, key_head(p, t.h));
@@ -1649,7 +1686,7 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_
         }
 }
 template <int Kind, bool PerKey, int R, bool G>
-ATTN__DEVICE void tiled_qk(const params &p, tiled_room<R, G> &s, tiled_tile &t)
+ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
@@ -1781,7 +1818,7 @@ ATTN__DEVICE float row_top(float x)
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
 template <int Kind, int R, bool G>
-ATTN__DEVICE void tiled_scores(const params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
+ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
@@ -1889,7 +1926,7 @@ ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t
     });
 }
 /* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
-template <int Kind, int R> ATTN__DEVICE void tiled_weights(const params &p, tiled_room<R> &s, tiled_tile &t)
+template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
 {
     const bool there = p.weights.type == ATTN_F32;
     each_tile(t, t.e.key0, t.keys_end, [&] {
@@ -1926,7 +1963,7 @@ template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_ti
     }
 }
 
-template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM params p)
+template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
@@ -1979,12 +2016,12 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
 /* ---- the backward */
 
 /* The gradients of the tile's weights into s.slope, as far as they come from the output */
-template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad_room &s, const tiled_tile &t)
+template <bool PerKey> ATTN__DEVICE void tiled_d_weights(const params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     const tiled_source outs = tiled_queries(t, p.d_out);
     const tiled_source values = tiled_values(p, s, t);
-    float above[4][4];
-    set_zero<4>(above);
+    float d_weight[4][4];
+    set_zero<4>(d_weight);
     ATTN__LOOP
     for (int64_t c0 = 0; p.d_out.rank && c0 < p.size_v; c0 += TILED_DEPTH) {
         float part[4][4];
@@ -1994,21 +2031,21 @@ template <bool PerKey> ATTN__DEVICE void tiled_above(const params &p, tiled_grad
         hw::sync();
         set_zero<4>(part);
         tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
-        add_part<4>(above, part);
+        add_part<4>(d_weight, part);
     }
-    tiled_put<PerKey, 4>(s.slope, above);
+    tiled_put<PerKey, 4>(s.slope, d_weight);
 }
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
 template <int Kind, bool PerKey, class F>
-ATTN__DEVICE void tiled_slopes(const params &p, tiled_grad_room &s, tiled_tile &t, F with)
+ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
     tiled_qk<Kind, PerKey, 4>(p, s, t);
-    tiled_above<PerKey>(p, s, t);
+    tiled_d_weights<PerKey>(p, s, t);
     each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-        const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], above = s.slope[tiled_slot<4, PerKey>(r, k)];
+        const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], d_weight = s.slope[tiled_slot<4, PerKey>(r, k)];
         const saved of = s.rows_saved[w.i - t.i0];
         const bool inside = w.r.first <= j && j < w.r.last && has_mass(of.inverse);
-        with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, above) : no_slope());
+        with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, d_weight) : no_slope());
     });
 }
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
@@ -2066,7 +2103,7 @@ ATTN__DEVICE void additive_sums(const tiled_grad_room &s, float (&slopes)[4][2],
 /* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
    first of them, or are NULL. */
 template <bool Keys>
-ATTN__DEVICE void additive_add(const params &p, tiled_grad_room &s, const tiled_tile &t, float *vector,
+ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, float *vector,
                                float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
@@ -2089,7 +2126,7 @@ ATTN__DEVICE void additive_add(const params &p, tiled_grad_room &s, const tiled_
     }
 }
 /* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
-ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector, float *quotient)
+ATTN__DEVICE void additive_clear_rows(const tiled_params &p, int64_t i0, float *vector, float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
     for (int64_t u = tx; u < p.size_u; u += 16)
@@ -2103,7 +2140,7 @@ ATTN__DEVICE void additive_clear_rows(const params &p, int64_t i0, float *vector
 }
 
 /* What was saved of the tile's rows; a barrier has to come before it is used. */
-ATTN__DEVICE void tiled_recall(const params &p, tiled_grad_room &s, const tiled_tile &t)
+ATTN__DEVICE void tiled_recall(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     saved of = {0.0f, 0.0f, 0.0f};
     if (hw::thread() >= 64) return;
@@ -2119,7 +2156,7 @@ ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
         for (int k = 0; k < 4; k++) sum[r] += from[tiled_slot<4, true>(r, k)];
 }
 /* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
-template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad_room &s, tiled_tile &t)
+template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_mass m[4];
     no_masses<4>(m);
@@ -2144,7 +2181,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const params &p, tiled_grad
 }
 
 /* What is saved of rows. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2153,14 +2190,14 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
     const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
-        float above[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float delta[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
         tiled_weighing<Kind>(p, s, t);
         each_tile(t, t.first, by_out ? 0 : t.last, [&] {
             tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                 s.slope[tiled_slot<4, true>(r, k)] = x.masked;
             });
-            add_slots(above, s.slope);
+            add_slots(delta, s.slope);
         });
         ATTN__UNROLL
         for (int r = 0; r < 4; r++) {
@@ -2168,15 +2205,15 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
             const bool reads = by_out && p.d_out.rank && t.i0 + local < p.queries &&
                                has_mass(s.rows_saved[local].inverse);
             for (int64_t c = hw::thread() % 16; reads && c < p.size_v; c += 16)
-                above[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
-                                   above[r]);
-            above[r] = row_sum(above[r]);
-            if (hw::thread() % 16 == 0) s.above[local] = above[r];
+                delta[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
+                                   delta[r]);
+            delta[r] = row_sum(delta[r]);
+            if (hw::thread() % 16 == 0) s.delta[local] = delta[r];
         }
         hw::sync();
         if (hw::thread() >= 64) continue;
         const row w = tiled_row<4>(p, s, t, hw::thread());
-        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.above[hw::thread()]);
+        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.delta[hw::thread()]);
     }
 }
 
@@ -2191,7 +2228,7 @@ template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, c
 }
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_row(const params &p, const row &w, float slopes, float shape, float alibi,
+ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, float slopes, float shape, float alibi,
                                    const float *vector, float *quotient)
 {
     if (hw::thread() % 16 == 0) {
@@ -2207,7 +2244,8 @@ ATTN__DEVICE void tiled_finish_row(const params &p, const row &w, float slopes, 
 }
 /* A number of a row's gradient: of q, or of q M where scores are bilinear. */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_query(const params &p, const row &w, bool alive, float by_scale, int64_t c, float value)
+ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool alive, float by_scale, int64_t c,
+                                     float value)
 {
     if (p.row_vector) p.row_vector[w.n * p.size_u + c] = value;
     if (!p.dq.rank || p.score == ATTN_SCORE_BILINEAR) return;               /* not yet */
@@ -2220,7 +2258,7 @@ ATTN__DEVICE void tiled_finish_query(const params &p, const row &w, bool alive, 
 
 /* What belongs to queries: dq or what belongs to prepared queries, given scores, a row's part of scale, sigma and
    ALiBi. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2277,7 +2315,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
 
 /* The gradients of the tile's keys. */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_keys(const params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
+ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
                                     int64_t columns, tiled_sums<4> &dk)
 {
     const int64_t first = (b * p.heads_kv + hkv) * p.keys, key = j0 + hw::thread() / 16;
@@ -2305,7 +2343,7 @@ ATTN__DEVICE void tiled_finish_keys(const params &p, tiled_grad_room &s, int64_t
 }
 /* Additive scores: what belongs to the tile's keys, of all heads that have keys of their own, starts as 0; grows by a
    tile of queries; is the gradient of the keys where these are not projected. */
-ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_clear_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
 {
     const int64_t heads = p.key_heads / p.heads_kv;
     for (int64_t head = hkv * heads; head < (hkv + 1) * heads; head++)
@@ -2315,7 +2353,7 @@ ATTN__DEVICE void additive_clear_keys(const params &p, int64_t b, int64_t hkv, i
             for (int64_t u = hw::thread() % 16; u < p.size_u; u += 16) p.key_vector[key * p.size_u + u] = 0.0f;
         }
 }
-ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const tiled_tile &t)
+ATTN__DEVICE void additive_add_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t)
 {
     const int64_t key = (t.b * p.key_heads + key_head(p, t.h)) * p.keys + t.j0;
     const int own = hw::thread() % 16 * 4 + hw::thread() / 16;
@@ -2324,7 +2362,7 @@ ATTN__DEVICE void additive_add_keys(const params &p, tiled_grad_room &s, const t
     for (int i = 0; hw::thread() < TILED_KEYS && i < 64; i++)
         if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_reached[key + hw::thread()] = 1.0f;
 }
-ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_finish_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
 {
     for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16)
         for (int64_t u = hw::thread() % 16; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
@@ -2333,7 +2371,7 @@ ATTN__DEVICE void additive_finish_keys(const params &p, int64_t b, int64_t hkv, 
 }
 
 /* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
-template <int Kind> ATTN__DEVICE void tiled_pairs(const params &p, tiled_grad_room &s, tiled_tile &t)
+template <int Kind> ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_recall(p, s, t);
     tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
@@ -2347,7 +2385,7 @@ template <int Kind> ATTN__DEVICE void tiled_pairs(const params &p, tiled_grad_ro
 }
 
 /* What belongs to keys, of all heads that share them: dk, or what belongs to prepared keys, and dv. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2405,7 +2443,7 @@ ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const f
 }
 /* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
    all pairs that do. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM params p)
+template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -2587,12 +2625,13 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    not. An excluded pair has +0; one that is not excluded but vanishes has -0, which lets NaN through as any other
    number does (softmax_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
        Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
-   (has_nonfinite; in stage 3 guard_slot). The backward need not: it has the products of all these rows, and where a row
-   is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out (has_nonfinite_shift).
-   Stage 3 has looked beforehand (hopper_grad_nonfinite).
-       What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite). Then
-   the product has zeros in place of these numbers: add_weighted puts them into its registers, clear_nonfinite, for
-   wgmma, into the tile. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
+   (has_nonfinite; in stage 3 hopper_look). The backward need not: it has the products of all these rows, and where a
+   row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
+   (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_nonfinite).
+       What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
+   zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
+   into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
@@ -2626,24 +2665,34 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t t
         }
     }
 }
-/* d 16xN becomes NaN where a weight of s (16 rows, K columns) other than +0 meets what is not finite in rows [first,
-   last) of a tile of K. One key after the other: this is rare, and must not cost the loop around it registers. */
+/* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of
+   K: find(key, counts) tells of a thread's two rows. One key after the other: this is rare, and must not cost the loop
+   around it registers. */
+template <class T, int N, int K, class F>
+ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F find)
+{
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        bool counts[2];
+        find(key, counts);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + hw::lane() % 4 * 4);
+            const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                if (counts[x / 2] && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
+        }
+    }
+}
+/* The same for the weights s (16 rows, K columns): a pair counts whose weight is not +0. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
-    const int l = hw::lane();
-    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+    mark_where<T, N, K>(d, tile, first, last, [&](int key, bool (&counts)[2]) {
         float weight[2] = {0.0f, 0.0f};
         ATTN__UNROLL for (int j = 0; j < K / 2; j++)
             if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
-        ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], l / 4 * 4 + key % 8 / 2);
-        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
-            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + l % 4 * 4);
-            const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
-            ATTN__UNROLL for (int x = 0; x < 4; x++)
-                if (bits_of(weight[x / 2]) && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
-        }
-    }
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            counts[e] = bits_of(hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
+    });
 }
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
    is not finite */
@@ -2661,13 +2710,12 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
-/* The same; if the tile is nonfinite, with the guard. All pairs that are not excluded are in its rows [first, last). */
+/* The same; if the tile is nonfinite, with the guard. */
 template <class T, int N, int K>
-ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite, int first = 0,
-                           int last = K)
+ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite)
 {
     if (nonfinite) {
-        mark_nonfinite<T, N, K>(d, s, tile, first, last);
+        mark_nonfinite<T, N, K>(d, s, tile, 0, K);
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
@@ -2679,7 +2727,13 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
 {
     bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
     if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
-    if (busy) add_tile<T, D, Keys>(out, s, tile, nonfinite, first, last);
+    if (nonfinite) {
+        if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
+        sync_tile<Threads>();
+        clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+        sync_tile<Threads>();
+    }
+    if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
 }
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
 template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
@@ -2721,7 +2775,7 @@ struct tile_row {               /* small, for a thread keeps two of them through
     int     first, last;        /* the keys it may attend to */
     int64_t position;
 };
-ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int64_t row)
+ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int row)
 {
     tile_row r;
     r.b = (int)b;
@@ -2753,6 +2807,11 @@ ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
     t.last = most(t.last, u.last);
     t.from = most(t.from, u.from);
     t.to = least(t.to, u.to);
+}
+/* Do some rows, but not all, attend to some of these keys? */
+ATTN__DEVICE bool is_edge(const tile_reach &t, int first_key, int last_key)
+{
+    return first_key < t.from || last_key > t.to;
 }
 /* over the lanes of a warp, then over the warps of a block through shared memory (one tile_reach per warp) */
 ATTN__DEVICE tile_reach join_warp(tile_reach t)
@@ -2919,9 +2978,9 @@ ATTN__DEVICE row_pair no_keys()
     r.mass[0] = r.mass[1] = 0.0f;
     return r;
 }
-/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Edge: a pair
-   may be excluded; +0 says so, a weight that merely vanishes is -0. */
-template <int N, bool Edge>
+/* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Marks: an
+   excluded pair has the weight +0, one that merely vanishes -0. */
+template <int N, bool Marks>
 ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, float (&rescale)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -2935,7 +2994,7 @@ ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, floa
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
                 s[x] = hw::ex2(power);
-                if (Edge && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
+                if (Marks && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
                 sum += s[x];
             }
         r.top[e] = top;
@@ -3034,7 +3093,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
-/* Scores of the keys from key0 on become weights. */
+/* Scores of the keys from key0 on become weights. PerPair: not by a reach alone may pairs be excluded. */
 template <int N, bool Extra, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
                                float scale, float (&rescale)[2], F alibi_at)
@@ -3042,7 +3101,7 @@ ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &
     float slope[N / 2];
     if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
-    softmax_tile<N, Edge>(s, soft, scale, rescale);
+    softmax_tile<N, Edge && PerPair>(s, soft, scale, rescale);
 }
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
@@ -3135,6 +3194,7 @@ struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
+    int64_t columns;            /* D of the kernel */
     float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
@@ -3204,17 +3264,16 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
 
 /* Queries of `pack` heads, one head's after the other's of the same query. */
 template <int D, int Rows, int Threads>
-ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int64_t b, int64_t group, int64_t row0)
+ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, int row0)
 {
     copy_tile<D, Rows, Threads>(to, m.p.q.data, m.p.size_q, [&](int r) {
-        const int64_t row = row0 + r, i = row / m.pack;
+        const int row = row0 + r, i = row / m.pack;
         return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
 /* A block's tile of rows, and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
-ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int64_t b, int64_t group, int64_t tile,
-                                   int split)
+ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
 {
     typedef mma_shape<D, Keys, WarpsKV> shape;
     constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
@@ -3227,7 +3286,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const float scale = scale_of<Extra>(p);
     attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
-    const int64_t head_kv = group * m.pack / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
     head_k.data = (void *)row_of(p.k, b, head_kv, 0);
     head_v.data = (void *)row_of(p.v, b, head_kv, 0);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
@@ -3290,23 +3349,25 @@ template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    ATTN__SHARED(shared);
-    const int64_t tiles = m.tiles, tasks = m.p.batch * m.groups * tiles * m.splits;
-    for (int64_t task = hw::block(); task < tasks; task += hw::blocks())        /* causal: those with most keys first */
-        mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / m.groups,
-                                                     task / m.splits / tiles % m.groups,
-                                                     tiles - 1 - task / m.splits % tiles, (int)(task % m.splits));
+    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else never launched there */
+        ATTN__SHARED(shared);
+        const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
+        for (int task = hw::block(); task < tasks; task += hw::blocks())    /* causal: those with most keys first */
+            mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
+                                                         task / m.splits / tiles % groups,
+                                                         tiles - 1 - task / m.splits % tiles, task % m.splits);
+    }
 #endif
 }
 
 /* A warp per row adds the parts, in the order of their keys. */
-template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
+ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
     const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
     for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
         const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
-        const tile_row r = row_at(p, b, group, m.pack, row);
+        const tile_row r = row_at(p, b, group, m.pack, (int)row);
         float top = -infinity(), mass = 0.0f, factor;
         const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
         for (int s = 0; s < m.splits; s++)
@@ -3321,7 +3382,7 @@ template <class T, int D> ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma
             float sum = 0.0f;
             for (int s = 0; s < m.splits; s++) {
                 const int64_t at = first + s * per_group;
-                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * D + c] * hw::ex2(m.tops[2 * at] - top);
+                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * m.columns + c] * hw::ex2(m.tops[2 * at] - top);
             }
             store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
         }
@@ -3392,7 +3453,7 @@ ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
     const int64_t tiles = m.padded / 32, all = p.batch * p.heads * tiles;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
-        const tile_row r = row_at(p, b, h, 1, i);
+        const tile_row r = row_at(p, b, h, 1, (int)i);
         /* what is beyond the last query has weight 0, whatever ALiBi makes of its score */
         float base = is_inside(p, r) ? 0.0f : infinity(), inverse = 0.0f, shift = 0.0f;
         /* of rows without mass, too: it shows whether d_out is finite, for 0 times infinity is NaN */
@@ -3430,7 +3491,7 @@ template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM gr
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
         for (int i = hw::lane(); i < Queries; i += 32)
-            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, n % tiles * Queries + i)));
+            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, (int)(n % tiles) * Queries + i)));
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[n] = t;
     }
@@ -3445,15 +3506,15 @@ template <bool Edge>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
-    float score = weight, above = gradient, w;
+    float score = weight, d_weight = gradient, w;
     if (Edge) {
         weight = gradient = 0.0f;
         if (!reached || g.inverse == 0.0f) return;
     }
     if (Edge && is_none(score)) return;
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
-    if (keep == 0.0f) above = 0.0f;                             /* dropped: neither excluded nor read */
-    gradient = w * (above * keep - g.shift) * slope;
+    if (keep == 0.0f) d_weight = 0.0f;                          /* dropped: neither excluded nor read */
+    gradient = w * (d_weight * keep - g.shift) * slope;
     weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
@@ -3505,24 +3566,24 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
 
 /* dq of the `tile`-th rows of a head. */
 template <class T, int D, bool Extra>
-ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *shared, int64_t b, int64_t h, int64_t tile)
+ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *shared, int b, int h, int first_row)
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
-    const uint32_t q = hw::shared_address(shared), above = q + whole, k = above + whole, v = k + 2 * slot;
+    const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
-    const int64_t head_kv = h / (p.heads / p.heads_kv), first_row = tile * shape::rows;
+    const int head_kv = h / (int)(p.heads / p.heads_kv);
     tile_row rows[2];
     row_grad grads[2];
     float dq[D / 2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const int64_t i = first_row + row0 + g + 8 * e, n = (b * p.heads + h) * m.padded + i;
+        const int i = first_row + row0 + g + 8 * e;
         rows[e] = row_at(p, b, h, 1, i);
-        grads[e] = row_grad_of(m, n);
+        grads[e] = row_grad_of(m, (b * p.heads + h) * m.padded + i);
     }
     const tile_reach all = reach_of_block(p, rows, reaches);
     int n = all.last > 0 ? all.first / keys : 0;
@@ -3536,8 +3597,8 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         }
         hw::cp_async_commit();
     };
-    copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, (int64_t)0, p.queries);
-    copy_rows<D, shape::rows, shape::threads, 0>(above, p.d_out, p.size_v, b, h, first_row, (int64_t)0, p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, 0, (int)p.queries);
+    copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, first_row, 0, (int)p.queries);
     copy_keys(n);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
 
@@ -3548,7 +3609,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         hw::sync();
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-        product_of_rows<T, keys, D, shape::rows>(ds, above, row0, v + n % 2 * slot);
+        product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
         const bool nonfinite = any_nonfinite(s);    /* is some key so? */
         if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
@@ -3564,10 +3625,11 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
-    const int64_t rows = grad_shape<D, Extra>::rows, heads = m.p.heads, tiles = (m.p.queries + rows - 1) / rows;
-    for (int64_t task = hw::block(); task < m.p.batch * heads * tiles; task += hw::blocks())
+    const int rows = grad_shape<D, Extra>::rows, tiles = (int)((m.p.queries + rows - 1) / rows);
+    const int heads = (int)m.p.heads, tasks = (int)m.p.batch * heads * tiles;
+    for (int task = hw::block(); task < tasks; task += hw::blocks())
         mma_grad_queries_task<T, D, Extra>(m, shared, task / tiles / heads, task / tiles % heads,
-                                           tiles - 1 - task % tiles);
+                                           (tiles - 1 - task % tiles) * rows);
 #endif
 }
 
@@ -3679,8 +3741,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     typedef grad_shape<D, Extra> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
     const params &p = m.p;
-    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, above = q + 2 * slot;
-    const uint32_t values = above + 2 * slot;
+    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
+    const uint32_t values = d_out + 2 * slot;
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
@@ -3697,7 +3759,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
         if (t.head < group) {
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
-            copy_rows<D, queries, shape::threads, across>(above + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
+            copy_rows<D, queries, shape::threads, across>(d_out + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
             copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
         }
         hw::cp_async_commit();
@@ -3718,14 +3780,14 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         hw::sync();
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, above + now * slot);
+        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
         const bool nonfinite_q = any_nonfinite(s);              /* is some query so, some gradient of an output? */
-        const bool nonfinite_above = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
+        const bool nonfinite_d_out = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
-        if (Extra || edge || nonfinite_q || nonfinite_above)
+        if (Extra || edge || nonfinite_q || nonfinite_d_out)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
         else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, D, queries>(dv, s, above + now * slot, nonfinite_above);
+        if (Values) add_tile<T, D, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
         if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, nonfinite_q);
     }
     hw::cp_async_wait<0>();
@@ -3794,7 +3856,8 @@ inline const char *fast_covers(const params &p)
                "weights or scores are wanted");
     ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
-    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30, "a size is beyond 2^30");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
+               "a size is beyond 2^30, or there are 2^25 heads");
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
@@ -3865,6 +3928,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
     if (parts > most_parts) parts = most_parts;
     m.splits = parts > 1 ? (int32_t)parts : 1;
+    m.columns = D;
     m.sums = m.tops = NULL;
     return m;
 }
@@ -3920,7 +3984,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = (int)ATTN__LAUNCH((merge_splits<T, D>), blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
+        error = (int)ATTN__LAUNCH(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
                                   stream, m);
     return error;
 }
@@ -4022,11 +4086,12 @@ static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
-   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads. The others, its
-   consumers, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of
-   K or V goes round: the producer waits until it is empty and fills it, the consumers wait until it is full and release
-   it. While a consumer's products run it weighs the scores of the tile before, and consumers take turns to issue
-   theirs, so that one computes weights while another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
+   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads; in the forward its
+   other warps look through tiles of V (hopper_look). The others, its consumers, have 64 rows each and multiply by
+   wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K or V goes round: the producer waits until
+   it is empty and fills it, the consumers wait until it is full and release it. While a consumer's products run it
+   weighs the scores of the tile before, and consumers take turns to issue theirs, so that one computes weights while
+   another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
        producer    Q  K0    K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
        consumer 0  QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | softmax 2 | ..
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
@@ -4040,45 +4105,53 @@ template <int Threads, int Consumers> constexpr bool registers_suffice(int consu
     return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
            Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
 }
-/* Head sizes that kernels are compiled for: of queries and keys, and of values. */
-template <int QK, int V> struct head_pair { static constexpr int qk = QK, v = V; };
+/* Head sizes that kernels are compiled for: of queries and keys, and of values. All: with Extra and, where there is a
+   use, with tiles of 176 keys, too; where not, the next larger pair has Extra. */
+template <int QK, int V, bool All = true> struct head_pair {
+    static constexpr int qk = QK, v = V;
+    static constexpr bool all = All;
+};
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : 64;
+    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 112 : 64;
     static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 10 * 8 + 2 * description;
+    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 14 * 8 + 2 * description;
     static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
     static constexpr int shared_bytes = inputs + out;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
     static constexpr int registers_consumer = 232, registers_producer = 40;
     static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
-/* tiles: of rows per head. section: heads worked on together, so that what they share stays in the L2 cache. */
-struct hopper_order { int tiles, section; };
+/* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
+   they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
+   stays in the L2 cache. */
+struct hopper_order { int tiles, section, packed; };
 struct hopper_work {
     params p;
+    hopper_order order;         /* see hopper_grad_work */
+    int    tasks;               /* of all blocks */
+    bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
-    hopper_order order;
-    bool by_tma;                /* out is written by TMA */
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
+enum { LOOKERS = 3 };           /* warps of hopper_look */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
-struct hopper_task { int b, h, head_kv, first_row; };
+struct hopper_task { int b, h, head_kv, first_row; };           /* of packed heads the first, and rows of all of them */
 template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
 {
-    const int heads = (int)(Keys ? p.heads_kv : p.heads), all = (int)p.batch * heads;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> o.packed, all = (int)p.batch * heads;
     const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
     const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
     t.b = head / heads;
-    t.h = head - t.b * heads;
-    t.head_kv = Keys ? t.h : t.h / (heads / (int)p.heads_kv);
+    t.h = (head - t.b * heads) << o.packed;
+    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
@@ -4086,11 +4159,11 @@ template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hop
    memory: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, then first and last of each
    row; with Extra then each row's position. */
 template <int Rows, bool Extra>
-ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uint32_t description)
+ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
 {
     tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
     ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
-        const tile_row row = row_at(p, t.b, t.h, 1, t.first_row + r);
+        const tile_row row = row_at(p, t.b, t.h, 1, (t.first_row + r) >> packed);
         hw::store_shared(description + 32 + r * 8, (uint32_t)row.first);
         hw::store_shared(description + 32 + r * 8 + 4, (uint32_t)row.last);
         if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
@@ -4106,19 +4179,24 @@ ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, uin
     hw::sync_warp();
     return all;
 }
-/* A consumer reads it: a thread's two rows, from the row0-th on; returns what all rows may attend to. */
-ATTN__DEVICE tile_reach read_task(uint32_t description, int row0, tile_row (&rows)[2])
+/* Of a description, what all rows may attend to. */
+ATTN__DEVICE tile_reach read_reach(uint32_t description)
 {
-    uint32_t of_task[4], of_tile[4], of_row[2];
-    hw::load_shared(of_task, description);
+    uint32_t of_tile[4];
     hw::load_shared(of_tile, description + 16);
+    return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
+}
+/* A consumer reads its rows there: a thread's two, from the row0-th on. */
+ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
+{
+    uint32_t of_task[4], of_row[2];
+    hw::load_shared(of_task, description);
     set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         hw::load_shared(of_row, description + 32 + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
-    return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
 template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
@@ -4135,29 +4213,36 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 }
 /* A block's ten barriers: `full` and `empty` of its fixed rows (in the forward Q), then two each of the moving tiles
    (K) and of those that come with them (V). At `full` one thread arrives and announces the bytes; at `empty` each warp
-   of the consumers, for a warp reads some of a tile by loads of its own. */
-ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers)
+   of the consumers, for a warp reads some of a tile by loads of its own. In the forward so do the warps that look
+   through V (`lookers` of them, see hopper_look), of all but K; two barriers more are theirs. */
+ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int lookers = 0)
 {
     if (hw::thread() == 0) {
         for (int i = 0; i < 10; i++) {
-            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3;
-            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers);
+            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3, moving = i / 2 == 2;
+            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers + (moving ? 0 : lookers));
         }
+        for (int i = 0; lookers && i < 2; i++) hw::mbarrier_init(bars + 10 + i, lookers);
         hw::mbarrier_fence_init();
     }
     hw::sync();
 }
-/* The NaN guard (>>mma) of a tile that all consumers have in common. */
+/* The NaN guard (>>mma) of a tile that all consumers have in common, after each has marked its sums: */
+template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
+{
+    const int thread = hw::thread() - 128, many = hw::threads() - 128;
+    hw::barrier_sync(GUARD, many);
+    clear_nonfinite<T, K, D>(tile, thread, many);
+    hw::fence_async();
+    hw::barrier_sync(GUARD, many);
+}
 template <class T, int D, int K>
 ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
     if (!hw::barrier_or(GUARD, many, has_nonfinite<T, K, D>(tile, thread, many))) return;
     mark_nonfinite<T, D, K>(d, s, tile, first, last);
-    hw::barrier_sync(GUARD, many);
-    clear_nonfinite<T, K, D>(tile, thread, many);
-    hw::fence_async();
-    hw::barrier_sync(GUARD, many);
+    clear_slot<T, D, K>(tile);
 }
 /* Starts d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed. */
 template <class T, int Rows, int N, int D>
@@ -4182,11 +4267,12 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], 
     hw::wgmma_commit();
 }
 /* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty; results on their way; two slots of describe_task's. One is free as soon as Q of the task before the last
-   is. */
+   it is empty, for V one that it has been looked through, too; results on their way; two slots of describe_task's. One
+   is free as soon as Q of the task before the last is. */
 struct hopper_places {
     unsigned char *q, *k, *v, *out, *descriptions;
-    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
+    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty, *v_looked;
+    uint32_t nonfinite;         /* a word for each slot of V: the number, from 1 on, of the last nonfinite tile in it */
 };
 template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
@@ -4201,7 +4287,9 @@ template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char
     at.k_empty = at.q_full + 4;
     at.v_full = at.q_full + 6;
     at.v_empty = at.q_full + 8;
-    at.descriptions = (unsigned char *)(at.q_full + 10);
+    at.v_looked = at.q_full + 10;
+    at.nonfinite = hw::shared_address(at.q_full + 12);
+    at.descriptions = (unsigned char *)(at.q_full + 14);
     return at;
 }
 /* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
@@ -4213,13 +4301,15 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const hopper_task t = task_at<false>(p, m.order, task, Shape::rows);
         const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, description);
+        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, m.order.packed, description);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         if (hw::elect()) {
             hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
             if (first == end) hw::mbarrier_arrive(at.q_full);
             else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, qk>);
-            if (first < end) load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, t.first_row, t.h, t.b);
+            const int packed = m.order.packed, query = t.first_row >> packed;
+            if (first < end)
+                load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, packed ? t.h : query, packed ? query : t.h, t.b);
             for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
                 const int now = tile + n - first, before = now - 1;
                 if (n < end) {
@@ -4241,11 +4331,39 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         hw::sync_warp();
     }
 }
-/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs. False
-   where a number is not finite: store_rows knows what to do. */
+/* Warps 1 to 3 of the producer's warpgroup look through the tiles of V at an edge (the NaN guard, >>mma), so that the
+   consumers need not. They say of every tile that they are done with it, and so stay beside the others. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_look(const hopper_places &at, int tasks)
+{
+    constexpr int keys = Shape::keys;
+    const bool elected = hw::lane() == 0;
+    uint32_t tile = 0, started = 0;         /* as the producer counts */
+    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
+        hw::mbarrier_wait(at.q_full, started & 1);
+        const tile_reach all = read_reach(hw::shared_address(at.descriptions) + started % 2 * Shape::description);
+        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+        hw::sync_warp();
+        if (elected) hw::mbarrier_arrive(at.q_empty);
+        for (int n = first; n < end; n++, tile++) {
+            const uint32_t slot = tile % 2;
+            hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
+            if (is_edge(all, n * keys, (n + 1) * keys) &&
+                has_nonfinite<T, keys, Shape::v>(hw::shared_address(at.v) + slot * Shape::slot_v, hw::thread() - 32,
+                                                 32 * LOOKERS))
+                hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
+            hw::sync_warp();
+            if (elected) hw::mbarrier_arrive(at.v_looked + slot);
+            if (elected) hw::mbarrier_arrive(at.v_empty + slot);
+        }
+    }
+}
+/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs; along,
+   across: where they begin on the map's second and third axis. False where a number is not finite: store_rows knows
+   what to do. */
 template <class T, int D>
 ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *out, const float (&d)[D / 2],
-                             const tile_row (&rows)[2], const float (&factor)[2])
+                             const tile_row (&rows)[2], const float (&factor)[2], int along, int across)
 {
     constexpr int bytes = tile_bytes<16, D>;
     unsigned char *const from = out + (hw::warp() - 4) * bytes;
@@ -4266,21 +4384,28 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     hw::sync_warp();
     if (hw::elect()) {
         for (int c = 0; c < (D + 63) / 64; c++)
-            hw::tma_store(&map, from + c * 16 * 128, c * 64, rows[0].i - l / 4, rows[0].h, rows[0].b);
+            hw::tma_store(&map, from + c * 16 * 128, c * 64, along, across, rows[0].b);
         hw::tma_store_commit();
     }
     return true;
 }
+/* The end of a consumer's rows: log-sum-exp, stats and out. Those of packed heads are each head's again. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::v / 2],
-                               const tile_row (&rows)[2], row_pair &soft, float scale)
+                               tile_row (&rows)[2], row_pair &soft, float scale)
 {
     constexpr int D = Shape::v;
+    const int packed = m.order.packed, head = rows[0].h, first = rows[0].i - hw::lane() / 4, query = first >> packed;
     float factor[2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e].h += rows[e].i & ((1 << packed) - 1);
+        rows[e].i >>= packed;
+    }
     join_masses(soft);
     finish_rows(m.p, rows, soft, scale, factor);
     if (!m.p.out.rank) return;
-    if (!Shape::out || !m.by_tma || !store_tile<T, D>(m.p, m.out, places, out, rows, factor))
+    if (!Shape::out || !m.by_tma ||
+        !store_tile<T, D>(m.p, m.out, places, out, rows, factor, packed ? head : query, packed ? query : head))
         store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
@@ -4304,7 +4429,8 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         tile_row rows[2];
         hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_task(description, row0, rows);
+        const tile_reach all = read_reach(description);
+        read_rows(description, row0, rows);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
         float s[keys / 2], out[D / 2], rescale[2];
         uint32_t weights[keys / 16][4];
@@ -4327,16 +4453,22 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at,
         };
         const auto softmax = [&](int n) {                         /* scores become weights */
             const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(description, row0 + 8 * e); };
-            if (n * keys < all.from || (n + 1) * keys > all.to)
+            if (is_edge(all, n * keys, (n + 1) * keys))
                 softmax_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
             else softmax_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
         };
         const auto pack_weights = [&](int n, uint32_t now) {
             ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
-            if (n * keys >= all.from && (n + 1) * keys <= all.to) return;
-            hw::mbarrier_wait(at.v_full + now % 2, now / 2 & 1);
-            guard_slot<T, D, keys>(out, s, hw::shared_address(at.v) + now % 2 * Shape::slot_v, all.first - n * keys,
-                                   all.last - n * keys);
+            if (!is_edge(all, n * keys, (n + 1) * keys)) return;
+            hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
+            if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
+            const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
+            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys,
+                                   [&](int key, bool (&counts)[2]) {
+                ATTN__UNROLL for (int e = 0; e < 2; e++)
+                    counts[e] = n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
+            });
+            clear_slot<T, D, keys>(values);
         };
 
         if (first < end) {
@@ -4389,14 +4521,15 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #if ATTN__HAVE_WGMMA
     ATTN__SHARED(shared);
     const hopper_places at = hopper_places_in<Shape>(shared);
-    const int tasks = (int)(m.p.batch * m.p.heads) * m.order.tiles;
-    init_barriers(at.q_full, Shape::consumers);
+    if (hw::thread() < 2) hw::store_shared(at.nonfinite + 4 * hw::thread(), 0);
+    init_barriers(at.q_full, Shape::consumers, LOOKERS);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<Shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<Shape>(m, at, tasks);
+        if (hw::warp() == 0) hopper_load<Shape>(m, at, m.tasks);
+        else hopper_look<T, Shape>(at, m.tasks);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
-        hopper_multiply<T, Shape>(m, at, tasks);
+        hopper_multiply<T, Shape>(m, at, m.tasks);
     }
 #endif
 }
@@ -4408,21 +4541,25 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
    consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
-enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4 };            /* the sums of a kernel */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8 };     /* the flags of a tile, by the producer */
+enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
+/* the flags of a tile, by the producer */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
+enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
 enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
 template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
+    static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
     static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
-    static constexpr int dp_slots = v <= 128 || values ? 2 : 1;              /* else ds alone reads it */
+    static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int shared_bytes =
-        fixed_bytes + 2 * slot + dp_slots * slot_dp + of_fixed + 2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
+    static constexpr int shared_bytes = fixed_bytes + 2 * slot + dp_slots * slot_dp + 2 * gradients + of_fixed +
+                                        2 * of_moving + 3 * 16 + 10 * 8;
     static constexpr bool most_sums = scores && values && qk > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
@@ -4431,6 +4568,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 struct hopper_grad_work {
     grad_work g;
     hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
+    int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
@@ -4441,8 +4579,8 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
    give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
    for 62 % (87 %): computed, not measured. */
 template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::queries ? Shape::qk == 128 || (Shape::qk == 64 && !Extra)
-                                            : Shape::qk == 64 || (!Shape::scores && Shape::qk <= 192);
+constexpr bool holds_fixed = Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                                            : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
@@ -4521,6 +4659,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
         w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -4612,7 +4751,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 /* Shared memory of a block: its fixed rows and what comes with them; two slots of moving tiles, and two or one of what
    comes with these; numbers of the queries, be they fixed or moving; flags of each slot, and the task; the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *of_rows, *flags;
+    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t task_place;
     uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
 };
@@ -4623,7 +4762,8 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.fixed_dp = at.fixed + Shape::whole;
     at.tile_moving = at.fixed + Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
-    at.of_rows = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.of_rows = at.gradients + 2 * Shape::gradients;
     at.flags = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
     at.task_place = hw::shared_address(at.flags) + 2 * 16;
     at.fixed_full = (uint64_t *)(at.flags + 3 * 16);
@@ -4684,6 +4824,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
+                if (shape::all) hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
@@ -4710,6 +4851,38 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
         grads[e].shift = float_of(number(2));
         rows[e].first = (int)number(3);
         rows[e].last = (int)number(4);
+    }
+}
+/* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
+   its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
+   stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
+   multiplies those of all 128 keys by half of the columns of k. Of a tile of 64 queries the workspace has the columns
+   of consumer 0, then those of 1: four numbers of every thread, then the next four, as they are in its accumulator. */
+ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t h, int64_t query)
+{
+    return ((b * m.p.heads + h) * m.padded + query) * columns;
+}
+/* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
+   excluded. Rare. */
+template <class T, class Shape>
+ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0)
+{
+    const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
+    const auto half = [](uint32_t pair, int n) {
+        const uint16_t x = (uint16_t)(pair >> 16 * n);
+        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
+    };
+    ATTN__LOOP for (int j = 0; j < Shape::qk / 16; j++, to += 512) {
+        float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
+            const uint32_t k = hw::load_shared_word(fixed + chunk_of(key, column0 / 8 + j, Shape::rows) + l % 4 * 4);
+            ATTN__UNROLL for (int x = 0; x < 4; x++) {
+                const uint32_t at = chunk_of(key, row / 8 + x / 2, Shape::rows) + row % 8 / 2 * 4;
+                const float gradient = half(hw::load_shared_word(gradients + at), row % 2);
+                if (bits_of(gradient)) dq[x] = hw::fma(gradient, half(k, x % 2), dq[x]);
+            }
+        }
+        hw::add_to_global(to, dq);
     }
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
@@ -4792,6 +4965,13 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                 grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
                 pack();
             }
+            const uint32_t left = hw::shared_address(at.gradients) + tile % 2 * shape::gradients;
+            if constexpr (shape::all) {
+                ATTN__UNROLL for (int k = 0; k < moving / 16; k++)
+                    hw::stmatrix(left + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
+                                                 shape::rows), gradients[k]);
+                hw::fence_async();
+            }
             keep_sums();
             hw::wgmma_fence();
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
@@ -4799,11 +4979,34 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
                 hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
             hw::wgmma_commit();
+            float dq[shape::all ? qk / 4 : 1];
+            float *to = NULL;
+            if constexpr (shape::all) {
+                const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), shape::rows) +
+                                       wgmma_along(consumer * qk / 32, shape::rows);
+                to = (float *)p.workspace +
+                     dq_place(m.g, qk, (int)of_task[0], (int)hw::load_shared_word(of_tile + 12),
+                              (int)hw::load_shared_word(of_tile + 4)) + consumer * (moving * qk / 2) + thread * 4;
+                hw::barrier_sync(GRADIENTS, 256);
+                hw::wgmma_keep(dq);
+                hw::wgmma_fence();
+                ATTN__UNROLL for (int k = 0; k < shape::rows / 16; k++)
+                    hw::wgmma<T, qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(left, shape::rows) + wgmma_down(k)),
+                                                     wgmma_desc(right + wgmma_down(k)), k != 0);
+                hw::wgmma_commit();
+            }
             hw::wgmma_wait<0>();
             keep_sums();
+            if (shape::all) hw::wgmma_keep(dq);
+            if (shape::all && (flags & NONFINITE_FIXED))
+                add_nonfinite<T, shape>(to, left, hw::shared_address(at.fixed), consumer * qk / 2);
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
             if (shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
+            ATTN__UNROLL for (int j = 0; j < qk / 16 * shape::all; j++) {
+                const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+                if (!(flags & NONFINITE_FIXED)) hw::add_to_global(to + j * 512, four);
+            }
         }
         hw::load_shared(of_task, at.task_place);
         set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
@@ -4834,6 +5037,33 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 #endif
 }
 
+/* Before that kernel the workspace's sums of dq are zeros; after it they are stored, four numbers by a thread. */
+ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
+{
+    const int64_t all = m.g.p.batch * m.g.p.heads * m.g.padded * m.dq_columns;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
+        ((float *)m.g.p.workspace)[n] = 0.0f;
+}
+template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
+{
+    const params &p = m.g.p;
+    const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
+    const int64_t tiles = m.g.padded / 64, all = p.batch * p.heads * tiles * lanes;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128) {
+        const int inside = (int)(n % lanes), row = inside % 128 / 32 * 16 + l / 4;
+        const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
+        const int column = inside / 128 * 8 + l % 4 * 2;
+        const float *const from = (const float *)p.workspace + 4 * n;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
+            float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
+            if (i >= p.queries || column >= p.size_q) continue;
+            if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
+            store_two<T>(p.dq, at, x, y);
+        }
+    }
+}
+
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
@@ -4845,27 +5075,31 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
 }
-template <class F> void each_mma_kernel(head_sizes<>, F f) { f((const void *)mma_grad_rows); }
+template <class F> void each_mma_kernel(head_sizes<>, F f)
+{
+    f((const void *)merge_splits);
+    f((const void *)mma_grad_rows);
+}
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
     each_mma_kernel_as<hw::bf16, D, false>(f);
     each_mma_kernel_as<hw::bf16, D, true>(f);
     each_mma_kernel_as<hw::f16, D, false>(f);
     each_mma_kernel_as<hw::f16, D, true>(f);
-    f((const void *)merge_splits<hw::bf16, D>);
-    f((const void *)merge_splits<hw::f16, D>);
     f((const void *)mma_grad_reaches<grad_shape<D, false>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
 /* ---- the host's side of stage 3 */
 template <class... Heads> struct head_pairs {};
-typedef head_pairs<head_pair<64, 64>, head_pair<128, 128>, head_pair<192, 128>, head_pair<256, 256>> hopper_heads;
+typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
+                   head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    if (p.size_q > Heads::qk || p.size_v > Heads::v) return with_heads(p, head_pairs<More...>(), f);
+    if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
+        return with_heads(p, head_pairs<More...>(), f);
     f(Heads());
     return true;
 }
@@ -4874,27 +5108,36 @@ template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
+/* Heads whose gradients one sweep can find: a consumer has half of dq's columns, which lie in one panel or are whole
+   ones; the sums of larger heads leave no registers for dq. */
+template <class Heads> constexpr bool hopper_sweeps_once = Heads::qk == 64 || Heads::qk == 128;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
-template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && !Extra;
+template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
-template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128;
+template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
 
 template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
 {
-    constexpr bool extra = Extra && hopper_grads_with_extra<Heads>;
+    constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, false>>);
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, Extra, hopper_has_wide<Heads, Extra>>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, false>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, hopper_has_wide<Heads, forward>>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
-    if (of_values != of_keys) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+    if constexpr (of_values != of_keys)
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+    if constexpr (!Extra && hopper_sweeps_once<Heads>)
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
     f((const void *)mma_grad_reaches<GRAD_MOVING>);
     f((const void *)hopper_grad_nonfinite<hw::bf16>);
     f((const void *)hopper_grad_nonfinite<hw::f16>);
+    f((const void *)hopper_clear_dq);
+    f((const void *)hopper_grad_dq<hw::bf16>);
+    f((const void *)hopper_grad_dq<hw::f16>);
 }
 template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
@@ -4904,57 +5147,64 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
     each_hopper_kernel_as<hw::f16, Heads, true>(f);
     each_hopper_kernel(head_pairs<More...>(), f);
 }
-/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, whether the driver made it.
-   Most: two of each input of a backward, which may need two more for the forward that finds its stats. */
+/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, of how many heads in them
+   (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three more for the
+   forward that finds its stats. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
     mapped of;
-    int    rows;
+    int    rows, packed;
     bool   fine;
     hw::tensor_map map;
 };
-enum { MOST_MAPS = 10 };
+enum { MOST_MAPS = 11 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
 };
 /* Makes one; true = fine. An axis of one element may have any stride. */
-inline bool make_map(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
     const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
                            of == MAP_D_OUT ? p.d_out : p.out;
     const bool of_keys = of == MAP_K || of == MAP_V;
-    const int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, of_keys ? p.keys : p.queries,
-                             of_keys ? p.heads_kv : p.heads, p.batch};
-    int64_t stride[4] = {1, a.stride[2], a.stride[1], a.stride[0]};
+    const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
+    int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0, p.batch}, stride[4] = {1};
+    size[row] = of_keys ? p.keys : p.queries;
+    size[head] = of_keys ? p.heads_kv : p.heads;
+    stride[row] = a.stride[2];
+    stride[head] = a.stride[1];
+    stride[3] = a.stride[0];
     for (int i = 1; i < 4; i++)
         if (size[i] == 1) stride[i] = (size[0] + 7) / 8 * 8;
-    return hw::tensor_map_make(d.encode, map, a.data, size, stride, rows) == 0;
+    return hw::tensor_map_make(d.encode, map, a.data, size, stride, packed ? 1 << packed : rows,
+                               packed ? rows >> packed : 1) == 0;
 }
 /* The same, but what the call has made before is not made again. */
-inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map)
+inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map, int packed = 0)
 {
     maps_made *const all = d.maps;
     map_made one;
     for (int i = 0; all && i < all->count; i++) {
-        if (all->made[i].of != of || all->made[i].rows != rows) continue;
+        if (all->made[i].of != of || all->made[i].rows != rows || all->made[i].packed != packed) continue;
         *map = all->made[i].map;
         return all->made[i].fine;
     }
     one.of = of;
     one.rows = rows;
-    one.fine = make_map(p, d, of, rows, &one.map);
+    one.packed = packed;
+    one.fine = make_map(p, d, of, rows, packed, &one.map);
     if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
     *map = one.map;
     return one.fine;
 }
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
-inline bool can_map(const params &p, const device &d, mapped of, int rows)
+inline bool can_map(const params &p, const device &d, mapped of, int rows, int packed = 0)
 {
     hw::tensor_map map;
     const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
                              p.d_out.data;
-    return !data || map_rows(p, d, of, rows, &map);
+    return !data || map_rows(p, d, of, rows, &map, packed);
 }
 /* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
    may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
@@ -4969,10 +5219,21 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (has_extra(p)) f(hopper_shape<Heads, true, false>());
+        if (has_extra(p)) f(hopper_shape<Heads, Heads::all, false>());
         else if (is_wide(p)) f(hopper_shape<Heads, false, hopper_has_wide<Heads, false>>());
         else f(hopper_shape<Heads, false, false>());
     });
+}
+/* How many heads, as a power of 2, stand in one tile of the forward's: as many as leave the fewest tiles, where these
+   still fill the device. ALiBi has a slope for each. A warp's 16 rows are at most those of one query. */
+inline int hopper_packed(const params &p, const device &d, int rows)
+{
+    const int64_t group = p.heads / p.heads_kv, heads = p.batch * p.heads;
+    const auto tiles = [&](int packed) { return (heads >> packed) * (((p.queries << packed) + rows - 1) / rows); };
+    int best = 0;
+    for (int packed = 1; packed <= 4 && group % (1 << packed) == 0 && !p.alibi.rank; packed++)
+        if (tiles(packed) < tiles(best) && tiles(packed) >= d.processors) best = packed;
+    return best;
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
@@ -4993,19 +5254,20 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
     }), "a head size above 256");
-    ATTN__WANT(can_map(p, d, MAP_Q, rows) && can_map(p, d, MAP_K, keys) && can_map(p, d, MAP_V, keys) &&
-               (!backward || can_map(p, d, MAP_D_OUT, rows)),
+    ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
+               can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     return NULL;
 }
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
-inline hopper_order hopper_order_of(const params &p, bool keys, int rows)
+inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
-    const int64_t group = p.heads / p.heads_kv, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads);
+    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads >> packed);
     hopper_order o;
-    o.tiles = (int)(((keys ? p.keys : p.queries) + rows - 1) / rows);
+    o.packed = packed;
+    o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     return o;
 }
@@ -5014,15 +5276,16 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
 {
     hopper_work m;
     m.p = p;
-    m.order = hopper_order_of(p, false, Shape::rows);
-    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
+    const int packed = hopper_packed(p, dev, Shape::rows);
+    m.order = hopper_order_of(p, false, Shape::rows, packed);
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
         !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
-               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out);
-    const int64_t tasks = p.batch * p.heads * m.order.tiles;
+               has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
+    m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
-                             (int)(tasks < dev.processors ? tasks : dev.processors), Shape::threads,
+                             m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                              Shape::shared_bytes, stream, m);
 }
 static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
@@ -5048,14 +5311,35 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     }
     return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
+/* Are all gradients found in one sweep? The additions of dq have no order then. */
+inline bool sweeps_once(const params &p)
+{
+    bool once = false;
+    if (p.precision != ATTN_PRECISION_FAST || !p.dq.rank || !(p.dk.rank || p.dv.rank) || has_extra(p)) return false;
+    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_sweeps_once<decltype(heads)>; });
+    return once;
+}
+/* Columns of the sums of dq in the workspace */
+inline int dq_columns(const params &p)
+{
+    int columns = 0;
+    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::qk; });
+    return columns;
+}
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
    for smaller calls is enough for that. */
 static int64_t hopper_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
-    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0;
+    int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
     if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)))
-        bytes += mma_forward_workspace(p, dev, smaller);
+        behind = mma_forward_workspace(p, dev, smaller);
+    if (backward && sweeps_once(p)) {
+        const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+        const int64_t sums = p.batch * p.heads * padded * dq_columns(p) * (int64_t)sizeof(float);
+        if (behind < sums) behind = sums;
+    }
+    bytes += behind;
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 /* What one of the kernels needs beside grad_work; true = fine. */
@@ -5079,6 +5363,19 @@ int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t s
                              (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
                              stream, m);
 }
+/* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
+template <class T, class Heads>
+int hopper_sweep_once(hopper_grad_work m, const device &dev, cudaStream_t stream)
+{
+    const params &p = m.g.p;
+    m.dq_columns = Heads::qk;
+    const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
+    int error = (int)ATTN__LAUNCH(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
+    if (!error)
+        error = (int)ATTN__LAUNCH(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
+    return error;
+}
 template <class T, class Heads, bool Extra>
 int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
 {
@@ -5097,6 +5394,8 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
+    if constexpr (!Extra && hopper_sweeps_once<Heads>)
+        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
         error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
@@ -5142,13 +5441,15 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-       hopper_forward_kernel   384      98, 194, 194   10 mbarriers, TURN (the       232 / 40   FA3 forward
+       hopper_forward_kernel   384      98, 194, 194   12 mbarriers, TURN (the       232 / 40   FA3 forward
          of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
-         of 192 and 128        384      210
+         of 192 and 128, 192   384      210, 218
          with options          384      100, 132, 196
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
-                                                                                     232 / 40   dK, dV of 128
+         of all sums           384      135, 167       and GRADIENTS                 232 / 40   dK, dV of 128
+       hopper_clear_dq         128      none           none                          22
+       hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
@@ -5217,7 +5518,6 @@ static int64_t without_codes(params &p, char *at)       /* at: NULL where there 
 {
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
-    p.key = p.k;
     return bytes;
 }
 
@@ -5272,9 +5572,9 @@ struct device_guard {
 };
 
 /* ---- calls become parameters */
-static params params_of(const attn__call &c)
+static tiled_params params_of(const attn__call &c)
 {
-    params p = params();
+    tiled_params p = tiled_params();
     static_cast<attn__call &>(p) = c;
     if (c.is_backward) {
         p.out = c.saved_out;
@@ -5297,7 +5597,7 @@ static float *allocate(arena &r, int64_t count, bool wanted = true)
     r.used += (count * 4 + 255) / 256 * 256;
     return r.base ? at : (float *)1;        /* not NULL: it is there */
 }
-static int64_t lay_out(params &p, char *base)
+static int64_t lay_out(tiled_params &p, char *base)
 {
     arena r;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all_keys = batch_of_keys(p) * p.keys;
@@ -5398,7 +5698,7 @@ static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 }
 
 /* Norms and projections: what a score needs of queries and keys before they meet. */
-static cudaError_t prepare(const params &p, cudaStream_t stream)
+static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
 {
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
@@ -5430,18 +5730,21 @@ static int64_t tiled_tasks(const params &p, int rows = 64)
     return batch_of_rows(p) * p.heads * tiles_of_head(p, rows);
 }
 static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
-static int64_t tiled_workspace(const params &p, const device &, bool backward, bool)
+/* What stage 1 is given is all of a call's. */
+static const tiled_params &all_of(const params &p) { return static_cast<const tiled_params &>(p); }
+static int64_t tiled_workspace(const params &call, const device &, bool backward, bool)
 {
+    const tiled_params &p = all_of(call);
     const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
     const int n = backward || !tiled_few(p) ? 4 : 1;
     int64_t sums = blocks_for(tiled_tasks(p, 16 * n)) * tiled_floats(columns, n);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
-    params start = p;
+    tiled_params start = p;
     start.workspace = NULL;
     if (backward && of_keys > sums) sums = of_keys;
     return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
-typedef void tiled_kernel(params);
+typedef void tiled_kernel(tiled_params);
 /* The kernels of a score; few: for 16 queries a tile */
 struct tiled_kernels { tiled_kernel *forward_few, *forward, *rows, *queries, *keys, *bias; };
 template <int Kind> tiled_kernels tiled_kernels_of()
@@ -5455,21 +5758,23 @@ static tiled_kernels tiled_kernels_for(const params &p)
     return p.score == ATTN_SCORE_ADDITIVE ? tiled_kernels_of<ADDITIVE>() :
            is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
 }
-static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const params &p, cudaStream_t stream)
+static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
+                             cudaStream_t stream)
 {
     if (tasks == 0) return cudaSuccess;
     return (cudaError_t)ATTN__LAUNCH(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
 }
 /* Norms, projections and, of additive scores, e^2x of them */
-static cudaError_t tiled_prepare(const params &p, cudaStream_t stream)
+static cudaError_t tiled_prepare(const tiled_params &p, cudaStream_t stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
     return run(additive_prepare, batch_of_rows(p) * p.heads * p.queries + batch_of_keys(p) * p.key_heads * p.keys,
                stream, p);
 }
-static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream)
+static cudaError_t tiled_forward_run(const params &call, const device &, cudaStream_t stream)
 {
+    const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
     const tiled_kernels k = tiled_kernels_for(p);
     if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
@@ -5477,8 +5782,8 @@ static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
-static product parameter_of(const params &p, attn__array a, attn__array b, attn__array out, bool per_head, int64_t rows,
-                            int64_t columns, uint32_t bit)
+static product parameter_of(const tiled_params &p, attn__array a, attn__array b, attn__array out, bool per_head,
+                            int64_t rows, int64_t columns, uint32_t bit)
 {
     product m = product_of(p, a, b, out, rows, columns, p.queries);
     m.out_batch[0] = 1;
@@ -5488,7 +5793,7 @@ static product parameter_of(const params &p, attn__array a, attn__array b, attn_
     return m;
 }
 /* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
-static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
+static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
     const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u);
@@ -5513,7 +5818,7 @@ static cudaError_t finish_inputs(const params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* And those of what else a score is made of. */
-static cudaError_t finish_backward(const params &p, cudaStream_t stream)
+static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
 {
     const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
     const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
@@ -5558,8 +5863,9 @@ static cudaError_t finish_backward(const params &p, cudaStream_t stream)
     }
     return cudaSuccess;
 }
-static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream)
+static cudaError_t tiled_backward_run(const params &call, const device &, cudaStream_t stream)
 {
+    const tiled_params &p = all_of(call);
     const tiled_kernels k = tiled_kernels_for(p);
     const size_t room = sizeof(tiled_grad_room);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
@@ -5617,7 +5923,7 @@ struct device_call {
     device_guard guard;
     maps_made maps;
     device dev;
-    params p;
+    tiled_params p;
     const bool backward;
     const stage *runs;
     explicit device_call(const attn__call *c) :
@@ -5630,7 +5936,7 @@ struct device_call {
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
     {
-        params own = p;
+        tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
         bytes += runs->workspace(own, dev, backward, smaller);
@@ -5698,7 +6004,8 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
-    return s->name;
+    return call.backward && s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p)
+               ? "stage 3, wgmma, gradients in one sweep" : s->name;
 }
 
 /* mask[b,h,i,j] of so many: what c allows, or what its dropout keeps */

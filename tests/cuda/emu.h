@@ -802,6 +802,7 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 #define ATTN__DEVICE static inline
 #define ATTN__HAVE_MMA 1
 #define ATTN__HAVE_WGMMA 1
+#define ATTN__SM90_ALONE 0
 #define ATTN__KERNEL(threads, min_blocks) static
 #define ATTN__PARAM
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
@@ -1032,24 +1033,30 @@ inline void tma_store_commit() { attn_emu::self().store_group++; }
 template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
 typedef bool tensor_map_encoder_fn;
 inline tensor_map_encoder_fn tensor_map_encoder() { return attn_emu::driver_has_tma; }
-/* A tensor of 16-bit elements with axes column, row, head, batch; boxes of 64 columns and `rows` rows. 0 = fine. */
+/* A tensor of 16-bit elements with four axes; boxes of 64 columns, `along` of the second and `across` of the third. 0 =
+   fine. */
 inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *base, const int64_t (&size)[4],
-                           const int64_t (&stride)[4], int rows) {
+                           const int64_t (&stride)[4], int along, int across = 1) {
     attn_emu::count.maps++;
     if ((uintptr_t)base % 16 || !encode) return 1;
     for (int i = 0; i < 4; i++) {
         if (size[i] <= 0 || (i && (stride[i] * 2 % 16 || stride[i] <= 0 || stride[i] >> 39))) return 1;
         map->size[i] = (uint64_t)size[i];
         map->stride[i] = (uint64_t)stride[i] * 2;
-        map->box[i] = i == 0 ? 64 : i == 1 ? (uint32_t)rows : 1;
+        map->box[i] = i == 0 ? 64 : i == 1 ? (uint32_t)along : i == 2 ? (uint32_t)across : 1;
     }
     map->base = (unsigned char *)base;
-    return rows > 256;
+    return along > 256 || across > 256;
 }
 
 /* ---- tensor cores of a warpgroup */
 template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
 template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
+inline void add_to_global(float *to, const float (&x)[4]) {
+    if ((uintptr_t)to % 16) attn_emu::fail("red: an address that is not 16-byte aligned");
+    for (int i = 0; i < 4; i++) to[i] += x[i];
+}
+
 inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
 inline void wgmma_commit() {
     attn_emu::self().wgmma_fenced = false;

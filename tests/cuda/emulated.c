@@ -448,6 +448,40 @@ static void stages_compiled(const attn_desc *d, const attn_grad *g) {
     }
     fake_set_compiled(90);
 }
+/* With ATTN_PRECISION_FAST one sweep finds dq, dk and dv; dk and dv with the bits that they have without. */
+static void sweep_of_all(attn_desc d, attn_grad g) {
+    const int64_t keys = d.k.size[2];
+    attn_desc none = d;
+    attn_grad of_none;
+    size_t bytes = 0;
+    d.precision = none.precision = ATTN_PRECISION_FAST;
+    CHECK(explained(&d, &g, "stage 3, wgmma") && !explained(&d, &g, "in one sweep")); /* dq alone is wanted */
+    for (int n = 0; n < 2; n++) {
+        attn_grad fast = g;
+        g.dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64), fast.dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64);
+        g.dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64), fast.dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64);
+        fast.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, 64);
+        if (n) d.softcap = 3.0f; /* that has kernels of its own */
+        d.precision = ATTN_PRECISION_F32;
+        CHECK_STATUS(attn_backward(&d, &g, 0), ATTN_OK);
+        d.precision = ATTN_PRECISION_FAST;
+        CHECK(explained(&d, &fast, "gradients in one sweep") == !n);
+        CHECK_STATUS(attn_backward(&d, &fast, 0), ATTN_OK);
+        CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * 64) * sizeof(float)) == 0);
+        CHECK(memcmp(g.dv.data, fast.dv.data, (size_t)(2 * keys * 64) * sizeof(float)) == 0);
+        for (int i = 0; i < 4 * 64 * 64; i++) {
+            const float want = ((float *)g.dq.data)[i], got = ((float *)fast.dq.data)[i];
+            CHECKF(fabsf(got - want) <= 1e-4f * (1 + fabsf(want)), "dq[%d]: %.9g, not %.9g", i, got, want);
+        }
+        if (n) return;
+        of_none = fast;
+        none.q.data = none.k.data = none.v.data = of_none.d_out.data = 0;
+        none.out.data = of_none.dq.data = of_none.dk.data = of_none.dv.data = 0;
+        CHECK_STATUS(attn_backward_workspace_size(&none, &of_none, &bytes, 0), ATTN_OK);
+        check_workspace(&d, &fast, bytes, 1);
+        check_least(&d, &fast);
+    }
+}
 /* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
    it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
 static void fast_workspace(void) {
@@ -480,6 +514,7 @@ static void fast_workspace(void) {
     }
     fake_set_tma(1);
     stages_compiled(&d, &g);
+    sweep_of_all(d, g);
     none = d, none.out.data = 0; /* on the device alone */
     CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);

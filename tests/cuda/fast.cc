@@ -174,8 +174,8 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows. extra 1: all options, 2: OF_SCORES. most_v: of the values'
-       head size, where that is not drawn as the other is */
+    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
+       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0;
 };
@@ -185,8 +185,8 @@ enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, noth
 static void start_call(call &c, int type, const int (&sizes)[7]) {
     params &p = c.p;
     memset((void *)&p, 0, sizeof p);
-    p.batch = sizes[0], p.heads = sizes[1], p.heads_kv = p.key_heads = sizes[2], p.queries = sizes[3];
-    p.keys = sizes[4], p.size_q = p.size_k = p.size_u = sizes[5], p.size_v = sizes[6];
+    p.batch = sizes[0], p.heads = sizes[1], p.heads_kv = sizes[2], p.queries = sizes[3];
+    p.keys = sizes[4], p.size_q = p.size_k = sizes[5], p.size_v = sizes[6];
     make(c.q, type, p.batch, p.heads, p.queries, p.size_q);
     make(c.k, type, p.batch, p.heads_kv, p.keys, p.size_q);
     make(c.v, type, p.batch, p.heads_kv, p.keys, p.size_v);
@@ -194,7 +194,7 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     make(c.lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
     make(c.stats, ATTN_F32, p.batch, p.heads, p.queries, 2);
     fill(c.q, 3), fill(c.k, 3), fill(c.v, 2);
-    p.q = p.query = c.q.a, p.k = p.key = c.k.a, p.v = c.v.a;
+    p.q = c.q.a, p.k = c.k.a, p.v = c.v.a;
     p.lse = c.lse.a, p.stats = c.stats.a, p.out = c.out.a;
     p.score = ATTN_SCORE_SCALED_DOT;
     p.scale = 1.0f / sqrtf((float)p.size_q);
@@ -221,12 +221,13 @@ static void random_call(call &c, const wishes &w) {
     params &p = c.p;
     static const int packs[4] = {1, 4, 8, 16};
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
-    const int group = w.decode == 2 ? packs[draw(0, 3)] : chance(40) ? draw(2, 4) : 1;
+    const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
     const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
                        : chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
     start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
@@ -241,7 +242,7 @@ static void random_call(call &c, const wishes &w) {
     }
     if (causal) p.right = 0;
     p.align = draw(0, 2);
-    if (w.decode && p.align == 0) p.align = 1;
+    if (w.decode && w.decode < 3 && p.align == 0) p.align = 1;
     if (p.align == ATTN_ALIGN_POSITIONS) {
         const int64_t per_query = chance(50) ? p.queries : 1;
         c.positions.resize((size_t)(p.batch * per_query));
@@ -547,9 +548,10 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
         for (int n = 0; n < 3; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
+            if (n == 0 && sweeps_once(c.p)) continue; /* additions in any order */
             if (first[n] != results[n]->memory) fail(c, "other bits of a gradient than in the first timing", mode, n);
         }
-        if (mode == 0) check_backward(c, before[0], before[1], before[2]);
+        if (mode == 0 || sweeps_once(c.p)) check_backward(c, before[0], before[1], before[2]);
     }
 }
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
@@ -621,15 +623,38 @@ static void forward_wide(call &c, const stage &s) {
     if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS && c.p.key_lengths.rank < 2))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
 }
-/* Heads of 192 and 128 have kernels of their own, not those of 256: the shared memory tells. */
-typedef head_pair<192, 128> uneven;
-static void forward_uneven(call &c, const stage &s) {
-    const size_t of_uneven = (size_t)(has_extra(c.p) ? hopper_shape<uneven, true, false>::shared_bytes
-                                                     : hopper_shape<uneven, false, false>::shared_bytes);
+/* Heads of some sizes have kernels of their own, not those of larger ones; the shared memory of a forward tells. */
+template <class Heads> static void check_heads(call &c) {
+    int qk = 0, v = 0;
+    with_heads(c.p, hopper_heads(), [&](auto heads) { qk = decltype(heads)::qk, v = decltype(heads)::v; });
+    checks++;
+    if (qk != Heads::qk) fail(c, "kernels for another head size", qk, Heads::qk);
+    else if (v != Heads::v) fail(c, "kernels for another head size of the values", v, Heads::v);
+}
+template <class Heads> static void forward_of(call &c, const stage &s) {
+    const size_t own = (size_t)(has_extra(c.p) ? hopper_shape<Heads, Heads::all, false>::shared_bytes
+                                               : hopper_shape<Heads, false, false>::shared_bytes);
+    check_heads<Heads>(c);
     fake_forget();
     forward(c, s);
     checks++;
-    if (fake_counted().shared != of_uneven) fail(c, "shared memory", (double)fake_counted().shared, (double)of_uneven);
+    if (fake_counted().shared != own) fail(c, "shared memory", (double)fake_counted().shared, (double)own);
+}
+typedef head_pair<96, 96, false> heads_96;
+typedef head_pair<192, 128> heads_192_128;
+typedef head_pair<192, 192, false> heads_192;
+/* The heads of a group fill a tile together: there are as few tiles as can be. */
+static void forward_packed(call &c, const stage &s) {
+    const params &p = c.p;
+    const int64_t heads = p.batch * p.heads;
+    c.dev.processors = 1; /* however few tiles are left */
+    int64_t fewest = heads * ((p.queries + 127) / 128);
+    for (int64_t in_one = 2; in_one <= 16 && p.heads / p.heads_kv % in_one == 0; in_one *= 2)
+        fewest = std::min(fewest, heads / in_one * ((p.queries * in_one + 127) / 128));
+    const hopper_order order = hopper_order_of(p, false, 128, hopper_packed(p, c.dev, 128));
+    checks++;
+    if ((heads >> order.packed) * order.tiles != fewest) fail(c, "tiles", order.tiles, (double)fewest);
+    forward(c, s);
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
@@ -639,14 +664,26 @@ static void backward(call &c, const stage &s) {
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
-    else run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
+    else {
+        fake_forget();
+        run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
+    }
 }
-static void backward_uneven(call &c, const stage &s) {
-    const size_t most = (size_t)hopper_shape<uneven, false, false>::shared_bytes; /* the gradients have less */
-    fake_forget();
+template <class Heads> static void backward_of(call &c, const stage &s) {
+    check_heads<Heads>(c);
     backward(c, s);
+}
+/* With ATTN_PRECISION_FAST dq, dk and dv come from one kernel, between two more; or from those of other calls, where
+   there are options or one of the gradients is not wanted. How many were launched tells. */
+static void backward_in_one(call &c, const stage &s) {
+    const params &p = c.p;
+    c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";
+    backward(c, s);
+    if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too; dk and dv have a kernel each */
+    const long others = 3, of_sums = sweeps_once(p) ? 3 : (p.dq.rank != 0) + (p.dk.rank || p.dv.rank);
     checks++;
-    if (fake_counted().shared > most) fail(c, "shared memory", (double)fake_counted().shared, (double)most);
+    if (fake_counted().launches != timings * (others + of_sums))
+        fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));
 }
 
 static const struct kind {
@@ -691,13 +728,27 @@ static const struct kind {
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
     {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
-    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 72, 128}},
+    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 104, 128}},
     {"stage 3 forward, tiles of 176 keys, infinite numbers", 2, forward_wide, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
-    {"stage 3 forward, heads of 192 and 128", 2, forward_uneven, 90, 227 * 1024, {64, 400, 0, 0, 136, 192, 128}},
-    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_uneven, 90, 227 * 1024,
+    {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
+    {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
+    {"stage 3 backward in one sweep, softcap and ALiBi", 2, backward_in_one, 90, 227 * 1024,
+     {64, 300, OF_SCORES, 0, 8, 64}},
+    {"stage 3 backward in one sweep, infinite numbers", 2, backward_in_one, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3, long backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
+    {"stage 3 forward, heads of 192 and 128", 2, forward_of<heads_192_128>, 90, 227 * 1024,
+     {64, 400, 0, 0, 136, 192, 128}},
+    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_of<heads_192_128>, 90, 227 * 1024,
      {64, 300, OF_SCORES, 0, 136, 192, 128}},
-    {"stage 3 backward, heads of 192 and 128", 2, backward_uneven, 90, 227 * 1024, {64, 250, 0, 0, 136, 192, 128}},
+    {"stage 3 backward, heads of 192 and 128", 2, backward_of<heads_192_128>, 90, 227 * 1024,
+     {64, 250, 0, 0, 136, 192, 128}},
+    {"stage 3 forward, heads of 96", 2, forward_of<heads_96>, 90, 227 * 1024, {64, 300, 0, 0, 72, 96}},
+    {"stage 3 forward, heads of 192", 2, forward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
+    {"stage 3 backward, heads of 96", 2, backward_of<heads_96>, 90, 227 * 1024, {64, 250, 0, 0, 72, 96}},
+    {"stage 3 backward, heads of 192", 2, backward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
+    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
+    {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
 };
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes
@@ -706,10 +757,12 @@ static const int shapes[][7] = {
     {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
     const int shape = k.stage == 2 ? 1 + i % 3 : i % 4;
-    c.infinite = i % (k.test == backward ? 15 : 7) + 1;
+    c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
+    /* one sweep leaves calls with options to other kernels */
+    if (k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
+    else if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";

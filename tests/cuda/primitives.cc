@@ -11,6 +11,7 @@
 #endif
 #include <stdio.h>
 #include <stdlib.h>
+#include <utility>
 #include <vector>
 
 namespace hw = attn__hw;
@@ -368,7 +369,7 @@ static void test_stmatrix() {
 /* ---- mbarriers and TMA: tiles come in through two slots, are changed and go out again */
 struct tma_params {
     hw::tensor_map in, out;
-    int tiles, rows;
+    int tiles, rows, packed;
     uint16_t *seen;
 };
 ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
@@ -386,7 +387,8 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
             for (int i = 0; i < p.tiles; i++) {
                 hw::mbarrier_wait(empty + i % 2, i / 2 % 2 ^ 1);
                 hw::mbarrier_expect(full + i % 2, 64 * 128);
-                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, i / 2 * 64 - 3, 1, 0);
+                const int along = p.packed ? 0 : i / 2 * 64 - 3, across = p.packed ? i / 2 * 32 - 3 : 1;
+                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, along, across, 0);
             }
         return;
     }
@@ -405,7 +407,7 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
         hw::fence_async();
         hw::barrier_sync(1, 128);
         if (t == 0) {
-            hw::tma_store(&p.out, slot, i % 2 * 64, i / 2 * 64 - 3, 1, 0);
+            hw::tma_store(&p.out, slot, i % 2 * 64, p.packed ? 0 : i / 2 * 64 - 3, p.packed ? i / 2 * 32 - 3 : 1, 0);
             hw::tma_store_commit();
             hw::tma_store_wait_read<0>();
             hw::mbarrier_arrive(empty + i % 2);
@@ -416,35 +418,39 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
 #endif
 }
 /* Rows of a head one after the other, or rows of all heads side by side ([B,S,H,D]: a row's stride is larger than a
-   head's); in memory that the host sees too, or the device's own. */
-static void test_tma(bool side_by_side, bool plain) {
+   head's); in memory that the host sees too, or the device's own. packed: boxes of the rows of both heads in turns. */
+static void test_tma(bool side_by_side, bool plain, bool packed = false) {
     const int columns = 104, rows = 150, heads = 2; /* ragged in both directions */
     const size_t bytes = (size_t)heads * rows * columns * 2;
     uint16_t *in = array_of<uint16_t>(bytes / 2), *out = array_of<uint16_t>(bytes / 2);
     const int64_t of_row = side_by_side ? heads * columns : columns, of_head = side_by_side ? columns : rows * columns;
-    const int64_t size[4] = {columns, rows, heads, 1}, stride[4] = {1, of_row, of_head, (int64_t)bytes / 2};
+    int64_t size[4] = {columns, rows, heads, 1}, stride[4] = {1, of_row, of_head, (int64_t)bytes / 2};
+    const int along = packed ? heads : 64, across = packed ? 32 : 1;
     tma_params p;
-    p.tiles = 6, p.rows = rows;
+    if (packed) std::swap(size[1], size[2]), std::swap(stride[1], stride[2]);
+    p.tiles = 6, p.rows = rows, p.packed = packed;
     p.seen = array_of<uint16_t>(6 * 64 * 64);
     for (int i = 0; i < heads * rows * columns; i++) in[i] = (uint16_t)(draw() * 30000.0f), out[i] = 0xabcd;
     void *in_there = plain ? plain_memory(in, bytes) : in, *out_there = plain ? plain_memory(out, bytes) : out;
-    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in_there, size, stride, 64) == 0 &&
-              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out_there, size, stride, 64) == 0,
+    check(hw::tensor_map_make(hw::tensor_map_encoder(), &p.in, in_there, size, stride, along, across) == 0 &&
+              hw::tensor_map_make(hw::tensor_map_encoder(), &p.out, out_there, size, stride, along, across) == 0,
           "tensor maps", 1, 0);
     check(run(tma_kernel, 160, 2 * 8192 + 32, p), plain ? "TMA kernel" : "TMA kernel, pinned memory", 0, 0);
     if (plain) fetch(out, out_there, bytes);
     for (int i = 0; i < 6; i++)
         for (int r = 0; r < 64; r++)
             for (int c = 0; c < 64; c++) {
-                const int row = i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
+                const int row = packed ? i / 2 * 32 - 3 + r / heads : i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
+                const int head = packed ? r % heads : 1;
                 const bool inside = row >= 0 && row < rows && column < columns;
-                const uint16_t want = inside ? in[of_head + row * of_row + column] : 0,
+                const uint16_t want = inside ? in[head * of_head + row * of_row + column] : 0,
                                got = p.seen[(i * 64 + r) * 64 + c];
                 check(got == want, "TMA load, swizzle", got, want);
             }
     for (int i = 0; i < heads * rows * columns; i++) {
         const int head = side_by_side ? i / columns % heads : i / columns / rows;
-        const uint16_t want = head == 0 ? 0xabcd : in[i] ^ 1;
+        const int row = side_by_side ? i / columns / heads : i / columns % rows;
+        const uint16_t want = (packed ? row >= 6 / 2 * 32 - 3 : head == 0) ? 0xabcd : in[i] ^ 1;
         check(out[i] == want, "TMA store", out[i], want);
     }
 }
@@ -490,6 +496,27 @@ static void test_bulk() {
     }
 }
 
+/* ---- additions of many blocks to the same numbers: none is lost */
+ATTN__KERNEL(64, 1) void additions_kernel(ATTN__PARAM small_params p) {
+#if ATTN__HAVE_WGMMA
+    const int t = hw::thread();
+    const float four[4] = {1.0f, 2.0f, (float)t, -1.0f};
+    hw::add_to_global(p.x + t % 16 * 4, four);
+#else
+    (void)p;
+#endif
+}
+static void test_additions() {
+    small_params p = small_params();
+    p.x = array_of<float>(64);
+    for (int i = 0; i < 64; i++) p.x[i] = (float)i;
+    check(run(additions_kernel, 64, 0, p, 8), "additions kernel", 0, 0);
+    for (int i = 0; i < 64; i++) {
+        const float each[4] = {4, 8, (float)(4 * (i / 4) + 96), -4}; /* of threads i/4, +16, +32, +48 */
+        check(p.x[i] == (float)i + 8 * each[i % 4], "addition to global memory", p.x[i], i + 8 * each[i % 4]);
+    }
+}
+
 /* ---- wgmma: C 64xN = A 64xK . B KxN, K = 128: A from shared memory (both majors) and from registers, B in both
    majors. The tiles are written by hand as TMA would. */
 struct wgmma_params {
@@ -499,6 +526,7 @@ struct wgmma_params {
 template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN__PARAM wgmma_params p) {
 #if ATTN__HAVE_WGMMA
     constexpr bool a_transposed = Form & 1, b_transposed = (Form & 2) != 0, a_registers = (Form & 4) != 0;
+    constexpr int column0 = Form & 8 ? 64 - N : 0; /* B is the end of a panel */
     constexpr int K = 128, padded = (N + 63) / 64 * 64;
     ATTN__SHARED(shared);
     const int t = hw::thread(), l = hw::lane(), w = t / 32;
@@ -520,7 +548,7 @@ template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN_
     for (int i = t; i < N * K / 2; i += 128) {
         if (b_transposed) {
             const int k = i / (N / 2), n = i % (N / 2) * 2;
-            hw::store_shared(at_b + at(k, n, K), pair(p.b[k * N + n], p.b[k * N + n + 1]));
+            hw::store_shared(at_b + at(k, column0 + n, K), pair(p.b[k * N + n], p.b[k * N + n + 1]));
         } else {
             const int n = i / (K / 2), k = i % (K / 2) * 2;
             hw::store_shared(at_b + at(n, k, N), pair(p.b[k * N + n], p.b[(k + 1) * N + n]));
@@ -537,7 +565,7 @@ template <class T, int N, int Form> ATTN__KERNEL(128, 1) void wgmma_kernel(ATTN_
         a[k][i] = pair(p.a[row * K + column], p.a[row * K + column + 1]);
     }
     const uint32_t d_a = attn__gpu::wgmma_tile(at_a, a_transposed ? K : 64),
-                   d_b = attn__gpu::wgmma_tile(at_b, b_transposed ? K : N);
+                   d_b = attn__gpu::wgmma_tile(at_b, b_transposed ? K : N) + attn__gpu::wgmma_along(column0 / 16, K);
     hw::wgmma_keep(c);
     hw::wgmma_keep(a);
     hw::wgmma_fence();
@@ -780,10 +808,12 @@ static void all(int mode) {
         test_registers();
         test_stmatrix();
         for (int side_by_side = 0; side_by_side < 2; side_by_side++)
-            test_tma(side_by_side, true), test_tma(side_by_side, false);
+            test_tma(side_by_side, true), test_tma(side_by_side, false), test_tma(side_by_side, true, true);
         test_bulk();
         test_wgmma_forms<hw::bf16, 64>();
         test_wgmma_forms<hw::f16, 64>();
+        test_wgmma_forms<hw::bf16, 96>();
+        test_wgmma_forms<hw::f16, 112>();
         test_wgmma_forms<hw::bf16, 128>();
         test_wgmma_forms<hw::f16, 128>();
         test_wgmma_forms<hw::bf16, 176>();
@@ -791,6 +821,10 @@ static void all(int mode) {
         test_wgmma_forms<hw::f16, 176>();
         test_wgmma_forms<hw::f16, 192>();
         test_wgmma_forms<hw::bf16, 256>();
+        test_wgmma<hw::bf16, 32, 3>();
+        test_wgmma<hw::f16, 32, 11>();
+        test_wgmma<hw::bf16, 32, 11>();
+        test_additions();
     }
 #ifdef ATTN_CUDA_HW_HEADER
     test_faults(mode);

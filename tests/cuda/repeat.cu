@@ -202,6 +202,8 @@ int main(int argc, char **argv) {
             shapes.push_back({3, ATTN_BF16, 2, 16, 4, 2048, 2048, d, causal, 0});
             shapes.push_back({3, ATTN_BF16, 3, 8, 8, 1000, 1337, d, causal, 0});
         }
+    for (int d = 96; d <= (plain ? 96 : 192); d *= 2) shapes.push_back({3, ATTN_BF16, 3, 8, 8, 1000, 1337, d, 1, 0});
+    shapes.push_back({3, ATTN_BF16, 8, 32, 8, 96, 2048, 128, 0, 0}); /* four heads in a tile */
     if (attn_cuda_prepare(&err) != ATTN_OK) printf("FAILED attn_cuda_prepare: %s\n", err.rule), exit(1);
     for (shape s : shapes) {
         s.stage = std::min(s.stage, most);

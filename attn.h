@@ -168,8 +168,9 @@
              below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
              and attn_bmm_backward) times the sum over its absolute terms t of t*(1 + S), where S also covers the sink
              and the score of the term's own key, however small its weight. The tests enforce them.
-             These bounds hold for sums of up to 1000 terms. A longer sum of n terms in chains of c adds at most c + n/c
-             units of 2^-24 of its absolute sum; if all terms are equal (all rounded the same way), (c + n/c)/4 + 1.
+             These bounds hold for sums of up to 1000 terms, or of 128 in one chain. A longer sum of n terms in chains
+             of c adds at most c + n/c units of 2^-24 of its absolute sum; if all terms are equal (all rounded the same
+             way), (c + n/c)/4 + 1.
              c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq and for what
              d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for a distance)
              and for attn_bmm; c = n (one chain) for the gradients of sigma, scale, ALiBi and a broadcast bias, and for

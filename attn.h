@@ -11360,7 +11360,7 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
     t.x_row = from->stride[2];
     t.out_group = to->stride[1];
     t.out_row = to->stride[2];
-    if (whole) f->rotate(&t);
+    if (whole && heads && rows && n) f->rotate(&t);     /* else there may be no data */
     for (h = 0; !whole && h < heads; h++)
         for (i = 0; i < rows; i++)
             for (x = 0; x < n; x += t.rest) {

@@ -3142,7 +3142,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
     }
     for (x = 0; x < ATTN__GROUP; x++) {
         ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        if (!wide) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        if (!wide && p->ahead2 > p->ahead1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -4814,6 +4814,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t room_lanes, room_keys;      /* of a tile and a chunk, for which a worker has room: as many as there are */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t side_by_side;
+    int64_t abreast;            /* or, if above 1, of few rows, those of so many streams: see attn__chunk_abreast */
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
@@ -5739,6 +5740,7 @@ enum {
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
                                    share few of the first cache's sets */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
+    ATTN__ABREAST = 8,          /* heads whose rows lie side by side, with few queries: for so many of them at once */
     ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
@@ -5809,11 +5811,14 @@ static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row,
 }
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
-/* lengths and positions */
+/* lengths, positions, numbers of pages */
+static int64_t attn__int_of(const void *at, int32_t type)
+{
+    return type == ATTN_I32 ? *(const int32_t *)at : *(const int64_t *)at;
+}
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
 {
-    const int64_t at = attn__index(a, b, 0, row, 0);
-    return a->type == ATTN_I32 ? ((const int32_t *)a->data)[at] : ((const int64_t *)a->data)[at];
+    return attn__int_of(attn__place_of(a, b, 0, row, 0), a->type);
 }
 static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
@@ -6091,6 +6096,13 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     e->same_rows = attn__has_same_rows(e);
     attn__cut_rows(e);
 }
+/* Groups of tiles, of which a task has one or some, of the rows of all streams. */
+static int64_t attn__groups(const attn__call *c, int64_t tiles)
+{
+    if (c->abreast > 1) return tiles > 0 ? attn__blocks(c->streams, c->abreast) : 0;
+    return attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side));
+}
+static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->abreast, 1); }
 /* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
 static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
 {
@@ -6101,7 +6113,7 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
 #endif
     tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
-    return attn__blocks(attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side)), ATTN__ENTRY_GROUPS);
+    return attn__blocks(attn__groups(c, tiles), attn__groups_of_a_task(c));
 }
 /* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
 static int64_t attn__entries_to_see(const attn__call *c)
@@ -7997,18 +8009,24 @@ static void attn__skinny_transpose(const attn__tile *t, const float *from, int64
 static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int64_t key, int64_t end,
                                   int64_t together, int64_t n, const char **list)
 {
-    const attn__array table = t->c->page_table;
+    const attn__array *table = &t->c->page_table;
     const int64_t page = t->c->page ? t->c->page : ATTN__HUGE, paged_key = t->c->page ? t->c->key0 + key : key;
     const int64_t size = attn__type_size(a->type), b = t->b, count = attn__min(attn__blocks(end - key, together), n);
     const uintptr_t first = (uintptr_t)attn__place_of(a, t->c->page ? 0 : b, t->head_kv, 0, 0);
     const uintptr_t step = (uintptr_t)(a->stride[2] * size), page_step = (uintptr_t)(a->stride[0] * size);
-    int64_t entry = t->c->page ? paged_key / page : 0, row = paged_key - (t->c->page ? entry * page : 0), i;
-    uintptr_t at = first + (uintptr_t)row * step;
-    if (t->c->page) at += (uintptr_t)attn__int_at(&table, b, entry) * page_step;
+    const uintptr_t to_next = t->c->page ? (uintptr_t)(table->stride[2] * attn__type_size(table->type)) : 0;
+    const int64_t entry = t->c->page ? paged_key / page : 0;
+    int64_t row = paged_key - (t->c->page ? entry * page : 0), i;
+    uintptr_t at = first + (uintptr_t)row * step, number = 0;
+    if (t->c->page) {
+        number = (uintptr_t)attn__place_of(table, b, 0, entry, 0);
+        at += (uintptr_t)attn__int_of((const void *)number, table->type) * page_step;
+    }
     for (i = 0; i < count; i++, row += together, at += (uintptr_t)together * step) {
         if (row >= page) {
             row = 0;
-            at = first + (uintptr_t)attn__int_at(&table, b, ++entry) * page_step;
+            number += to_next;
+            at = first + (uintptr_t)attn__int_of((const void *)number, table->type) * page_step;
         }
         list[i] = (const char *)at;
     }
@@ -8045,27 +8063,30 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
-/* The rows of n keys from `key` on, each with a pointer to itself, to what is brought into the first cache while it is
-   in use, and to what is brought into the second. */
-static void attn__list_with_next(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
+/* The rows of n keys from `key` on, each with a pointer to itself, *ahead1 places behind it to what is brought into the
+   first cache while it is in use, and *ahead2 places behind it to what is brought into the second, for one head at a
+   time: of heads abreast a page is visited so often in a row that this costs more than it gains. */
+static void attn__list_with_next(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes,
+                                 int64_t *ahead1, int64_t *ahead2)
 {
-    const int64_t ahead1 = attn__rows_ahead(ATTN__AHEAD1, bytes, 1, ATTN__ROWS_AHEAD);
-    const int64_t ahead2 = attn__rows_ahead(ATTN__AHEAD2, bytes, ahead1, ATTN__CHUNK);
-    attn__list_rows(t, a, key, key + n, 0, 1, n, t->m.list);
-    attn__list_rows(t, a, key, key + n, ahead1, 1, n, t->m.list + n);
-    attn__list_rows(t, a, key, key + n, ahead2, 1, n, t->m.list + 2 * n);
+    const int64_t next1 = attn__rows_ahead(ATTN__AHEAD1, bytes, 1, ATTN__ROWS_AHEAD);
+    const int64_t next2 = attn__rows_ahead(ATTN__AHEAD2, bytes, next1, ATTN__CHUNK);
+    *ahead1 = next1;
+    *ahead2 = t->c->abreast > 1 ? next1 : n + next1;
+    attn__list_rows(t, a, key, key + n, 0, 1, n + next1, t->m.list);
+    if (*ahead2 > next1) attn__list_rows(t, a, key, key + n, next2, 1, n, t->m.list + *ahead2);
 }
 /* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them are prefetched. */
 static void attn__skinny_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
 {
     char *to = (char *)t->m.rows;
-    int64_t i, x;
-    attn__list_with_next(t, a, key, n, bytes);
+    int64_t i, x, ahead1, ahead2;
+    attn__list_with_next(t, a, key, n, bytes, &ahead1, &ahead2);
     for (i = 0; i < n; i++, to += bytes) {
-        const uintptr_t next1 = (uintptr_t)t->m.list[n + i], next2 = (uintptr_t)t->m.list[2 * n + i];
+        const uintptr_t next1 = (uintptr_t)t->m.list[ahead1 + i], next2 = (uintptr_t)t->m.list[ahead2 + i];
         for (x = 0; x < bytes; x += 64) {
             ATTN__PREFETCH((const void *)(next1 + (uintptr_t)x));
-            ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
+            if (ahead2 > ahead1) ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
         }
         ATTN__COPY(to, t->m.list[i], (size_t)bytes);
     }
@@ -8104,6 +8125,7 @@ static void attn__skinny_in_groups(const attn__tile *t, const attn__array *a, in
     p->b_row = floats ? row / (int64_t)sizeof *floats : a->stride[2];
     p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, group, 1, ATTN__GROUPS_AHEAD);
     p->ahead2 = attn__rows_ahead(ATTN__AHEAD2, group, p->ahead1, ATTN__GROUPS_AHEAD);
+    if (t->c->abreast > 1 && p->b_row * attn__type_size(p->b_type) != row) p->ahead2 = p->ahead1;
     attn__list_rows(t, a, key, key + n, 0, ATTN__GROUP, count + p->ahead2, t->m.list);
     for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
 }
@@ -8127,9 +8149,7 @@ static void attn__skinny_one_by_one(const attn__tile *t, const attn__array *a, i
 {
     p->b_together = 1;
     p->b_row = a->stride[2];
-    p->ahead1 = n;
-    p->ahead2 = 2 * n;
-    attn__list_with_next(t, a, key, n, t->c->size_v * attn__type_size(a->type));
+    attn__list_with_next(t, a, key, n, t->c->size_v * attn__type_size(a->type), &p->ahead1, &p->ahead2);
 }
 /* In one of these ways: as many of the n keys as it holds for, which is returned, of their type, where the kernels take
    it, else as floats. Of k whole sides of rows are read, of v any number; within pages groups. */
@@ -8241,6 +8261,14 @@ static void attn__skinny_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     for (l = 0; l < t->lanes; l++)
         for (column = whole; column < size; column++)
             acc[l * row + column] = acc[l * row + column + width - (size - whole)];
+}
+
+/* A chain of them: the first one in t->m.acc, the others added to it. */
+static void attn__skinny_chain(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r)
+{
+    attn__skinny_values(t, c0, j0, j1, r, j0 ? t->m.part : t->m.acc);
+    if (j0) t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones,
+                        t->ones);
 }
 
 /* Outputs in the tile's layout, in t->m.acc, become rows; and the other way, in t->m.o. */
@@ -8385,7 +8413,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__merging merging = {NULL, NULL, NULL, NULL, 1};
     attn__reach half;
-    int64_t j, end, ld;
+    int64_t j, end;
     if (paired) {
         attn__to_bf16_pairs(t, paired, &half);
         r = &half;
@@ -8404,15 +8432,12 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
             attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
             return merging.finite;
         }
-        if (by_few) attn__skinny_values(t, c0, j, end, r, j ? t->m.part : t->m.acc);
-        else if (j && whole) {
-            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
-            continue;
-        } else attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
-        if (!j) continue;
-        ld = by_few ? t->f->width : t->ld;
-        t->f->merge(by_few ? attn__output_floats(t) / ld : t->c->size_v, ld, t->m.acc, t->m.acc, t->m.part, t->ones,
-                    t->ones);
+        if (by_few) attn__skinny_chain(t, c0, j, end, r);
+        else if (j && whole) attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
+        else {
+            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
+            if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
+        }
     }
     if (t->skinny && !by_few) attn__skinny_from_lanes(t);
     return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);
@@ -8534,6 +8559,50 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     t->tops = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
+}
+
+/* The same for the tiles of several heads, some keys of all of them before the next: where the rows of the heads lie
+   side by side, memory is read in its order then. */
+static int attn__reach_whole(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n)
+{
+    for (; count > 0; count--, tiles++)
+        if (!tiles[0]->skinny || tiles[0]->all_first > c0 || tiles[0]->all_last < c0 + n) return 0;
+    return 1;
+}
+static void attn__chunk_abreast(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
+{
+    float cmax[ATTN__ABREAST][ATTN__MAX_WIDTH], csum[ATTN__ABREAST][ATTN__MAX_WIDTH];
+    int64_t i, j, end;
+    attn__reach r;
+    attn__find_reach(tiles[0], c0, n, &r);
+    for (j = 0; j < n; j = end) {
+        end = attn__min(n, j + ATTN__CHAIN);
+        for (i = 0; i < count; i++) {
+            tiles[i]->by_row = 1;
+            attn__skinny_scores(tiles[i], c0, j, end);
+        }
+    }
+    for (i = 0; i < count; i++) attn__skinny_weights(tiles[i], n, cmax[i], csum[i]);
+    for (j = 0; j < n; j = end) {
+        end = attn__min(n, j + ATTN__CHAIN);
+        for (i = 0; i < count; i++) {
+            tiles[i]->m.part = *free_part;
+            attn__skinny_chain(tiles[i], c0, j, end, &r);
+        }
+    }
+    for (i = 0; i < count; i++) {
+        attn__tile *t = tiles[i];
+        t->m.part = *free_part;
+        if (!t->f->finite(t->m.acc, attn__output_floats(t))) attn__chunk(t, c0, n);     /* rare */
+        else if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax[i], csum[i]);
+        else {
+            float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH];
+            t->f->join(t->ld, t->top, t->sum, cmax[i], csum[i], old, fresh);
+            attn__merge_outputs(t, c0, old, fresh);
+            attn__keep_merged(t);
+        }
+        *free_part = t->m.part;
+    }
 }
 
 /* ---- softmax of given rows, masked at most: row by row, where they lie */
@@ -9715,17 +9784,26 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
 }
-/* Another tile for the same task: what it holds from chunk to chunk is its own, all else is the first one's. */
+/* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
+   first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
+    const int abreast = c->abreast > 1;
+    const int64_t rows = attn__min(c->stream_rows, ATTN__SKINNY);       /* of scores; a side of keys ends behind them */
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
+    float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
+    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW + (int)ATTN__SIDE) : NULL;
     if (!t) return NULL;
     t->m = first->m;
     t->m.query = query;
     t->m.o = o;
     t->m.w = w;
+    if (abreast) {
+        t->m.acc = acc;
+        t->m.skinny_s = scores;
+    }
     t->c = c;
     t->f = c->f;
     return t;
@@ -9858,21 +9936,27 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
 static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(c->tiles, c->side_by_side);
+    const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(of, side);
     const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
     const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
     const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
-    const int64_t stream = attn__quotient(group, groups), tile0 = (group - stream * groups) * c->side_by_side;
-    const int64_t n = attn__min(c->tiles - tile0, c->side_by_side);
-    attn__tile *tiles[ATTN__SIDE_BY_SIDE] = {NULL}, *t;
+    const int64_t whole = attn__quotient(group, groups), tile0 = (group - whole * groups) * side;
+    const int64_t n = attn__min(of - tile0, side);
+    attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
     float *free_part;
     int64_t i, c0;
     for (i = 0; i < n; i++)
-        tiles[i] = attn__begin_tile(task, stream * c->tiles + tile0 + i, from, to, tiles[0]);
+        tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
     for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->softmax_only && c0 < to;
-         c0 += ATTN__CHUNK)
+         c0 += ATTN__CHUNK) {
+        const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
+        if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
+            attn__chunk_abreast(tiles, n, c0, keys, &free_part);
+            continue;
+        }
         for (i = 0; i < n; i++) {
             t = tiles[i];
             if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
@@ -9882,13 +9966,18 @@ static void attn__run_group(attn__task *task)
             else attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
             free_part = t->m.part;
         }
-    for (i = 0; i < n && !tiles[i]->slots; i++) attn__finish_tile(tiles[i]);
+    }
+    for (i = 0; i < n && !tiles[i]->slots; i++) {
+        tiles[i]->m.part = free_part;
+        attn__finish_tile(tiles[i]);
+        free_part = tiles[i]->m.part;
+    }
 }
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__own_call(task);
-    const int64_t groups = c->streams * attn__blocks(c->tiles, c->side_by_side), used = task->memory.bytes;
-    const int64_t first = task->index * ATTN__ENTRY_GROUPS, end = attn__min(first + ATTN__ENTRY_GROUPS, groups);
+    const int64_t groups = attn__groups(c, c->tiles), some = attn__groups_of_a_task(c), used = task->memory.bytes;
+    const int64_t first = task->index * some, end = attn__min(first + some, groups);
     for (task->index = first; task->index < end; task->index++) {
         task->memory.bytes = used;
         attn__run_group(task);
@@ -10187,11 +10276,11 @@ static void attn__cut_rows(attn__call *c)
     c->tiles = attn__blocks(c->stream_rows, c->ld);
     c->fast = attn__fast_products(c);
 }
-/* Room for a tile, of no more lanes and keys than there are. Rows are those of all heads, though with more key heads a
-   tile has fewer: workspace must not shrink as a size grows. */
-static void attn__set_room(attn__call *c)
+/* Room for a tile, of no more lanes and keys than there are, nor of more lanes than `most`. Rows are those of all
+   heads, though with more key heads a tile has fewer: workspace must not shrink as a size grows. */
+static void attn__set_room(attn__call *c, int64_t most)
 {
-    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), c->ld), width = c->f->width;
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), most), width = c->f->width;
     const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
     c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;    /* keys are prepared by tiles of all lanes */
     c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
@@ -10199,6 +10288,30 @@ static void attn__set_room(attn__call *c)
     if (c->skinny_floats)
         c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),
                                                                    attn__add64(c->size_v, c->f->width)));
+}
+/* How many streams a task may have abreast, with few rows: where their heads lie side by side in a row, or in a page.
+   It does not depend on what workspace must not shrink with: queries and the rows of a page. */
+static int64_t attn__most_abreast(const attn__call *c)
+{
+    const int64_t share = attn__blocks(attn__mul64(c->batch, c->streams), c->workers);      /* of a worker */
+    const int64_t most = attn__min(attn__min(c->streams, share), ATTN__ABREAST);
+    if (!c->skinny_floats || !c->unmodified || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
+        attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
+    if (!c->page && (c->k.stride[1] >= c->k.stride[2] || c->v.stride[1] >= c->v.stride[2])) return 1;
+    return attn__blocks(c->streams, attn__blocks(c->streams, most));
+}
+static int64_t attn__worker_bytes(const attn__call *c);
+/* Whether it has. Measured: with pages it is slower where an entry has fewer than a chunk's number of them. */
+static void attn__set_abreast(attn__call *c)
+{
+    c->abreast = attn__most_abreast(c);
+    if (c->abreast > 1) {
+        attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c->f)));
+        c->worker_bytes = attn__worker_bytes(c);        /* at least */
+        if (c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) && c->keys / ATTN__CHUNK >= c->page) return;
+    }
+    c->abreast = 1;
+    attn__set_room(c, c->ld);
 }
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
@@ -10215,8 +10328,8 @@ static void attn__set_tiles(attn__call *c)
     c->key_blocks = c->key_floats ? chunks : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
-    attn__set_room(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
+    attn__set_abreast(c);
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
@@ -10243,7 +10356,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
     }
 #endif
     attn__take_tile(&m, c);
-    for (i = 1; i < c->side_by_side; i++) attn__take_next_tile(&m, c, NULL);
+    for (i = 1; i < attn__max(c->side_by_side, c->abreast); i++) attn__take_next_tile(&m, c, NULL);
     return m.bytes;
 }
 
@@ -10265,8 +10378,7 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
                                                                      c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(
-                   c, attn__mul64(c->streams, attn__blocks(c->tiles, c->side_by_side))), c->parts));
+    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts));
     if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -10423,7 +10535,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     else
 #endif
     attn__forward_steps(c, plan);
-    c->worker_bytes = attn__worker_bytes(c);
+    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
     m.base = NULL;
     m.bytes = 0;
     attn__take_shared(&m, c, &shared);

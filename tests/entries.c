@@ -344,6 +344,52 @@ static void few_rows_in_pages(void) {
     }
 }
 
+/* Few rows whose keys lie [B,S,H,D] are read for several heads at a time: the bits of the same keys [B,H,S,D], for
+   every type, lengths and windows that end within a chunk, values that are not finite, keys cut among tasks, and any
+   number of workers, who share the heads. Some tasks have a single head. */
+static void few_rows_of_heads_side_by_side(void) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
+    for (int n = 0; n < 32; n++) {
+        const int cut = n % 8 == 7;
+        const int64_t b = cut ? 1 : test_int(1, 2), kv_heads = test_int(2, cut ? 4 : 11), group = test_int(1, 8);
+        const int64_t keys = cut ? test_int(4096, 4400) : test_int(512, 900), size_k = test_int(1, cut ? 8 : 70);
+        const int64_t size_v = test_int(16, cut ? 20 : 70), rows = b * kv_heads * group * size_v;
+        const int32_t type = types[n % 4];
+        float *first = (float *)test_guarded((size_t)rows * sizeof(float));
+        attn_desc d = {0}, e;
+        attn_view lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, b, 0, 0, 0);
+        for (int64_t i = 0; i < b; i++) put_at(&lengths, 0, 0, 0, i, test_int((int)keys - 300, (int)keys));
+        d.q = make_filled(LAYOUT_PACKED, 1, 4, b, kv_heads * group, 1, size_k);
+        d.k = attn_view_swap(make_view(type, LAYOUT_PACKED, 4, b, keys, kv_heads, size_k), 1, 2);
+        d.v = attn_view_swap(make_view(type, LAYOUT_PACKED, 4, b, keys, kv_heads, size_v), 1, 2);
+        if (type == ATTN_I8) fill(&d.k, draw_int, -127, 127), fill(&d.v, draw_int, -127, 127);
+        else fill(&d.k, draw_normal, 0, 1), fill(&d.v, draw_normal, 0, 1);
+        if (type == ATTN_I8) d.k_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, 1);
+        if (type == ATTN_I8) d.v_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, 1);
+        if (type != ATTN_I8 && n % 3 == 0) { /* a score of -inf excludes the key from some rows */
+            const int64_t key = test_int(0, 200);
+            put_at(&d.k, 0, 1, key, 0, -INFINITY), put_at(&d.v, 0, 1, key, 0, n % 2 ? NAN : INFINITY);
+        }
+        if (n % 2) d.key_lengths = lengths;
+        if (n % 5 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        d.out = make_out(LAYOUT_PACKED, 4, b, kv_heads * group, 1, size_v);
+        e = d;
+        e.out = make_out(LAYOUT_PACKED, 4, b, kv_heads * group, 1, size_v);
+        e.k = copy_view(&d.k, LAYOUT_PACKED), e.v = copy_view(&d.v, LAYOUT_PACKED);
+        for (int i = 0; i < test_isa_count(); i++) {
+            d.isa = e.isa = test_isa(i), d.parallel.workers = test_int(1, 5);
+            if (!run_desc(&d, "heads side by side") || !run_desc(&e, "keys side by side")) return;
+            if (i == 0) memcpy(first, e.out.data, (size_t)rows * sizeof(float));
+            CHECKF(!memcmp(d.out.data, first, (size_t)rows * sizeof(float)) &&
+                       !memcmp(e.out.data, first, (size_t)rows * sizeof(float)),
+                   "%d heads of %d rows, %d keys, d %d and %d, type %d, %d workers, on %s: other bits", (int)kv_heads,
+                   (int)group, (int)keys, (int)size_k, (int)size_v, type, (int)d.parallel.workers,
+                   attn_isa_string(d.isa));
+        }
+        test_release();
+    }
+}
+
 /* An entry with as many keys as queries needs no alignment, whatever the arrays have. */
 static void without_alignment(void) {
     static const int32_t starts[2][2] = {{0, 5}, {3, 9}}, lengths[2] = {4, 3};
@@ -363,6 +409,7 @@ static void without_alignment(void) {
 const test_case suite_entries[] = {
     {"entries.forward", forward},
     {"entries.few_rows_in_pages", few_rows_in_pages},
+    {"entries.few_rows_of_heads_side_by_side", few_rows_of_heads_side_by_side},
     {"entries.without_alignment", without_alignment},
     {0, 0},
 };

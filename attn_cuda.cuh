@@ -52,10 +52,9 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
-             (attn_explain_backward tells), where dq and one of these are wanted, the larger head size is at most 64,
-             or 97 to 128, the scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order:
-             the same bound, but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for
-             each number.
+             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 64 numbers, the
+             scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
+             but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for each number.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
 
@@ -479,9 +478,7 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__ACC64 ATTN__D32(0)
 #define ATTN__REGS96 ATTN__REGS64 ", " ATTN__R4 ", " ATTN__R5
 #define ATTN__ACC96 ATTN__ACC64, ATTN__D8(32), ATTN__D8(40)
-#define ATTN__REGS112 ATTN__REGS96 ", " ATTN__R6
-#define ATTN__ACC112 ATTN__ACC96, ATTN__D8(48)
-#define ATTN__REGS128 ATTN__REGS112 ", " ATTN__R7
+#define ATTN__REGS128 ATTN__REGS96 ", " ATTN__R6 ", " ATTN__R7
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
 #define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
 #define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
@@ -520,7 +517,6 @@ template <> struct wgmma_n<N> { \
 ATTN__WGMMA(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
-ATTN__WGMMA(112, "%56", "%57", "%58", "%59", "%60", "%61", "%62")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
@@ -4115,7 +4111,7 @@ template <class Heads, bool Extra, bool Wide> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
     static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 112 : 64;
+    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
     static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
     static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 14 * 8 + 2 * description;
@@ -4143,14 +4139,15 @@ enum { LOOKERS = 3 };           /* warps of hopper_look */
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
 struct hopper_task { int b, h, head_kv, first_row; };           /* of packed heads the first, and rows of all of them */
-template <bool Keys> ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows)
+template <bool Keys>
+ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows, int packed = 0)
 {
-    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> o.packed, all = (int)p.batch * heads;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed, all = (int)p.batch * heads;
     const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
     const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
     t.b = head / heads;
-    t.h = (head - t.b * heads) << o.packed;
+    t.h = (head - t.b * heads) << packed;
     t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
@@ -4299,7 +4296,7 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     const params &p = m.p;
     int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at<false>(p, m.order, task, Shape::rows);
+        const hopper_task t = task_at<false>(p, m.order, task, Shape::rows, m.order.packed);
         const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, m.order.packed, description);
         const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
@@ -4568,6 +4565,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
 struct hopper_grad_work {
     grad_work g;
     hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
+    int32_t tasks;              /* of all blocks of a kernel */
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
@@ -5024,15 +5022,13 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     typedef Shape shape;
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
-    const params &p = m.g.p;
-    const int tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
     init_barriers(at.fixed_full, shape::consumers);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at, tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at, m.tasks);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, shape, Extra>(m, at, tasks);
+        hopper_grad_multiply<T, shape, Extra>(m, at, m.tasks);
     }
 #endif
 }
@@ -5108,9 +5104,8 @@ template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
-/* Heads whose gradients one sweep can find: a consumer has half of dq's columns, which lie in one panel or are whole
-   ones; the sums of larger heads leave no registers for dq. */
-template <class Heads> constexpr bool hopper_sweeps_once = Heads::qk == 64 || Heads::qk == 128;
+/* Are there kernels that find dq, dk and dv in one sweep? Of head size 128 they would spill registers. */
+template <class Heads> constexpr bool hopper_sweeps_once = Heads::qk == 64;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
 template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
@@ -5355,13 +5350,12 @@ template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &
            map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
 }
 template <class T, class shape, bool Extra>
-int hopper_grad_run(const hopper_grad_work &m, const device &dev, cudaStream_t stream)
+int hopper_grad_run(hopper_grad_work m, const device &dev, cudaStream_t stream)
 {
     const params &p = m.g.p;
-    const int64_t tasks = p.batch * (shape::queries ? p.heads : p.heads_kv) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>),
-                             (int)(tasks < dev.processors ? tasks : dev.processors), GRAD_THREADS, shape::shared_bytes,
-                             stream, m);
+    m.tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
+    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>), m.tasks < dev.processors ? m.tasks : dev.processors,
+                             GRAD_THREADS, shape::shared_bytes, stream, m);
 }
 /* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
 template <class T, class Heads>

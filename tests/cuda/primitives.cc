@@ -813,7 +813,6 @@ static void all(int mode) {
         test_wgmma_forms<hw::bf16, 64>();
         test_wgmma_forms<hw::f16, 64>();
         test_wgmma_forms<hw::bf16, 96>();
-        test_wgmma_forms<hw::f16, 112>();
         test_wgmma_forms<hw::bf16, 128>();
         test_wgmma_forms<hw::f16, 128>();
         test_wgmma_forms<hw::bf16, 176>();

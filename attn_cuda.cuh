@@ -52,7 +52,7 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
-             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
+             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 64 numbers, the
              scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
              but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for each number.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
@@ -5077,6 +5077,8 @@ template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
+/* Is there a kernel for the sums of dq, dk and dv? Of head size 128 it would spill registers. */
+template <class Heads> constexpr bool hopper_has_sweep = Heads::qk <= 64;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
 template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
@@ -5093,7 +5095,8 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
     if constexpr (of_values != of_keys)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
-    else if constexpr (!Extra) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
+    else if constexpr (!Extra && hopper_has_sweep<Heads>)
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
@@ -5261,7 +5264,7 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
 inline bool sweeps_once(const params &p)
 {
     return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
-           larger_head(p) <= 128;
+           larger_head(p) <= 64;
 }
 /* Columns of the sums of dq in the workspace */
 inline int dq_columns(const params &p)
@@ -5338,7 +5341,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if constexpr (!Extra && !hopper_grads_in_two<Heads>)
+    if constexpr (!Extra && hopper_has_sweep<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
@@ -5391,7 +5394,8 @@ namespace attn__gpu {
          with options          384      100, 132, 196
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
-         of all sums           384      135, 167       and GRADIENTS                 232 / 40   dK, dV of 128
+                                                                                     232 / 40   dK, dV of 128
+         of all sums, of 64    384      99             GRADIENTS, too                224 / 56
        hopper_clear_dq         128      none           none                          22
        hopper_grad_dq          128      none           none                          40         convert dQ
 

@@ -5104,8 +5104,8 @@ template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
-/* Are there kernels that find dq, dk and dv in one sweep? Of head size 128 they would spill registers. */
-template <class Heads> constexpr bool hopper_sweeps_once = Heads::qk == 64;
+/* Is there a kernel for the sums of dq, dk and dv? Of head size 128 it would spill registers. */
+template <class Heads> constexpr bool hopper_has_sweep = Heads::qk <= 64;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
 template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
@@ -5122,7 +5122,7 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
     if constexpr (of_values != of_keys)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
-    if constexpr (!Extra && hopper_sweeps_once<Heads>)
+    else if constexpr (!Extra && hopper_has_sweep<Heads>)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
@@ -5309,10 +5309,8 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
 /* Are all gradients found in one sweep? The additions of dq have no order then. */
 inline bool sweeps_once(const params &p)
 {
-    bool once = false;
-    if (p.precision != ATTN_PRECISION_FAST || !p.dq.rank || !(p.dk.rank || p.dv.rank) || has_extra(p)) return false;
-    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_sweeps_once<decltype(heads)>; });
-    return once;
+    return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
+           larger_head(p) <= 64;
 }
 /* Columns of the sums of dq in the workspace */
 inline int dq_columns(const params &p)
@@ -5388,7 +5386,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if constexpr (!Extra && hopper_sweeps_once<Heads>)
+    if constexpr (!Extra && hopper_has_sweep<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
@@ -5441,7 +5439,8 @@ namespace attn__gpu {
          with options          384      100, 132, 196
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
-         of all sums           384      135, 167       and GRADIENTS                 232 / 40   dK, dV of 128
+                                                                                     232 / 40   dK, dV of 128
+         of all sums, of 64    384      99             GRADIENTS, too                224 / 56
        hopper_clear_dq         128      none           none                          22
        hopper_grad_dq          128      none           none                          40         convert dQ
 

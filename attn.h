@@ -6198,8 +6198,9 @@ enum { ATTN__SORTED = 512 };
 typedef struct attn__taken { int64_t start, b; } attn__taken;
 static attn__taken attn__taken_by_entry(const attn__call *c, int64_t b, int keys)
 {
+    const attn__array *starts = keys ? &c->key_starts : &c->query_starts;
     attn__taken x;
-    x.start = attn__int_at(keys ? &c->key_starts : &c->query_starts, b, 0);
+    x.start = starts->rank ? attn__int_at(starts, b, 0) : 0;
     x.b = b;
     return x;
 }
@@ -8488,29 +8489,43 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     attn__keep_merged(t);
 }
 
-/* Does one of the masks exclude a chunk for all lanes? Mostly the first bytes say no. */
-static int attn__is_masked_out(const attn__tile *t, int64_t c0, int64_t n)
+/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
+   say that these are all. */
+static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
 {
+    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
     const attn__array *mask;
-    int field = 0;
+    uint64_t eight;
     int64_t l, j;
+    int field = 0;
+    *from = 0;
+    *to = n;
     while ((mask = attn__next_mask(t->c, &field)) != NULL) {
+        const int64_t step = mask->stride[3];
         const uint8_t *row = NULL, *before;
-        for (l = 0; l < t->lanes; l++) {
+        int64_t first = n, last = 0;
+        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
+            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
+            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
             before = row;
             row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
-            if (row == before) continue;            /* one row for all */
-            for (j = 0; mask->stride[3] == 1 && j + 8 <= n; j += 8) {
-                uint64_t eight;
+            if (row == before && whole) continue;           /* one row for all */
+            for (j = lane_first; step == 1 && j + 8 <= attn__min(first, lane_last); j += 8) {
                 ATTN__COPY(&eight, row + j, sizeof eight);
                 if (eight) break;
             }
-            while (j < n && !row[j * mask->stride[3]]) j++;
-            if (j < n) break;
+            while (j < lane_last && j < first && !row[j * step]) j++;
+            if (j < lane_last) first = attn__min(first, j);
+            for (j = lane_last; step == 1 && j - 8 >= attn__max(last, lane_first); j -= 8) {
+                ATTN__COPY(&eight, row + j - 8, sizeof eight);
+                if (eight) break;
+            }
+            while (j > lane_first && j > last && !row[(j - 1) * step]) j--;
+            if (j > lane_first) last = attn__max(last, j);
         }
-        if (l == t->lanes) return 1;
+        *from = attn__max(*from, first);
+        *to = attn__min(*to, last);
     }
-    return 0;
 }
 /* A chunk that they exclude, without its products: nothing is merged, which changes no bit. */
 static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
@@ -8559,6 +8574,29 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     t->tops = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
+}
+/* What the masks exclude for all lanes is out of their reach, as behind a window: it is not computed. */
+static void attn__masked_chunk(attn__tile *t, int64_t c0, int64_t n)
+{
+    const int64_t all_first = t->all_first, all_last = t->all_last;
+    attn__row row[ATTN__MAX_LANES];
+    int64_t l, from, to;
+    attn__find_admitted(t, c0, n, &from, &to);
+    if (from >= to) attn__skip_chunk(t, c0, n);
+    else if (to - from > n - ATTN__CHUNK/4) attn__chunk(t, c0, n);          /* too little would be left out */
+    else {
+        ATTN__COPY(row, t->row, sizeof row);
+        for (l = 0; l < t->ld; l++) {
+            t->row[l].first = attn__max(row[l].first, c0 + from);
+            t->row[l].last = attn__min(row[l].last, c0 + to);
+        }
+        t->all_first = attn__max(all_first, c0 + from);
+        t->all_last = attn__min(all_last, c0 + to);
+        attn__chunk(t, c0, t->c->scores_masked.rank || t->c->weights.rank ? n : to);
+        ATTN__COPY(t->row, row, sizeof row);
+        t->all_first = all_first;
+        t->all_last = all_last;
+    }
 }
 
 /* The same for the tiles of several heads, some keys of all of them before the next: where the rows of the heads lie
@@ -9961,9 +9999,7 @@ static void attn__run_group(attn__task *task)
             t = tiles[i];
             if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
             t->m.part = free_part;
-            if (c->masked && attn__is_masked_out(t, c0, attn__min(t->last - c0, ATTN__CHUNK)))
-                attn__skip_chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
-            else attn__chunk(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+            (c->masked ? attn__masked_chunk : attn__chunk)(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
             free_part = t->m.part;
         }
     }

@@ -406,10 +406,27 @@ static void without_alignment(void) {
     test_release();
 }
 
+/* One packed picture where key_starts alone say that entries share it: all of its rows belong to entries by their
+   lengths, so one has them all. */
+static void rows_of_one_entry(void) {
+    int32_t starts[3] = {2, 0, 1}, lengths[3] = {3, 0, 0};
+    int64_t zeros[3] = {0, 0, 0};
+    uint8_t picture[2][3 * 5];
+    attn_desc d = {0};
+    d.key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
+    d.query_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
+    for (int n = 0; n < 2; n++) {
+        if (n) d.query_starts = attn_view_i64(zeros, 1, 3, 0, 0, 0);
+        CHECK_STATUS(attn_mask(attn_out_u8(picture[n], 4, 1, 1, 3, 5), &d, 0), ATTN_OK);
+        for (int at = 0; at < 3 * 5; at++) CHECK(picture[n][at] == (at % 5 >= 2));
+    }
+}
+
 const test_case suite_entries[] = {
     {"entries.forward", forward},
     {"entries.few_rows_in_pages", few_rows_in_pages},
     {"entries.few_rows_of_heads_side_by_side", few_rows_of_heads_side_by_side},
     {"entries.without_alignment", without_alignment},
+    {"entries.rows_of_one_entry", rows_of_one_entry},
     {0, 0},
 };

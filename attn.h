@@ -195,11 +195,12 @@
              pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
              taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
              d_bias that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and
-             workers alone, not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never shrinks as a
-             size grows: that of the largest call serves all others with the same options. The smallest calls need some
-             30 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls one after the
-             other may share it. It must not overlap an array of the call (not checked). Stack: at most 16 KB per task
-             (compiled with optimisation).
+             workers alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what
+             lengths hold (with ATTN_CUDA also on where arrays lie). It never shrinks as a size grows: that of the
+             largest call serves all others with the same options. The smallest calls need some 30 KB for each worker,
+             their gradients 250 KB. A workspace serves one call at a time; calls one after the other may share it. It
+             must not overlap an array of the call (not checked). Stack: at most 16 KB per task (compiled with
+             optimisation).
 
    THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
              them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
@@ -2167,8 +2168,8 @@ ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pai
     for (g = 0; g < groups; g++)
         for (r = 0; r < p->rows; r++) {
             float *out = p->out + g * p->out_group + r * p->out_row;
-            for (n = 0; is_nan && n < 2*p->pairs; n++) out[n] = attn__quiet(out[n]);
             attn__rotate_row(p, g, r, pairs, rest);
+            for (n = 0; is_nan && n < 2*p->pairs; n++) out[n] = attn__quiet(out[n]);
         }
 }
 static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
@@ -4060,27 +4061,27 @@ ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleave
     const int64_t first = !interleaved && p.inverse ? p.pairs : 0;
     const int64_t apart = interleaved ? ATTN__LANES : p.pairs - 2*first;
     const ATTN__VEC flip = ATTN__ALL_BITS(p.inverse ? 0x80000000u : 0u);
-    const float *x = p.x + first;
-    float *out = p.out + first;
     ATTN__VEC seen[2];
     int64_t g, r, n;
     seen[0] = seen[1] = ATTN__ALL(0.0f);
-    for (g = 0; g < p.groups; g++, x += p.x_group - p.rows*p.x_row, out += p.out_group - p.rows*p.out_row)
-        for (r = 0; r < p.rows; r++, x += p.x_row, out += p.out_row) {
+    for (g = 0; g < p.groups; g++)
+        for (r = 0; r < p.rows; r++) {
             const int64_t at = p.at[g*p.at_group + r*p.at_row];
+            const float *x = p.x + g*p.x_group + r*p.x_row;
+            float *out = p.out + g*p.out_group + r*p.out_row;
             for (n = 0; p.fetch && n < 2*p.pairs; n += 16) {
                 ATTN__PREFETCH(attn__ahead(x + n, p.fetch, p.x_row));
                 ATTN__PREFETCH(attn__ahead(out + n, p.fetch, p.out_row));
             }
             ATTN__V(rotate_row)(whole, apart, interleaved, flip, p.cosines + at*p.cosines_row,
-                                p.sines + at*p.sines_row, x, out, seen);
+                                p.sines + at*p.sines_row, x + first, out + first, seen);
         }
-    x = p.x + 2*p.pairs;
-    out = p.out + 2*p.pairs;
-    for (g = rest ? p.groups : 0; g > 0; g--, x += p.x_group, out += p.out_group)
-        for (r = 0; r < p.rows; r++)
-            for (n = 0; n < rest; n += ATTN__LANES)
-                ATTN__STORE(out + r*p.out_row + n, ATTN__V(quiet)(ATTN__LOAD(x + r*p.x_row + n)));
+    for (g = 0; g < p.groups; g++)
+        for (r = 0; r < p.rows && rest; r++) {
+            const float *x = p.x + g*p.x_group + r*p.x_row + 2*p.pairs;
+            float *out = p.out + g*p.out_group + r*p.out_row + 2*p.pairs;
+            for (n = 0; n < rest; n += ATTN__LANES) ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));
+        }
     return ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])));
 }
 ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
@@ -9827,7 +9828,7 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
     const int abreast = c->abreast > 1;
-    const int64_t rows = attn__min(c->stream_rows, ATTN__SKINNY);       /* of scores; a side of keys ends behind them */
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), ATTN__SKINNY);    /* of scores: attn__set_room */
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
@@ -9941,7 +9942,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = c->skinny_floats && t->lanes <= attn__most_skinny(c->f);
+    t->skinny = c->skinny_floats && c->tiles == 1 && t->lanes <= attn__most_skinny(c->f);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -10326,25 +10327,27 @@ static void attn__set_room(attn__call *c, int64_t most)
                                                                    attn__add64(c->size_v, c->f->width)));
 }
 /* How many streams a task may have abreast, with few rows: where their heads lie side by side in a row, or in a page.
-   It does not depend on what workspace must not shrink with: queries and the rows of a page. */
+   It does not depend on what workspace must not shrink with: queries, workers and the rows of a page. */
 static int64_t attn__most_abreast(const attn__call *c)
 {
-    const int64_t share = attn__blocks(attn__mul64(c->batch, c->streams), c->workers);      /* of a worker */
-    const int64_t most = attn__min(attn__min(c->streams, share), ATTN__ABREAST);
+    const int64_t most = attn__min(c->streams, ATTN__ABREAST);
     if (!c->skinny_floats || !c->unmodified || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
         attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
     if (!c->page && (c->k.stride[1] >= c->k.stride[2] || c->v.stride[1] >= c->v.stride[2])) return 1;
-    return attn__blocks(c->streams, attn__blocks(c->streams, most));
+    return most;
 }
 static int64_t attn__worker_bytes(const attn__call *c);
 /* Whether it has. Measured: with pages it is slower where an entry has fewer than a chunk's number of them. */
 static void attn__set_abreast(attn__call *c)
 {
+    const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
     c->abreast = attn__most_abreast(c);
     if (c->abreast > 1) {
         attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c->f)));
         c->worker_bytes = attn__worker_bytes(c);        /* at least */
-        if (c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) && c->keys / ATTN__CHUNK >= c->page) return;
+        c->abreast = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, c->abreast)));     /* alike */
+        if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) &&
+            c->keys / ATTN__CHUNK >= c->page) return;
     }
     c->abreast = 1;
     attn__set_room(c, c->ld);
@@ -11472,8 +11475,10 @@ static void attn__floats_of_doubles(const attn__array *from, int32_t type, int64
 {
     const double *x = (const double *)attn__place_of(from, b, h, i, column);
     int64_t j;
-    for (j = 0; j < n; j++, x += from->stride[3])
-        some[j] = type == ATTN_F32 ? (float)*x : attn__float(attn__bits_to_odd(*x));
+    for (j = 0; j < n; j++) {
+        const double number = x[j * from->stride[3]];
+        some[j] = type == ATTN_F32 ? (float)number : attn__float(attn__bits_to_odd(number));
+    }
 }
 /* The other way round; of doubles, where `some` is NULL. */
 static void attn__doubles_of(const attn__array *from, const attn__array *to, int64_t b, int64_t h, int64_t i,
@@ -11482,9 +11487,9 @@ static void attn__doubles_of(const attn__array *from, const attn__array *to, int
     const double *x = some ? NULL : (const double *)attn__place_of(from, b, h, i, column);
     double *y = (double *)(uintptr_t)attn__place_of(to, b, h, i, column), number;
     int64_t j;
-    for (j = 0; j < n; j++, y += to->stride[3]) {
+    for (j = 0; j < n; j++) {
         number = some ? (double)some[j] : x[j * from->stride[3]];
-        *y = number == number ? number : (double)ATTN__NAN;
+        y[j * to->stride[3]] = number == number ? number : (double)ATTN__NAN;
     }
 }
 /* Rows of all heads, n numbers in each. The kernel of rotary positions, turning nothing, makes each NaN the one. */

@@ -406,6 +406,31 @@ static void without_alignment(void) {
     test_release();
 }
 
+/* More rows than lanes that some kernels have, of keys that become floats for all of them at once, and values that are
+   not finite: each row has the bits of a call of its own. */
+static void rows_of_two_tiles(void) {
+    enum { ROWS = 9, KEYS = 900, SIZE = 24 };
+    attn_desc d = make_desc(1, 1, 1, ROWS, KEYS, SIZE, SIZE), one;
+    uint16_t *values = (uint16_t *)test_guarded(KEYS * SIZE * sizeof *values);
+    float out[SIZE];
+    for (int n = 0; n < KEYS * SIZE; n++) values[n] = (uint16_t)(0x3f80 + test_int(0, 15) * 8); /* 1 to 2 */
+    values[300 * SIZE + 3] = 0x7f80; /* infinite */
+    d.v = attn_view_typed(ATTN_BF16, values, 4, 1, 1, KEYS, SIZE);
+    for (int n = 0; n < test_isa_count(); n++) {
+        d.isa = test_isa(n);
+        if (!run_desc(&d, "all rows")) return;
+        one = d;
+        for (int i = 0; i < ROWS; i++) {
+            one.q = attn_view_slice(d.q, 2, i, 1);
+            one.out = attn_out_bhsd(out, 1, 1, 1, SIZE);
+            if (!run_desc(&one, "one row")) return;
+            CHECKF(!memcmp(out, (const float *)d.out.data + i * SIZE, sizeof out),
+                   "row %d differs in a call of its own (%s)", i, attn_isa_string(d.isa));
+        }
+    }
+    test_release();
+}
+
 /* One packed picture where key_starts alone say that entries share it: all of its rows belong to entries by their
    lengths, so one has them all. */
 static void rows_of_one_entry(void) {
@@ -427,6 +452,7 @@ const test_case suite_entries[] = {
     {"entries.few_rows_in_pages", few_rows_in_pages},
     {"entries.few_rows_of_heads_side_by_side", few_rows_of_heads_side_by_side},
     {"entries.without_alignment", without_alignment},
+    {"entries.rows_of_two_tiles", rows_of_two_tiles},
     {"entries.rows_of_one_entry", rows_of_one_entry},
     {0, 0},
 };

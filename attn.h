@@ -8490,13 +8490,38 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     attn__keep_merged(t);
 }
 
+static int attn__are_zeros(const uint8_t *row, int64_t n)
+{
+    uint64_t eight, any = 0;
+    int64_t j;
+    for (j = 0; j < n; j += 8) {
+        ATTN__COPY(&eight, row + j, sizeof eight);
+        any |= eight;
+    }
+    return !any;
+}
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: behind the
+   last one; or j. */
+static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
+    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
+    while (j < end && !row[j * step]) j++;
+    return j;
+}
+static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
+    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
+    while (end > j && !row[(end - 1) * step]) end--;
+    return end;
+}
 /* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
    say that these are all. */
 static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
 {
     const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
     const attn__array *mask;
-    uint64_t eight;
     int64_t l, j;
     int field = 0;
     *from = 0;
@@ -8511,18 +8536,10 @@ static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int6
             before = row;
             row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
             if (row == before && whole) continue;           /* one row for all */
-            for (j = lane_first; step == 1 && j + 8 <= attn__min(first, lane_last); j += 8) {
-                ATTN__COPY(&eight, row + j, sizeof eight);
-                if (eight) break;
-            }
-            while (j < lane_last && j < first && !row[j * step]) j++;
-            if (j < lane_last) first = attn__min(first, j);
-            for (j = lane_last; step == 1 && j - 8 >= attn__max(last, lane_first); j -= 8) {
-                ATTN__COPY(&eight, row + j - 8, sizeof eight);
-                if (eight) break;
-            }
-            while (j > lane_first && j > last && !row[(j - 1) * step]) j--;
-            if (j > lane_first) last = attn__max(last, j);
+            j = attn__first_admitted(row, step, lane_first, lane_last);
+            if (j >= lane_last) continue;                   /* none */
+            first = attn__min(first, j);
+            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
         }
         *from = attn__max(*from, first);
         *to = attn__min(*to, last);

@@ -7681,17 +7681,17 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     float factor, int add)
 {
     float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
-    const int far = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
+    const int streamed = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
     int64_t i, i0, lanes;
     attn__fill(by, 1, ATTN__MAX_LANES, factor);
     for (i0 = 0; i0 < p->n; i0 += lanes) {
         lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
         for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
         p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; !far && i < lanes; i++)
+        for (i = 0; !streamed && i < lanes; i++)
             attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
-        for (i = 0; far && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        if (far) p->f->deliver_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
+        for (i = 0; streamed && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        if (streamed) p->f->deliver_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */

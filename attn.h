@@ -1634,6 +1634,10 @@ typedef struct attn__additive_gradient {
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
     X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
+    /* the bits of the largest |x|: infinity's or above where a number is not finite */ \
+    X(uint32_t, largest, (const float *x, int64_t n)) \
+    /* codes[j] = x[j] / scale, finite, to nearest even, within -127 .. 127 */ \
+    X(void, quantize, (const float *x, int64_t n, float scale, int8_t *codes)) \
     /* a*cos - b*sin and b*cos + a*sin, every product, difference and sum rounded */ \
     X(void, rotate, (const attn__rotate *p)) \
     ATTN__GRADIENT_KERNELS(X)
@@ -2136,6 +2140,26 @@ ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn
 {
     int64_t j;
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
+}
+ATTN__PLAIN static uint32_t attn__largest_scalar(const float *x, int64_t n)
+{
+    uint32_t largest = 0;
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        const uint32_t size = attn__bits(x[j]) & 0x7fffffffu;
+        if (size > largest) largest = size;
+    }
+    return largest;
+}
+/* 1.5 * 2^23: what is added to it, up to 2^22, is rounded to whole numbers, of which the low bits are the sum's. */
+static const float attn__code_magic = 12582912.0f;
+ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, float scale, int8_t *codes)
+{
+    int64_t j;
+    for (j = 0; j < n; j++) {
+        const float exact = x[j] / scale, within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+        codes[j] = (int8_t)attn__bits(within + attn__code_magic);
+    }
 }
 
 /* A row from some pair, and from some number of the rest on. */
@@ -4015,6 +4039,35 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
         if (type == ATTN_BF16) ATTN__V(store_bf16)(to + j, ATTN__LOAD(from + j));
         else ATTN__STORE_F16(to + j, ATTN__LOAD(from + j));
     if (j < n) attn__round_scalar(from + j, type, to + j, n - j);
+}
+ATTN__KERNEL uint32_t ATTN__V(largest)(const float *x, int64_t n)
+{
+    ATTN__VEC size, largest = ATTN__ALL_BITS(0);
+    float lanes[ATTN__LANES];
+    uint32_t rest;
+    int64_t j;
+    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
+        size = ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu));
+        largest = ATTN__PICK(largest, size, ATTN__ABOVE(size, largest));        /* as integers: none is negative */
+    }
+    ATTN__STORE(lanes, largest);
+    rest = attn__largest_scalar(x + j, n - j);
+    n = attn__largest_scalar(lanes, ATTN__LANES);
+    return rest > n ? rest : (uint32_t)n;
+}
+ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, float scale, int8_t *codes)
+{
+    const ATTN__VEC by = ATTN__ALL(scale), most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f);
+    float lanes[ATTN__LANES];
+    ATTN__VEC within;
+    int64_t j;
+    int i;
+    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
+        within = ATTN__MAX(ATTN__MIN(ATTN__DIV(ATTN__LOAD(x + j), by), most), least);
+        ATTN__STORE(lanes, ATTN__ADD(within, ATTN__ALL(attn__code_magic)));
+        ATTN__EACH(i, ATTN__LANES) codes[j + i] = (int8_t)attn__bits(lanes[i]);         /* the lowest byte */
+    }
+    attn__quantize_scalar(x + j, n - j, scale, codes + j);
 }
 /* ---- rotary positions */
 ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see ATTN__APART */
@@ -11578,34 +11631,40 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     return attn__success(err);
 }
 /* Numbers x .. x+n of a row as codes: a: from, codes, scale. */
-static void attn__quantize_some(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t x, int64_t n,
-                                int64_t group)
+static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
+                                int64_t x, int64_t n, int64_t group)
 {
-    float largest = 0.0f, scale;
-    int64_t j;
-    int bad = 0;
-    for (j = x; j < x + n; j++) {
-        const float size = attn__absolute(attn__read(&a[0], b, h, i, j));
-        bad |= !attn__is_number(size);
-        largest = attn__larger(size, largest);
+    float some[ATTN__CHUNK], scale;
+    int8_t some_codes[ATTN__CHUNK];
+    uint32_t largest = 0, bits;
+    int64_t j, k, count;
+    for (j = x; j < x + n; j += count) {
+        count = attn__min(x + n - j, ATTN__CHUNK);
+        attn__copy_row(f, &a[0], b, h, i, j, count, some);
+        bits = f->largest(some, count);
+        if (bits > largest) largest = bits;
     }
-    scale = largest / 127.0f;
+    scale = attn__float(largest) / 127.0f;
     if (a[2].type == ATTN_F16) scale = scale > 65504.0f ? 65504.0f : scale;         /* the largest f16 */
-    attn__write(&a[2], b, h, i, group, bad ? ATTN__NAN : scale);
+    attn__write(&a[2], b, h, i, group, largest >= 0x7f800000u ? ATTN__NAN : scale);
     scale = attn__read(&a[2], b, h, i, group);
-    for (j = x; j < x + n; j++) {
-        int8_t *code = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
-        const float exact = bad || scale == 0.0f ? 0.0f : attn__read(&a[0], b, h, i, j) / scale;
-        const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
-        *code = (int8_t)(int32_t)(attn__bits(within + 12582912.0f) - 0x4b400000u);  /* 1.5 * 2^23: units in the last */
+    for (j = x; j < x + n; j += count) {
+        int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
+        int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
+        count = attn__min(x + n - j, ATTN__CHUNK);
+        if (n > ATTN__CHUNK) attn__copy_row(f, &a[0], b, h, i, j, count, some);
+        if (scale > 0.0f) f->quantize(some, count, scale, codes);               /* else 0, or NaN */
+        else attn__zero(codes, (size_t)count);
+        for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
 /* A whole row, with so many scales. */
-static void attn__quantize_row(const attn__array *a, int64_t b, int64_t h, int64_t i, int64_t columns, int64_t groups)
+static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
+                               int64_t columns, int64_t groups)
 {
     const int64_t n = groups == 1 ? columns : ATTN__CODES_PER_SCALE;
     int64_t x;
-    for (x = 0; x < groups; x++) attn__quantize_some(a, b, h, i, x * n, attn__min(columns - x * n, n), x);
+    for (x = 0; x < groups; x++) attn__quantize_some(f, a, b, h, i, x * n, attn__min(columns - x * n, n), x);
 }
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
 {
@@ -11614,6 +11673,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
         ATTN__ARGUMENT(codes, 1, "BHSD", "[B,H,S,D]", ONLY_CODES, ATTN__NEEDED | ATTN__RESULT, 0),
         ATTN__ARGUMENT(scale, 2, "BHS?", "[B,H,S,1] or [B,H,S,ceil(D/32)]", SCALES, ATTN__NEEDED | ATTN__RESULT, 0)};
     const attn_view v[3] = {from, attn_view_of(codes), attn_view_of(scale)};
+    const attn__kernels *f = attn__table((int32_t)attn_best_isa());
     attn__fp_state saved;
     attn__array a[3];
     int64_t b, h, i;
@@ -11623,7 +11683,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
             for (i = 0; i < scale.size[2]; i++)
-                attn__quantize_row(a, b, h, i, codes.size[3], scale.size[3]);
+                attn__quantize_row(f, a, b, h, i, codes.size[3], scale.size[3]);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -12365,7 +12425,7 @@ static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows
     int64_t h, i;
     if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, rows, columns);
     for (h = 0; p->scale.rank && h < heads; h++)
-        for (i = 0; i < rows; i++) attn__quantize_row(a, 0, h, i, columns, p->groups);
+        for (i = 0; i < rows; i++) attn__quantize_row(p->f, a, 0, h, i, columns, p->groups);
 }
 static void attn__append_entry(const attn__append *p, int64_t b)
 {

@@ -29,8 +29,9 @@
              Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  have f64 arithmetic (an unsupported type is an error). It does not start threads, print, abort or exit.
-   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU (not
-             int8). So far the kernels have run in an emulator only: see there.
+   GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
+             those that are said to run on the host; keys in parts and gradients of sequences do not run there, either.
+             So far the kernels have run in an emulator only: see there.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -87,50 +88,56 @@
              q [B,H,Sq,D]  k [B,Hkv,Sk,D]  v [B,Hkv,Sk,Dv]  out [B,H,Sq,Dv]  lse [B,H,Sq]  weights [B,H,Sq,Sk].
              Bilinear and additive scores take q and k of different sizes, Dq and Dk. Any size is legal, 0 too: Sk = 0
              gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so) and
-             are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written.
+             are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written (of
+             packed results, see SEQUENCES, those of all entries).
              A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
 
    SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths. Batch entry b has the queries
              from query_starts[b] on, query_lengths[b] of them, and the keys from key_starts[b] on, key_lengths[b] of
              them (the largest, if lengths are per query); without lengths, all up to the end of the array. Its results
              have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
-             bottom-right alignment, chunks and dropout count from its starts, and Sk is the number of its own keys.
+             bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the numbers of its own
+             queries and keys.
              Gradients of parameters are sums over the batch. Rows and keys that belong to no entry are not read, with
              one exception: scores and scores_softcap are computed for all queries, so all queries are read for them.
-             Packed: where starts are given, the arrays of queries (q, out, lse, stats and their gradients), those of
-             keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one behind the
-             other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows outside
-             of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total]. With the
-             cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes the
-             lengths. Query rows of two packed entries must not overlap; keys may (a shared prefix), except in
+             Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
+             those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one behind
+             the other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows
+             outside of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total].
+             With the cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes
+             the lengths. Set both lengths: without key_lengths the keys of an entry are all up to the end, which is no
+             error. Query rows of two packed entries must not overlap; keys may (a shared prefix), except in
              attn_backward. Packed rows that belong to no entry are not written. Weights, scores, given scores and
              d_weights must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1].
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              Left padding is key_starts (and query_starts) alone, without lengths.
-             Pages: with `page_table` k and v are pools of pages, and Sk is each entry's own length, as with starts. The
-             cache of a sliding window may be a ring of R pages for each entry, of which the oldest is used again.
-             Before n new rows are appended, which length[b] counts already,
-                 for (j = 0; j * page < length[b]; j++) table[b * pages + j] = b * R + j % R;
+             Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
+             Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding
+             window may be a ring of R pages for each entry, of which the oldest is used again; P = B * R, but the table
+             has a column for each page of the whole sequence. Before n new rows are appended, with end[b] = their
+             number and that of the rows before them,
+                 for (j = 0; j * page < end[b]; j++) table[b * pages + j] = b * R + j % R;
              With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
              left behind. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
-             A cache grows by attn_append; attn_rope applies rotary positions to queries and, before they are appended,
-             to keys.
+             A cache grows by attn_append. A step of n new tokens: attn_rope for q and k; attn_append for k, then for v,
+             with the lengths before the step; attn_forward with key_lengths = those + n and, if causal,
+             ATTN_ALIGN_BOTTOM_RIGHT.
 
    PARTS     Where keys are too many for one memory, several calls take them part by part, in ascending order: from a
              file, from another cache, from another machine. The results have the bits of one call with all keys. In
              each call k, v, mask and bias (and given scores) are those of the part's keys alone. Every part but the
-             last has a multiple of ATTN_PART_KEYS of them (with starts or pages, an entry that has another number of
-             keys in a part ends with it), and
+             last has a multiple of ATTN_PART_KEYS of them (with starts or pages an entry may end in any part, with any
+             number; in later parts it has none), and
                  d.key_origin = first;                          // the part's first key, of all
-                 d.carry_in = attn_view_of(carry);              // not of the first part
-                 d.carry_out = carry;                           // not of the last part: absent then
+                 d.carry_in = attn_view_of(carry);              // absent in the first call
+                 d.carry_out = carry;                           // absent in the last call
              Causal, window, ALiBi, dropout and chunks count keys from the first of all; key_lengths count from the
-             part's first. A row that may attend to no key of a part passes through it unchanged. A call with carry_out
-             needs no other result; out, lse and stats of a call with carry_in are those of all keys so far. A sink is
-             counted once, by the call without carry_out. With causal, window or ALiBi, align must be
-             ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a part does not know where all keys end. Weights, scores
-             and ATTN_EMPTY_UNIFORM need all keys in one call.
+             part's first, within 0 and the number of its keys. A row that may attend to no key of a part passes through
+             it unchanged. A call with carry_out needs no other result; out, lse and stats of a call with carry_in are
+             those of all keys so far. A sink is counted once, by the call without carry_out. With causal, window or
+             ALiBi, align must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a part does not know where all keys
+             end. Weights, scores and ATTN_EMPTY_UNIFORM need all keys in one call.
              Gradients are computed part by part, too. They need no carry, but out and stats of all keys:
                  for (first = 0; first < keys; first += n) {    // n keys, from multiples of ATTN_PART_KEYS on
                      d.k = attn_view_slice(k, 2, first, n), d.v = attn_view_slice(v, 2, first, n);
@@ -170,7 +177,7 @@
              and the score of the term's own key, however small its weight. The tests enforce them.
              These bounds hold for sums of up to 1000 terms, or of 128 in one chain. A longer sum of n terms in chains
              of c adds at most c + n/c units of 2^-24 of its absolute sum; if all terms are equal (all rounded the same
-             way), (c + n/c)/4 + 1.
+             way), (c + n/c)/4 + 1. For instance 128 + 256 units, 2.3e-5, for out over 32768 keys.
              c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq and for what
              d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for a distance)
              and for attn_bmm; c = n (one chain) for the gradients of sigma, scale, ALiBi and a broadcast bias, and for
@@ -191,16 +198,16 @@
              Not detected, and changing bits: -fno-honor-nans and -fno-honor-infinities (clang 17 and later); on targets
              with the second #error also -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, and
              so -ffast-math with -fno-finite-math-only.
-   MEMORY    attn_workspace_size gives the bytes that attn_forward needs, and other functions have one of their own;
-             pass that much in desc.workspace (any alignment) and nothing is allocated. Without it at most one block is
-             taken, from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit
-             d_bias that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and
-             workers alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what
-             lengths hold (with ATTN_CUDA also on where arrays lie). It never shrinks as a size grows: that of the
-             largest call serves all others with the same options. The smallest calls need some 30 KB for each worker,
-             their gradients 250 KB. A workspace serves one call at a time; calls one after the other may share it. It
-             must not overlap an array of the call (not checked). Stack: at most 16 KB per task (compiled with
-             optimisation).
+   MEMORY    attn_workspace_size gives the bytes that attn_forward needs, and other functions have one of their own, or
+             need none and never allocate; pass that much in desc.workspace (any alignment) and nothing is allocated.
+             Without it at most one block is taken, from desc.allocator or else from malloc. It is linear in Sq + Sk,
+             never Sq*Sk (except that a 16-bit d_bias that is summed or accumulated needs f32 room of its size), and
+             depends on sizes, types, options and workers alone, and on whether the heads of k and v lie side by side
+             within a row ([B,S,H,D]), not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never
+             shrinks as a size grows: that of the largest call serves all others with the same options. The smallest
+             calls need some 30 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls
+             one after the other may share it. It must not overlap an array of the call (not checked). Stack: at most 16
+             KB per call or task (compiled with optimisation).
 
    THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
              them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
@@ -208,12 +215,14 @@
 
    ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
-             Checks are always on. A field that is set but could have no effect is an error: a parameter of another
-             score (sigma with DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window,
-             weights_after_dropout without weights, workspace_bytes without workspace, data in a view of rank 0. Allowed
-             though unused: seed, dropout_origin and weights_after_dropout without dropout; align and positions without
-             causal, window and ALiBi. A flag (causal, window, ...) is 0 or 1. An output must not overlap an input or
-             another output; interleaved views that share no element, as in a packed array, are accepted.
+             Checks are always on. Numbers that arrays hold (lengths, starts, positions, pages) and that lead outside of
+             an array are ATTN_ERR_RANGE, with their place, as are packed entries that overlap and a cache without room.
+             A field that is set but could have no effect is an error, too: a parameter of another score (sigma with
+             DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window, weights_after_dropout without
+             weights, workspace_bytes without workspace, data in a view of rank 0. Allowed though unused: seed,
+             dropout_origin and weights_after_dropout without dropout; align and positions without causal, window and
+             ALiBi. A flag (causal, window, ...) is 0 or 1. An output must not overlap an input or another output;
+             interleaved views that share no element, as in a packed array, are accepted.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad, attn_rope_desc and attn_heatmap may grow at
@@ -354,7 +363,8 @@ ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t
                                    int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
    For weights and scores d is Sk.
-   Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N, then size[2] = keys in use. */
+   Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N (for attn_append, too), then
+   size[2] = keys in use. Other types: the same with data NULL; then set the view's data and type. */
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
@@ -514,7 +524,8 @@ typedef struct attn_desc {
                                            with ATTN_ALIGN_POSITIONS only */
     int32_t window ATTN__0;             /* 1: use window_left and window_right, which say how far it reaches */
     int32_t empty ATTN__0;              /* attn_empty: rows without a key */
-    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED */
+    int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED. A sliding
+                                           window of W keys, the query's own among them: W-1 and 0 */
     int64_t window_right ATTN__0;
 
     /* dropout of the weights: keep with probability 1-p, scale by 1/(1-p) */
@@ -564,11 +575,12 @@ typedef struct attn_desc {
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
-                                           [P,Hkv,page,D] of any strides, and key j of entry b is row j % page of pool
-                                           page page_table[b,j / page]. Sk = pages * page; key_lengths (cache_seqlens)
-                                           say what counts. Pages behind a length are not looked up; the numbers of the
-                                           others must be within 0..P-1. Any page size; 1 gathers single keys. Entries
-                                           may share pages. No gradients */
+                                           [P,Hkv,page,D] of P pages, any strides, and key j of entry b is row j % page
+                                           of pool page page_table[b,j / page]; with key_starts read j + key_starts[b]
+                                           for j. Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages
+                                           behind a length are not looked up; the numbers of the others must be within
+                                           0..P-1. Any page size; 1 gathers single keys. Entries may share pages. No
+                                           gradients */
 
     /* keys that come in several calls (see PARTS). Not on a device */
     attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; what the call before this one left in its carry_out */
@@ -577,7 +589,7 @@ typedef struct attn_desc {
                                            for a row without mass zeros, -inf and 0. It may be carry_in itself (same
                                            data, same strides) */
     int64_t key_origin ATTN__0;         /* where this call's first key stands among all keys; with starts, each entry's
-                                           first among those of the entry */
+                                           first among those of the entry. A multiple of ATTN_PART_KEYS */
 } attn_desc;
 #define ATTN_PART_KEYS 256              /* every part of the keys but the last has a multiple of so many */
 
@@ -750,7 +762,7 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
    (f16: at most 65504); a code is x / scale, rounded to nearest even, within -127..127. NaN and infinity make the scale
-   NaN. This function and the next take host arrays only. */
+   NaN; with it, and with a scale of 0, the codes are 0. This function and the next run on the host. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one scale per 32 numbers; blocks must not overlap them
@@ -761,7 +773,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
 
 /* Lengths from offsets, lengths[b] = offsets[b+1] - offsets[b]: offsets i32 or i64 [B+1], as cu_seqlens of other
    libraries, must not descend; lengths i32 or i64 [B]. The starts are the first B offsets: a view [B] of the same
-   array. */
+   array. On the host. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
 
 /* Puts new rows of k or v behind those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
@@ -769,22 +781,24 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    as by attn_quantize. lengths: i32 or i64 [B], the rows that each entry holds already; they are not changed. Options
    used: query_lengths: how many of an entry's n rows count; query_starts: where they begin in fresh, which may be
    packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
-   a pool [P,Hkv,page,D], and the table names the pages of the new rows already; k_scale or v_scale: the scales of an
-   int8 cache, of which the one that is given is written, though it is a view. Two entries must not put rows in one
+   a pool [P,Hkv,page,D], and the table names the pages of the new rows already; one of k_scale and v_scale, never both:
+   the scales of an int8 cache, which are written, though it is a view. Two entries must not put rows in one
    place of a pool or of a packed cache (not checked). Other options are ignored, isa too. What does not fit is an
    error, before anything is written. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
 /* Rotary positions (Su et al. 2021): the first R columns of x [B,H,S,D] are turned, pair by pair, the others copied:
-       out[x] = a cos - b sin, out[y] = b cos + a sin, for the pair (a, b) at columns (x, y) = (n, n + R/2), or with
-       ATTN_ROPE_INTERLEAVED (2n, 2n+1); cos, sin = cosines[p,n], sines[p,n].
-   cosines, sines: f32 [positions, R/2], as attn_rope_table makes them. p, the position of row i of entry b:
-   positions[b] + i, or positions[b,i], of i32 or i64 [B] or [B,S], within the table (else ATTN_ERR_RANGE); i where
-   positions are absent (rank 0). ATTN_ROPE_INVERSE turns the other way, which is the gradient; it undoes the rotation
-   where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and strides), else they must
-   not overlap. Four products, each rounded, then a difference and a sum, each rounded: no fused multiply-add, the same
-   bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns too. On the host. */
+       a cos - b sin and b cos + a sin in place of the pair a, b at columns n and n + R/2 (weights of Hugging Face), or
+       with ATTN_ROPE_INTERLEAVED 2n and 2n+1 (Meta's own weights of Llama); cos, sin = cosines[p,n], sines[p,n].
+   cosines, sines: f32 [positions, R/2], as attn_rope_table makes them; R at most D. p, their row for row i of entry b:
+   positions[b] + i, or positions[b,i], of i32 or i64 [B] or [B,S] (packed [1,total]); i where positions are absent
+   (rank 0). It must exist, for rows of padding too (else ATTN_ERR_RANGE): with left padding give [B,S], any number
+   there. If the tables have a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which
+   is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same
+   data, type and strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each
+   rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in
+   copied columns too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -793,12 +807,12 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
    but for YARN; f is the frequency of pair n. f and t are doubles: w below is rounded once, what follows is computed in
    double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc NULL:
    all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations of
-   Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone:
+   Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone;
+   "longrope" is not among them:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
        LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
        NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                               bloc97 2023
-               "dynamic" is this for lengths beyond original_positions, factor * length/original_positions - (factor-1)
-               as its factor
+               "dynamic" is this for lengths beyond N, the training's: with factor * length/N - (factor-1) as factor
        YARN    f = w/factor * (1 - r) + w * r, r = 1 - (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)),
                high = ceil(c(beta_slow)), low at least 0, high at most R-1, high + 0.001 where they are equal;
                m = attention_factor; c(x) = R ln(original_positions/(2 pi x)) / (2 ln base)
@@ -818,7 +832,8 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
                                            1..2^48, required */
     double low_freq_factor ATTN__0, high_freq_factor ATTN__0; /* LLAMA3; 1e-18..1e18, the second one larger; 0 = 1, 4 */
     double beta_fast ATTN__0, beta_slow ATTN__0; /* YARN; 1e-18..1e18, the second one not larger; 0 = 32, 1 */
-    double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1 */
+    double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1. Configurations with mscale and
+                                           mscale_all_dim mean the quotient of 0.1 mscale ln(factor) + 1 of both */
     int64_t first_position ATTN__0;     /* of row 0 of the tables; no position may be above 2^24 */
 } attn_rope_desc;
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err);
@@ -873,7 +888,7 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, to check or generate bindings: a line "attn_desc 2280" with a structure's size, then a
+/* The layout of all structures, to check or generate bindings: a line "attn_desc 2688" with a structure's size, then a
    line "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
 /* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]), on the host. Results of exp

@@ -11,7 +11,7 @@
    -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
    depend neither on the number of threads nor on the machine.
 
-       --full               trains for a minute or two on two cores, instead of some seconds
+       --full               trains for some minutes on two cores, instead of some seconds
        --steps N            trains for N steps
        --checkpoint FILE    is written now and then and at the end; where it exists, training goes on from there
        --export FILE        writes the model as generate.c and other small C programs read it
@@ -73,7 +73,7 @@ typedef struct {
     int steps;
     double loss, words;
 } goal;
-static const goal short_run = {600, 1.8, 0.30}, full_run = {6000, 1.05, 0.60};
+static const goal short_run = {600, 1.8, 0.30}, full_run = {8000, 1.05, 0.60};
 static const float learning_rate = 7e-3f, decay_1 = 0.9f, decay_2 = 0.98f, weight_decay = 0.1f, temperature = 0.8f;
 
 /* Floats only, so that the optimizer can see it as one array. Matrices are stored [out,in]. */

@@ -488,7 +488,8 @@ static void doubles(void) {
 /* ---- codes */
 static void quantized(void) {
     for (int n = 0; n < 40; n++) {
-        int64_t d = n % 4 == 3 ? test_int(250, 600) : test_int(1, 100), groups = n % 2 ? 1 : (d + 31) / 32, step = groups == 1 ? d : 32;
+        int64_t d = n % 4 == 3 ? test_int(250, 600) : test_int(1, 100);
+        int64_t groups = n % 2 ? 1 : (d + 31) / 32, step = groups == 1 ? d : 32;
         attn_view x = make_filled(LAYOUT_PACKED, n % 5 ? 3 : n % 2 ? 1e-30 : 1e7, 4, 2, 2, 5, d);
         if (n % 7 == 0) put_at(&x, 1, 0, 2, d / 2, n % 2 ? NAN : INFINITY);
         attn_view from = retyped(&x, draw_type(), draw_shared_nothing());

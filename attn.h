@@ -12493,9 +12493,11 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 /* Rows at once: few enough that those of the tables stay cached for the next head; of large arrays so many that what is
    read lies side by side for a while. */
 enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128 };
+enum { ATTN__STAGED = 1024 };   /* floats in the buffer of rows that are not floats side by side */
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;
     int64_t      size[4], pairs;
+    int          whole_tables;  /* their rows are floats side by side */
     attn__rotate rotate;
     const attn__kernels *f;
 } attn__rotation;
@@ -12505,35 +12507,61 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     if (!c->positions.rank) return i;
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
-/* A row that does not lie there as floats side by side: through a buffer, some columns at a time. */
-static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h, int64_t i)
+/* Some of the pairs of some rows, or of the numbers behind them, or whole rows: through a buffer. first: where they
+   begin, as a pair or a column. */
+static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
 {
-    const int64_t width = c->size[3], pairs = c->pairs, none = 0, at = attn__row_of_table(c, b, i);
-    const int apart = !c->rotate.interleaved;
-    float some[2 * ATTN__MAX_LANES], cosines[ATTN__MAX_LANES], sines[ATTN__MAX_LANES];
-    attn__rotate t = c->rotate;
-    int64_t x, n;
+    const int split = !t.interleaved && t.pairs && t.pairs < c->pairs;         /* of both halves */
+    const int64_t width = 2*t.pairs + t.rest, n = split ? t.pairs : width;
+    const int64_t column = t.interleaved && t.pairs ? 2*first : first;
+    float some[ATTN__STAGED], cosines[ATTN__STAGED / 2], sines[ATTN__STAGED / 2];
+    int64_t at[ATTN__ROTATED], r;
     t.x = t.out = some;
-    t.cosines = cosines;
-    t.sines = sines;
-    t.at = &none;
-    t.groups = t.rows = 1;
-    t.rest = 0;
-    for (x = 0; x < pairs; x += n) {
-        t.pairs = n = attn__min(pairs - x, ATTN__MAX_LANES);
-        attn__copy_row(c->f, &c->cosines, 0, 0, at, x, n, cosines);
-        attn__copy_row(c->f, &c->sines, 0, 0, at, x, n, sines);
-        attn__copy_row(c->f, &c->x, b, h, i, apart ? x : 2*x, apart ? n : 2*n, some);
-        if (apart) attn__copy_row(c->f, &c->x, b, h, i, x + pairs, n, some + n);
-        c->f->rotate(&t);
-        attn__store_row(c->f, &c->out, b, h, i, apart ? x : 2*x, apart ? n : 2*n, some);
-        if (apart) attn__store_row(c->f, &c->out, b, h, i, x + pairs, n, some + n);
+    t.x_row = t.out_row = width;
+    t.at = at;
+    t.cosines += first;
+    t.sines += first;
+    for (r = 0; r < t.rows; r++) at[r] = t.pairs ? attn__row_of_table(c, b, i + r) : 0;
+    for (r = 0; !c->whole_tables && r < t.rows; r++) {
+        attn__copy_row(c->f, &c->cosines, 0, 0, at[r], first, t.pairs, cosines + r * t.pairs);
+        attn__copy_row(c->f, &c->sines, 0, 0, at[r], first, t.pairs, sines + r * t.pairs);
+        at[r] = r;
     }
-    for (t.pairs = 0, x = 2*pairs; x < width; x += t.rest) {
-        t.rest = attn__min(width - x, 2 * ATTN__MAX_LANES);
-        attn__copy_row(c->f, &c->x, b, h, i, x, t.rest, some);
-        c->f->rotate(&t);
-        attn__store_row(c->f, &c->out, b, h, i, x, t.rest, some);
+    if (!c->whole_tables) {
+        t.cosines = cosines;
+        t.sines = sines;
+        t.cosines_row = t.sines_row = t.pairs;
+    }
+    attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column, n, some, width);
+    if (split) attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column + c->pairs, n, some + n, width);
+    c->f->rotate(&t);
+    for (r = 0; r < t.rows; r++) {
+        attn__store_row(c->f, &c->out, b, h, i + r, column, n, some + r * width);
+        if (split) attn__store_row(c->f, &c->out, b, h, i + r, column + c->pairs, n, some + r * width + n);
+    }
+}
+/* Rows that do not lie there as floats side by side. */
+static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h)
+{
+    const int64_t rows = c->size[2], width = c->size[3];
+    const int64_t most = attn__max(attn__min(ATTN__ROTATED, ATTN__STAGED / attn__max(width, 1)), 1);
+    attn__rotate t = c->rotate;
+    int64_t i, x;
+    t.groups = t.at_row = 1;
+    for (i = 0; i < rows; i += t.rows) {
+        t.rows = attn__min(rows - i, most);
+        if (width <= ATTN__STAGED) {
+            attn__rotate_piece(c, b, h, i, 0, t);
+            continue;
+        }
+        for (t.rest = x = 0; x < c->pairs; x += t.pairs) {
+            t.pairs = attn__min(c->pairs - x, ATTN__STAGED / 2);
+            attn__rotate_piece(c, b, h, i, x, t);
+        }
+        for (t.pairs = 0, x = 2 * c->pairs; x < width; x += t.rest) {
+            t.rest = attn__min(width - x, ATTN__STAGED);
+            attn__rotate_piece(c, b, h, i, x, t);
+        }
     }
 }
 /* Rows that do: those of some positions in a call of the kernel, heads inside where they lie closer. */
@@ -12564,12 +12592,11 @@ static void attn__rotate_floats(const attn__rotation *c, int64_t b)
 }
 ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
 {
-    const int floats = attn__is_contiguous(&c->x) && attn__is_contiguous(&c->out) && (!c->pairs ||
-        (attn__is_contiguous(&c->cosines) && attn__is_contiguous(&c->sines)));
-    int64_t b, h, i;
+    const int floats = attn__is_contiguous(&c->x) && attn__is_contiguous(&c->out) && c->whole_tables;
+    int64_t b, h;
     for (b = 0; b < c->size[0]; b++) {
         if (floats) attn__rotate_floats(c, b);
-        else for (h = 0; h < c->size[1]; h++) for (i = 0; i < c->size[2]; i++) attn__rotate_stored(c, b, h, i);
+        else for (h = 0; h < c->size[1]; h++) attn__rotate_stored(c, b, h);
     }
 }
 /* Does every row have its row in the tables? */
@@ -12620,6 +12647,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     ATTN__COPY(c.size, out.size, sizeof c.size);
     c.rotate.pairs = c.pairs = cosines.size[1];
     c.rotate.rest = out.size[3] - 2 * c.pairs;
+    c.whole_tables = !c.pairs || (attn__is_contiguous(&c.cosines) && attn__is_contiguous(&c.sines));
     c.rotate.cosines = (const float *)c.cosines.data;
     c.rotate.sines = (const float *)c.sines.data;
     c.rotate.cosines_row = c.cosines.stride[2];

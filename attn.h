@@ -2966,31 +2966,65 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
     ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
 }
 
-/* A chunk's outputs `acc`, and of its other chains, and those before it. Zero times what is not finite is NaN and stays
-   in `wild`. `chains`, `merges`: are there any? */
+/* A chunk's outputs `acc`, and of its other chains, and those before it, R rows of N vectors at a time. Zero times what
+   is not finite is NaN and stays in `wild`; there are R*N of them, as one alone would wait for itself at each step.
+   `chains`, `merges`: are there any? `before` and `o` are read only then. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains, const int merges, int64_t ld,
+                                      float *to, const float *before, const float *o, const float *acc,
+                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *wild)
+{
+    ATTN__VEC x;
+    int64_t at;
+    int r, i;
+    ATTN__EACH(r, R) ATTN__EACH(i, N) {
+        at = r*ld + ATTN__LANES*i;
+        x = ATTN__LOAD(acc + at);
+        if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
+        wild[r*N + i] = ATTN__FMA(x, ATTN__ALL(0.0f), wild[r*N + i]);
+        if (merges) x = ATTN__FMA(x, fresh[i], ATTN__MUL(ATTN__LOAD(o + at), old[i]));
+        ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
+    }
+}
+/* All rows of N vectors. Returns NaN where one of them has what is not finite. */
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, const int merges, int64_t rows, int64_t ld,
+                                              float *to, const float *before, const float *o, const float *acc,
+                                              const float *old, const float *fresh)
+{
+    const int R = N > 1 ? 1 : 4;
+    ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], wild[4];
+    int64_t at, row;
+    int i;
+    ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + ATTN__LANES*i);
+    ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + ATTN__LANES*i);
+    ATTN__EACH(i, R*N) wild[i] = ATTN__ALL(0.0f);
+    for (row = 0, at = 0; row + R <= rows; row += R, at += R*ld)
+        ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
+    for (; R > 1 && row < rows; row++, at += ld)
+        ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
+    ATTN__UNROLL for (i = 1; i < R*N; i++) wild[0] = ATTN__ADD(wild[0], wild[i]);
+    return wild[0];
+}
 ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
                                      const float *before, const float *o, const float *acc, const float *old,
                                      const float *fresh)
 {
     ATTN__VEC wild = ATTN__ALL(0.0f), x;
-    int64_t i, at;
-    for (i = 0; i < ld; i += ATTN__LANES) {
-        const ATTN__VEC was = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
-        for (at = i; at < rows*ld; at += ld) {
-            x = ATTN__LOAD(acc + at);
-            if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
-            wild = ATTN__FMA(x, ATTN__ALL(0.0f), wild);
-            if (merges) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), was));
-            ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
-        }
+    int64_t i, step;
+    for (i = 0; i < ld; i += step) {
+        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
+        if (step > ATTN__LANES) x = ATTN__V(merge_vectors)(ATTN__VECS, chains, merges, rows, ld, to + i, before + i,
+                                                           o + i, acc + i, old + i, fresh + i);
+        else x = ATTN__V(merge_vectors)(1, chains, merges, rows, ld, to + i, before + i, o + i, acc + i, old + i,
+                                        fresh + i);
+        wild = ATTN__ADD(wild, x);
     }
     return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                                 const float *fresh)
 {
-    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, NULL, o, acc, old, fresh);
-    return ATTN__V(merge_rows)(0, 0, rows, ld, to, NULL, NULL, acc, old, fresh);
+    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, acc, o, acc, old, fresh);
+    return ATTN__V(merge_rows)(0, 0, rows, ld, to, acc, acc, acc, old, fresh);
 }
 /* C, which strips have just left. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
@@ -3000,7 +3034,7 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
     float *c = p->c;
     int finite;
     if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, n, ld, c, m->before, m->o, c, m->old, m->fresh);
-    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, NULL, c, m->old, m->fresh);
+    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, c, c, m->old, m->fresh);
     else finite = ATTN__V(merge)(n, ld, c, m->o, c, m->old, m->fresh);
     if (!finite) m->finite = 0;
 }

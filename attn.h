@@ -7839,7 +7839,9 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
-    int64_t l;
+    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
+    attn__row row = {0, 0, 0};
+    int64_t l, end;
     t->first = t->all_last = ATTN__HUGE;
     t->last = t->all_first = 0;
     t->head = h;
@@ -7848,16 +7850,17 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
     attn__fill(t->sum, 1, t->ld, 0.0f);
-    for (l = 0; l < t->ld; l++) {
-        t->h[l] = h;
-        t->i[l] = i;
-        if (l + 1 < t->lanes && ++i == c->queries) {
-            i = 0;
-            h++;
+    for (l = 0; l < lanes; h++, i = 0)
+        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
+            t->h[l] = h;
+            t->i[l] = i++;
         }
+    for (; l < ld; l++) {               /* behind the last row: once more */
+        t->h[l] = t->h[l - 1];
+        t->i[l] = t->i[l - 1];
     }
-    for (l = 0; l < (c->same_rows ? 1 : t->ld); l++) {
-        const attn__row row = attn__row_of(c, t->b, t->i[l]);
+    for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
+        row = attn__row_of(c, t->b, t->i[l]);
         if (row.first < row.last) {
             t->first = attn__min(row.first, t->first);
             t->last = attn__max(row.last, t->last);
@@ -7866,7 +7869,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
         t->all_last = attn__min(row.last, t->all_last);
         t->row[l] = row;
     }
-    for (; l < t->ld; l++) t->row[l] = t->row[0];
+    for (; l < ld; l++) t->row[l] = row;
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
     if (t->first >= t->last) t->first = t->last = 0;
 }

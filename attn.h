@@ -1615,6 +1615,8 @@ typedef struct attn__additive_gradient {
     X(int, merge, (int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old, \
                    const float *fresh)) \
     X(int, finite, (const float *x, int64_t n)) \
+    /* y = 1/x, but 0 where x is 0. n: a multiple of width */ \
+    X(void, invert, (const float *x, float *y, int64_t n)) \
     /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */ \
     X(void, pack, (float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale)) \
     /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */ \
@@ -1903,6 +1905,12 @@ static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *
     const int finite = attn__finite_scalar(acc, rows * ld);
     for (i = 0; i < rows * ld; i++) to[i] = attn__merged(o ? o + i : NULL, old[i % ld], acc[i], fresh[i % ld]);
     return finite;
+}
+
+static void attn__invert_scalar(const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] = x[i] == 0.0f ? 0.0f : 1.0f / x[i];
 }
 
 static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -3528,6 +3536,18 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
     ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
 }
 
+/* Infinite or NaN, whatever the compiler believes of floats. */
+ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
+{
+    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
+}
+
+/* Whether what was before, at most e^-128 of what is now, comes to nothing in every lane: so it is in a first chunk. */
+ATTN__HELPER int ATTN__V(outweighs)(ATTN__VEC now, ATTN__VEC before)
+{
+    const ATTN__MASK little = ATTN__LESS(ATTN__SUB(before, now), ATTN__ALL(-128.0f));
+    return !ATTN__ANY(ATTN__EITHER(ATTN__V(wild)(now), ATTN__NEGATIVE(ATTN__CLEAR(ATTN__ALL(-0.0f), little))));
+}
 ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
                                 float *fresh)
 {
@@ -3535,7 +3555,11 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
     for (i = 0; i < lanes; i += ATTN__LANES) {
         const ATTN__VEC before = ATTN__LOAD(top + i), now = ATTN__LOAD(cmax + i), m = ATTN__MAX(now, before);
         const ATTN__VEC base = ATTN__CLEAR(m, ATTN__SAME(m, ATTN__ALL(ATTN__NEG_INF)));
-        const ATTN__VEC x = ATTN__V(exp)(ATTN__SUB(before, base)), y = ATTN__V(exp)(ATTN__SUB(now, base));
+        ATTN__VEC x = ATTN__ALL(0.0f), y = ATTN__ALL(1.0f);
+        if (!ATTN__V(outweighs)(now, before)) {         /* else these are the exponentials */
+            x = ATTN__V(exp)(ATTN__SUB(before, base));
+            y = ATTN__V(exp)(ATTN__SUB(now, base));
+        }
         ATTN__STORE(old + i, x);
         ATTN__STORE(fresh + i, y);
         ATTN__STORE(sum + i, ATTN__FMA(ATTN__LOAD(csum + i), y, ATTN__MUL(ATTN__LOAD(sum + i), x)));
@@ -3543,10 +3567,13 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
     }
 }
 
-/* Infinite or NaN, whatever the compiler believes of floats. */
-ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
+ATTN__KERNEL void ATTN__V(invert)(const float *x, float *y, int64_t n)
 {
-    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__LOAD(x + i);
+        ATTN__STORE(y + i, ATTN__CLEAR(ATTN__DIV(ATTN__ALL(1.0f), v), ATTN__SAME(v, ATTN__ALL(0.0f))));
+    }
 }
 
 /* ---- rows into lanes and back */
@@ -8970,7 +8997,7 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     if (t->skinny && attn__has_outputs(c)) attn__skinny_to_lanes(t);
     if (c->carry_out.rank) attn__store_carry(t);
-    for (l = 0; out_alone && l < t->lanes; l++) factor[l] = t->sum[l] == 0.0f ? 0.0f : 1.0f / t->sum[l];
+    if (out_alone) t->f->invert(t->sum, factor, t->ld);         /* not one by one: unpack would wait for these stores */
     for (l = 0; !out_alone && l < t->lanes; l++) {
         if (c->softmax_only) attn__softmax_only_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
@@ -8978,7 +9005,7 @@ static void attn__finish_tile(attn__tile *t)
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
         attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
-    for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
+    for (l = t->lanes; !out_alone && l < t->ld; l++) factor[l] = 0.0f;
     if (!attn__is_f32(&c->weights) && !c->softmax_only) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }

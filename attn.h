@@ -7580,7 +7580,7 @@ static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags &
 
 /* ---- lengths, causal, window: which keys a row may attend to, first <= j < last; its position, counted as they are
    from the call's first key */
-static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
+ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
     const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
     attn__row row = {0, 0, 0};
@@ -7868,9 +7868,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     const attn__call *c = t->c;
     const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
     attn__row row = {0, 0, 0};
-    int64_t l, end;
-    t->first = t->all_last = ATTN__HUGE;
-    t->last = t->all_first = 0;
+    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
     t->head = h;
     t->tops = NULL;
     attn__fill(t->scale, 1, t->ld, c->scale);
@@ -7889,16 +7887,19 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
         row = attn__row_of(c, t->b, t->i[l]);
         if (row.first < row.last) {
-            t->first = attn__min(row.first, t->first);
-            t->last = attn__max(row.last, t->last);
+            first = attn__min(row.first, first);
+            last = attn__max(row.last, last);
         }
-        t->all_first = attn__max(row.first, t->all_first);
-        t->all_last = attn__min(row.last, t->all_last);
+        all_first = attn__max(row.first, all_first);
+        all_last = attn__min(row.last, all_last);
         t->row[l] = row;
     }
     for (; l < ld; l++) t->row[l] = row;
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
-    if (t->first >= t->last) t->first = t->last = 0;
+    t->first = first < last ? first : 0;
+    t->last = first < last ? last : 0;
+    t->all_first = all_first;
+    t->all_last = all_last;
 }
 
 /* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless

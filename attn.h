@@ -3643,25 +3643,39 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
     ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
 }
 
+/* Rows of biases become columns a block at a time. The first block ends where the first row meets a multiple of a
+   vector's size, and so do all rows of a stride that is one: behind it no vector lies in two lines of the cache, which
+   would both be brought in twice, as rows 2^n bytes apart push each other out. The last block begins within the one
+   before it, so that it reads nothing behind the rows. */
 ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
                                       int keep, const int raises, float *top)
 {
-    float block[ATTN__LANES * ATTN__LANES];
+    float block[ATTN__LANES * ATTN__LANES], *to;
     const void *from[ATTN__LANES];
-    ATTN__VEC m[4];
-    int64_t i, j;
+    ATTN__VEC m[4], r[ATTN__LANES];
+    int64_t i, j, at, end, past;
     int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
         ATTN__EACH(k, 4) m[k] = ATTN__ALL(ATTN__NEG_INF);
-        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
-            if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
-                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            ATTN__V(transpose_block)(block, from);
-            if (keep) for (x = 0; x < ATTN__LANES; x++)
-                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1, raises, m);
-            else for (x = 0; x < ATTN__LANES; x += 4) ATTN__EACH(k, 4)
-                ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0, raises, m + k);
+        for (j = 0; stride == 1 && n >= ATTN__LANES && j < n; j = end) {
+            past = j ? 0 : (int64_t)((uintptr_t)rows[i] / sizeof *rows[i] % ATTN__LANES);
+            end = attn__min(n, j + ATTN__LANES - past);
+            at = attn__min(j, n - ATTN__LANES);
+            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + at;
+            for (x = 0; x < ATTN__LANES; x++) ATTN__PREFETCH(attn__ahead(rows[i + x] + at, 1, ATTN__CHUNK / 4));
+            if (keep || end - j < ATTN__LANES) {
+                ATTN__V(transpose_block)(block, from);
+                for (; j < end; j++)
+                    ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block + ATTN__LANES*(j - at)), keep, raises, m);
+                continue;
+            }
+            to = s + j*ld + i;
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BITS(from[x]);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) {
+                ATTN__V(add_bias)(to, r[x], 0, raises, m + x % 4);
+                to += ld;
+            }
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];

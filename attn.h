@@ -1615,6 +1615,8 @@ typedef struct attn__additive_gradient {
     X(int, merge, (int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old, \
                    const float *fresh)) \
     X(int, finite, (const float *x, int64_t n)) \
+    /* y = 1/x, but 0 where x is 0. n: a multiple of width */ \
+    X(void, invert, (const float *x, float *y, int64_t n)) \
     /* to[c][lane] = scale[lane] * rows[lane][c*stride], all ld lanes */ \
     X(void, pack, (float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n, const float *scale)) \
     /* rows[lane][c*stride] = scale[lane] * from[c][lane] for the first `lanes`; a NaN becomes the one NaN */ \
@@ -1903,6 +1905,12 @@ static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *
     const int finite = attn__finite_scalar(acc, rows * ld);
     for (i = 0; i < rows * ld; i++) to[i] = attn__merged(o ? o + i : NULL, old[i % ld], acc[i], fresh[i % ld]);
     return finite;
+}
+
+static void attn__invert_scalar(const float *x, float *y, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) y[i] = x[i] == 0.0f ? 0.0f : 1.0f / x[i];
 }
 
 static void attn__pack_scalar(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
@@ -2966,31 +2974,65 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
     ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
 }
 
-/* A chunk's outputs `acc`, and of its other chains, and those before it. Zero times what is not finite is NaN and stays
-   in `wild`. `chains`, `merges`: are there any? */
+/* A chunk's outputs `acc`, and of its other chains, and those before it, R rows of N vectors at a time. Zero times what
+   is not finite is NaN and stays in `wild`; there are R*N of them, as one alone would wait for itself at each step.
+   `chains`, `merges`: are there any? `before` and `o` are read only then. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains, const int merges, int64_t ld,
+                                      float *to, const float *before, const float *o, const float *acc,
+                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *wild)
+{
+    ATTN__VEC x;
+    int64_t at;
+    int r, i;
+    ATTN__EACH(r, R) ATTN__EACH(i, N) {
+        at = r*ld + ATTN__LANES*i;
+        x = ATTN__LOAD(acc + at);
+        if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
+        wild[r*N + i] = ATTN__FMA(x, ATTN__ALL(0.0f), wild[r*N + i]);
+        if (merges) x = ATTN__FMA(x, fresh[i], ATTN__MUL(ATTN__LOAD(o + at), old[i]));
+        ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
+    }
+}
+/* All rows of N vectors. Returns NaN where one of them has what is not finite. */
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, const int merges, int64_t rows, int64_t ld,
+                                              float *to, const float *before, const float *o, const float *acc,
+                                              const float *old, const float *fresh)
+{
+    const int R = N > 1 ? 1 : 4;
+    ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], wild[4];
+    int64_t at, row;
+    int i;
+    ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + ATTN__LANES*i);
+    ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + ATTN__LANES*i);
+    ATTN__EACH(i, R*N) wild[i] = ATTN__ALL(0.0f);
+    for (row = 0, at = 0; row + R <= rows; row += R, at += R*ld)
+        ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
+    for (; R > 1 && row < rows; row++, at += ld)
+        ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
+    ATTN__UNROLL for (i = 1; i < R*N; i++) wild[0] = ATTN__ADD(wild[0], wild[i]);
+    return wild[0];
+}
 ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
                                      const float *before, const float *o, const float *acc, const float *old,
                                      const float *fresh)
 {
     ATTN__VEC wild = ATTN__ALL(0.0f), x;
-    int64_t i, at;
-    for (i = 0; i < ld; i += ATTN__LANES) {
-        const ATTN__VEC was = ATTN__LOAD(old + i), now = ATTN__LOAD(fresh + i);
-        for (at = i; at < rows*ld; at += ld) {
-            x = ATTN__LOAD(acc + at);
-            if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
-            wild = ATTN__FMA(x, ATTN__ALL(0.0f), wild);
-            if (merges) x = ATTN__FMA(x, now, ATTN__MUL(ATTN__LOAD(o + at), was));
-            ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
-        }
+    int64_t i, step;
+    for (i = 0; i < ld; i += step) {
+        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
+        if (step > ATTN__LANES) x = ATTN__V(merge_vectors)(ATTN__VECS, chains, merges, rows, ld, to + i, before + i,
+                                                           o + i, acc + i, old + i, fresh + i);
+        else x = ATTN__V(merge_vectors)(1, chains, merges, rows, ld, to + i, before + i, o + i, acc + i, old + i,
+                                        fresh + i);
+        wild = ATTN__ADD(wild, x);
     }
     return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
                                 const float *fresh)
 {
-    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, NULL, o, acc, old, fresh);
-    return ATTN__V(merge_rows)(0, 0, rows, ld, to, NULL, NULL, acc, old, fresh);
+    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, acc, o, acc, old, fresh);
+    return ATTN__V(merge_rows)(0, 0, rows, ld, to, acc, acc, acc, old, fresh);
 }
 /* C, which strips have just left. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
@@ -3000,7 +3042,7 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
     float *c = p->c;
     int finite;
     if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, n, ld, c, m->before, m->o, c, m->old, m->fresh);
-    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, NULL, c, m->old, m->fresh);
+    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, c, c, m->old, m->fresh);
     else finite = ATTN__V(merge)(n, ld, c, m->o, c, m->old, m->fresh);
     if (!finite) m->finite = 0;
 }
@@ -3494,6 +3536,18 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
     ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
 }
 
+/* Infinite or NaN, whatever the compiler believes of floats. */
+ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
+{
+    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
+}
+
+/* Whether what was before, at most e^-128 of what is now, comes to nothing in every lane: so it is in a first chunk. */
+ATTN__HELPER int ATTN__V(outweighs)(ATTN__VEC now, ATTN__VEC before)
+{
+    const ATTN__MASK little = ATTN__LESS(ATTN__SUB(before, now), ATTN__ALL(-128.0f));
+    return !ATTN__ANY(ATTN__EITHER(ATTN__V(wild)(now), ATTN__NEGATIVE(ATTN__CLEAR(ATTN__ALL(-0.0f), little))));
+}
 ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
                                 float *fresh)
 {
@@ -3501,7 +3555,11 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
     for (i = 0; i < lanes; i += ATTN__LANES) {
         const ATTN__VEC before = ATTN__LOAD(top + i), now = ATTN__LOAD(cmax + i), m = ATTN__MAX(now, before);
         const ATTN__VEC base = ATTN__CLEAR(m, ATTN__SAME(m, ATTN__ALL(ATTN__NEG_INF)));
-        const ATTN__VEC x = ATTN__V(exp)(ATTN__SUB(before, base)), y = ATTN__V(exp)(ATTN__SUB(now, base));
+        ATTN__VEC x = ATTN__ALL(0.0f), y = ATTN__ALL(1.0f);
+        if (!ATTN__V(outweighs)(now, before)) {         /* else these are the exponentials */
+            x = ATTN__V(exp)(ATTN__SUB(before, base));
+            y = ATTN__V(exp)(ATTN__SUB(now, base));
+        }
         ATTN__STORE(old + i, x);
         ATTN__STORE(fresh + i, y);
         ATTN__STORE(sum + i, ATTN__FMA(ATTN__LOAD(csum + i), y, ATTN__MUL(ATTN__LOAD(sum + i), x)));
@@ -3509,10 +3567,13 @@ ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const flo
     }
 }
 
-/* Infinite or NaN, whatever the compiler believes of floats. */
-ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
+ATTN__KERNEL void ATTN__V(invert)(const float *x, float *y, int64_t n)
 {
-    return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC v = ATTN__LOAD(x + i);
+        ATTN__STORE(y + i, ATTN__CLEAR(ATTN__DIV(ATTN__ALL(1.0f), v), ATTN__SAME(v, ATTN__ALL(0.0f))));
+    }
 }
 
 /* ---- rows into lanes and back */
@@ -3582,25 +3643,39 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
     ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + ATTN__LANES*x, r[x]);
 }
 
+/* Rows of biases become columns a block at a time. The first block ends where the first row meets a multiple of a
+   vector's size, and so do all rows of a stride that is one: behind it no vector lies in two lines of the cache, which
+   would both be brought in twice, as rows 2^n bytes apart push each other out. The last block begins within the one
+   before it, so that it reads nothing behind the rows. */
 ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
                                       int keep, const int raises, float *top)
 {
-    float block[ATTN__LANES * ATTN__LANES];
+    float block[ATTN__LANES * ATTN__LANES], *to;
     const void *from[ATTN__LANES];
-    ATTN__VEC m[4];
-    int64_t i, j;
+    ATTN__VEC m[4], r[ATTN__LANES];
+    int64_t i, j, at, end, past;
     int x, k;
     for (i = 0; i < ld; i += ATTN__LANES) {
         ATTN__EACH(k, 4) m[k] = ATTN__ALL(ATTN__NEG_INF);
-        for (j = 0; stride == 1 && j + ATTN__LANES <= n; j += ATTN__LANES) {
-            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + j;
-            if (j % 16 == 0) for (x = 0; x < ATTN__LANES; x++)      /* half a chunk ahead */
-                ATTN__PREFETCH_FAR(attn__ahead(rows[i + x] + j, 1, ATTN__CHUNK / 2));
-            ATTN__V(transpose_block)(block, from);
-            if (keep) for (x = 0; x < ATTN__LANES; x++)
-                ATTN__V(add_bias)(s + (j + x)*ld + i, ATTN__LOAD(block + ATTN__LANES*x), 1, raises, m);
-            else for (x = 0; x < ATTN__LANES; x += 4) ATTN__EACH(k, 4)
-                ATTN__V(add_bias)(s + (j + x + k)*ld + i, ATTN__LOAD(block + ATTN__LANES*(x + k)), 0, raises, m + k);
+        for (j = 0; stride == 1 && n >= ATTN__LANES && j < n; j = end) {
+            past = j ? 0 : (int64_t)((uintptr_t)rows[i] / sizeof *rows[i] % ATTN__LANES);
+            end = attn__min(n, j + ATTN__LANES - past);
+            at = attn__min(j, n - ATTN__LANES);
+            ATTN__EACH(x, ATTN__LANES) from[x] = rows[i + x] + at;
+            for (x = 0; x < ATTN__LANES; x++) ATTN__PREFETCH(attn__ahead(rows[i + x] + at, 1, ATTN__CHUNK / 4));
+            if (keep || end - j < ATTN__LANES) {
+                ATTN__V(transpose_block)(block, from);
+                for (; j < end; j++)
+                    ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block + ATTN__LANES*(j - at)), keep, raises, m);
+                continue;
+            }
+            to = s + j*ld + i;
+            ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BITS(from[x]);
+            ATTN__V(transpose)(r);
+            ATTN__EACH(x, ATTN__LANES) {
+                ATTN__V(add_bias)(to, r[x], 0, raises, m + x % 4);
+                to += ld;
+            }
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
@@ -7519,7 +7594,7 @@ static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags &
 
 /* ---- lengths, causal, window: which keys a row may attend to, first <= j < last; its position, counted as they are
    from the call's first key */
-static attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
+ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
     const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
     attn__row row = {0, 0, 0};
@@ -7805,36 +7880,40 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 {
     const attn__call *c = t->c;
-    int64_t l;
-    t->first = t->all_last = ATTN__HUGE;
-    t->last = t->all_first = 0;
+    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
+    attn__row row = {0, 0, 0};
+    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
     t->head = h;
     t->tops = NULL;
     attn__fill(t->scale, 1, t->ld, c->scale);
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
     attn__fill(t->sum, 1, t->ld, 0.0f);
-    for (l = 0; l < t->ld; l++) {
-        t->h[l] = h;
-        t->i[l] = i;
-        if (l + 1 < t->lanes && ++i == c->queries) {
-            i = 0;
-            h++;
+    for (l = 0; l < lanes; h++, i = 0)
+        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
+            t->h[l] = h;
+            t->i[l] = i++;
         }
+    for (; l < ld; l++) {               /* behind the last row: once more */
+        t->h[l] = t->h[l - 1];
+        t->i[l] = t->i[l - 1];
     }
-    for (l = 0; l < (c->same_rows ? 1 : t->ld); l++) {
-        const attn__row row = attn__row_of(c, t->b, t->i[l]);
+    for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
+        row = attn__row_of(c, t->b, t->i[l]);
         if (row.first < row.last) {
-            t->first = attn__min(row.first, t->first);
-            t->last = attn__max(row.last, t->last);
+            first = attn__min(row.first, first);
+            last = attn__max(row.last, last);
         }
-        t->all_first = attn__max(row.first, t->all_first);
-        t->all_last = attn__min(row.last, t->all_last);
+        all_first = attn__max(row.first, all_first);
+        all_last = attn__min(row.last, all_last);
         t->row[l] = row;
     }
-    for (; l < t->ld; l++) t->row[l] = t->row[0];
+    for (; l < ld; l++) t->row[l] = row;
     for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
-    if (t->first >= t->last) t->first = t->last = 0;
+    t->first = first < last ? first : 0;
+    t->last = first < last ? last : 0;
+    t->all_first = all_first;
+    t->all_last = all_last;
 }
 
 /* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
@@ -8933,7 +9012,7 @@ static void attn__finish_tile(attn__tile *t)
     int64_t l;
     if (t->skinny && attn__has_outputs(c)) attn__skinny_to_lanes(t);
     if (c->carry_out.rank) attn__store_carry(t);
-    for (l = 0; out_alone && l < t->lanes; l++) factor[l] = t->sum[l] == 0.0f ? 0.0f : 1.0f / t->sum[l];
+    if (out_alone) t->f->invert(t->sum, factor, t->ld);         /* not one by one: unpack would wait for these stores */
     for (l = 0; !out_alone && l < t->lanes; l++) {
         if (c->softmax_only) attn__softmax_only_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);
@@ -8941,7 +9020,7 @@ static void attn__finish_tile(attn__tile *t)
         attn__fill_lane(t, &c->scores_masked, l, 0, t->first / ATTN__CHUNK * ATTN__CHUNK, ATTN__NEG_INF);
         attn__fill_lane(t, &c->scores_masked, l, t->last, c->keys, ATTN__NEG_INF);
     }
-    for (l = t->lanes; l < t->ld; l++) factor[l] = 0.0f;
+    for (l = t->lanes; !out_alone && l < t->ld; l++) factor[l] = 0.0f;
     if (!attn__is_f32(&c->weights) && !c->softmax_only) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }

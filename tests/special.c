@@ -100,6 +100,24 @@ static void empty_rows_leave_others(void) {
     }
 }
 
+/* Where only the output is asked for, in tiles of few rows and of many: a row without a key is 0, not 0 times 1/0. */
+static void empty_rows_alone(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        for (int rows = SQ; rows <= 40; rows += 40 - SQ) {
+            attn_desc d = make_desc(1, 1, 1, rows, SK, 8, 7);
+            d.mask = make_ints(ATTN_U8, 2, rows, 1, 0, 0, 1, 1);
+            for (int i = 0; i < rows; i += 2) put_at(&d.mask, 0, 0, i, 0, 0);
+            d.isa = (int32_t)test_isa(n);
+            ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+            run_desc(&d, "output alone");
+            for (int i = 0; i < rows; i++)
+                for (int c = 0; c < 7; c++)
+                    CHECKF((float_bits(&d.out, 0, 0, i, c) == 0) == (i % 2 == 0), "row %d of %d", i, rows);
+            test_release();
+        }
+    }
+}
+
 /* ---- sinks */
 static void sinks(void) {
     static const float values[] = {0, 3, -3, 80, -80, 1e4f, -1e4f, -1e30f, 1e30f, -INFINITY};
@@ -692,6 +710,7 @@ const test_case suite_special[] = {
     {"special.empty_rows", empty_rows},
     {"special.long_averages", long_averages},
     {"special.empty_rows_leave_others", empty_rows_leave_others},
+    {"special.empty_rows_alone", empty_rows_alone},
     {"special.sinks", sinks},
     {"special.sink_alone", sink_alone},
     {"special.not_finite", not_finite},

@@ -1507,6 +1507,8 @@ typedef struct attn__product {
     int64_t      b_together;    /* ATTN__GROUP; of few also 1 */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
+    const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
+                                   that is brought into the second cache */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
     int64_t      b_scales;      /* columns; dots reads up to 3 floats behind them */
@@ -3207,6 +3209,10 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
     const char *const *groups = p->groups + j/ATTN__GROUP;
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
+    if (p->next) {
+        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->next[j + x], at));
+        return;
+    }
     if (p->b_row == p->depth && !wide) {
         to1 = ATTN__V(behind)(to1, ATTN__GROUP*at);
         to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
@@ -3382,7 +3388,7 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     for (; k < p->depth; groups++) {
         b = groups[0] + first*size;
         to1 = ATTN__V(behind)(groups[p->ahead1], first*size);
-        to2 = ATTN__V(behind)(groups[p->ahead2], first*size);
+        to2 = ATTN__V(behind)(p->next ? p->next[k] : groups[p->ahead2], first*size);
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
@@ -5883,6 +5889,7 @@ enum {
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
                                    share few of the first cache's sets */
+    ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__ABREAST = 8,          /* heads whose rows lie side by side, with few queries: for so many of them at once */
     ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
@@ -6510,18 +6517,28 @@ typedef struct attn__reach {
 
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
    bf16, for all tiles of a task. */
+/* Where rows of k or v lie, from some keys on. */
+typedef struct attn__lists {
+    const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and behind them what is used next */
+    const char *after[ATTN__SIDE];      /* of heads abreast: what the first one uses after all have had their turn */
+    const char *next[ATTN__SIDE * ATTN__ABREAST];       /* and all of them, row by row */
+    const char *copies[ATTN__SIDE / ATTN__GROUP];       /* groups of rows that were copied */
+    int64_t count, ahead;               /* pointers in rows, and behind them */
+    int64_t head;                       /* of heads abreast: the one that rows are of */
+} attn__lists;
 typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what is multiplied by keys */
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
+    float *chain;                       /* of a chain, of heads abreast */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
     attn__expanded *expanded;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
     float *skinny_s;                       /* a chunk's scores, a row per query */
-    const char **list;                  /* where rows of k or v lie, see attn__skinny_rows */
+    attn__lists *lists;                 /* where rows of k or v lie, see attn__skinny_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
 } attn__tile_memory;
@@ -8212,33 +8229,96 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
-/* The rows of n keys from `key` on, each with a pointer to itself, *ahead1 places behind it to what is brought into the
-   first cache while it is in use, and *ahead2 places behind it to what is brought into the second, for one head at a
-   time: of heads abreast a page is visited so often in a row that this costs more than it gains. */
-static void attn__list_with_next(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes,
-                                 int64_t *ahead1, int64_t *ahead2)
+/* Behind s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
+   meanwhile: p->ahead1 behind each into the first cache, p->ahead2 behind it into the second; of single rows for one
+   head at a time. */
+static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
-    const int64_t next1 = attn__rows_ahead(ATTN__AHEAD1, bytes, 1, ATTN__ROWS_AHEAD);
-    const int64_t next2 = attn__rows_ahead(ATTN__AHEAD2, bytes, next1, ATTN__CHUNK);
-    *ahead1 = next1;
-    *ahead2 = t->c->abreast > 1 ? next1 : n + next1;
-    attn__list_rows(t, a, key, key + n, 0, 1, n + next1, t->m.list);
-    if (*ahead2 > next1) attn__list_rows(t, a, key, key + n, next2, 1, n, t->m.list + *ahead2);
+    const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
+    const int64_t most = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
+    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, 1, together > 1 ? most : (int64_t)ATTN__ROWS_AHEAD);
+    p->ahead2 = t->c->abreast > 1 && !in_order ? p->ahead1 :
+                attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most);
 }
-/* Rows that lie anywhere, or fewer than a kernel reads, are copied as they are; those after them are prefetched. */
-static void attn__skinny_copy(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t bytes)
+static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t together,
+                            attn__product *p)
 {
-    char *to = (char *)t->m.rows;
-    int64_t i, x, ahead1, ahead2;
-    attn__list_with_next(t, a, key, n, bytes, &ahead1, &ahead2);
-    for (i = 0; i < n; i++, to += bytes) {
-        const uintptr_t next1 = (uintptr_t)t->m.list[ahead1 + i], next2 = (uintptr_t)t->m.list[ahead2 + i];
-        for (x = 0; x < bytes; x += 64) {
-            ATTN__PREFETCH((const void *)(next1 + (uintptr_t)x));
-            if (ahead2 > ahead1) ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
-        }
-        ATTN__COPY(to, t->m.list[i], (size_t)bytes);
+    attn__lists *s = t->m.lists;
+    const int64_t ahead2 = p->ahead2;
+    const int apart = together == 1 && ahead2 > p->ahead1;          /* the second cache's in a list of its own */
+    p->next = NULL;
+    if (apart) p->ahead2 = s->count + p->ahead1;
+    s->ahead = apart ? p->ahead1 : ahead2;
+    attn__list_rows(t, a, key, key + n, 0, together, s->count + s->ahead, s->rows);
+    if (apart) attn__list_rows(t, a, key, key + n, ahead2, 1, s->count, s->rows + p->ahead2);
+}
+/* ---- heads abreast take turns: some keys of each, then the next keys of each. One list serves all of them, since the
+   rows of a head lie as far behind those of the head before as any others. */
+/* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
+static const attn__array *attn__keys_after(const attn__tile *t, const attn__array *a, int64_t n, int64_t *key)
+{
+    const int64_t c0 = *key / ATTN__CHUNK * ATTN__CHUNK, end = attn__min(c0 + ATTN__CHUNK, t->last);
+    if (*key + n < end) {
+        *key += n;
+        return a;
     }
+    if (a == &t->c->k) {
+        *key = c0;
+        return &t->c->v;
+    }
+    *key = attn__min(end, t->last - 1);
+    return end < t->last ? &t->c->k : a;
+}
+/* From a row of a head to the same one of a later head. */
+static uintptr_t attn__head_step(const attn__array *a, int64_t heads)
+{
+    return (uintptr_t)heads * (uintptr_t)a->stride[1] * (uintptr_t)attn__type_size(a->type);
+}
+static void attn__add_to_rows(const char **to, const char *const *rows, int64_t n, uintptr_t step)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) to[i] = (const char *)((uintptr_t)rows[i] + step);
+}
+/* What all heads use next, single rows, is brought near in the order of memory, as many in each turn. */
+static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t heads)
+{
+    attn__lists *s = t->m.lists;
+    const uintptr_t step = attn__head_step(a, 1);
+    const char **next = s->next;
+    int64_t i, x;
+    if (a->stride[1] > a->stride[t->c->page == 1 ? 0 : 2])
+        for (x = 0; x < heads; x++, next += s->count) attn__add_to_rows(next, s->after, s->count, (uintptr_t)x * step);
+    else for (i = 0; i < s->count; i++) {           /* the rows of a key lie side by side */
+        uintptr_t at = (uintptr_t)s->after[i];
+        for (x = 0; x < heads; x++, at += step) *next++ = (const char *)at;
+    }
+}
+/* The first head's, and what comes after all heads' turns. */
+static void attn__list_abreast(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
+                               int64_t together, attn__product *p)
+{
+    attn__lists *s = t->m.lists;
+    int64_t at = key, i = attn__list_stretch(t, a, key, key + n, together, s->count, s->rows);
+    const attn__array *next = attn__keys_after(t, a, n, &at);
+    const int64_t end = attn__min((at / ATTN__CHUNK + 1) * ATTN__CHUNK, t->last);
+    for (; i < s->count; i++) s->rows[i] = s->rows[i - 1];
+    for (i = attn__list_stretch(t, next, at, end, together, s->count, s->after); i < s->count; i++)
+        s->after[i] = s->after[i - 1];
+    s->head = t->head_kv;
+    p->ahead1 = attn__min(p->ahead1, s->count);
+    p->ahead2 = s->ahead = attn__min(p->ahead2, s->count);
+    attn__add_to_rows(s->rows + s->count, s->rows, s->ahead, attn__head_step(a, 1));
+    p->next = together == 1 ? s->next : NULL;
+    if (together == 1) attn__list_next(t, next, heads);
+}
+/* From a head to t's. */
+static void attn__list_next_head(const attn__tile *t, const attn__array *a, int last, attn__product *p)
+{
+    attn__lists *s = t->m.lists;
+    attn__add_to_rows(s->rows, s->rows, s->count + s->ahead, attn__head_step(a, t->head_kv - s->head));
+    if (last) attn__add_to_rows(s->rows + s->count, s->after, s->ahead, 0);
+    s->head = t->head_kv;
+    if (p->next) p->next += s->count;
 }
 /* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
 static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
@@ -8262,82 +8342,102 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
                            to + (i + r) * each);
     }
 }
-/* ---- n rows of k or v as what is multiplied; `floats`: where they are, if they were converted */
-/* In groups, where they lie so; what is visited next is prefetched. */
-static void attn__skinny_in_groups(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
-                                   const float *floats, attn__product *p)
-{
-    const int64_t row = (a == &t->c->k ? t->c->size_k : t->c->size_v) * attn__type_size(p->b_type);
-    const int64_t group = ATTN__GROUP * row, count = attn__blocks(n, ATTN__GROUP);
-    int64_t i;
-    p->b_together = ATTN__GROUP;
-    p->b_row = floats ? row / (int64_t)sizeof *floats : a->stride[2];
-    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, group, 1, ATTN__GROUPS_AHEAD);
-    p->ahead2 = attn__rows_ahead(ATTN__AHEAD2, group, p->ahead1, ATTN__GROUPS_AHEAD);
-    if (t->c->abreast > 1 && p->b_row * attn__type_size(p->b_type) != row) p->ahead2 = p->ahead1;
-    attn__list_rows(t, a, key, key + n, 0, ATTN__GROUP, count + p->ahead2, t->m.list);
-    for (i = 0; floats && i < count; i++) t->m.list[i] = (const char *)floats + i * group;
-}
-/* Up to ATTN__SIDE of them, copied; the rest of as many is 0. */
-static void attn__skinny_copied(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, const float *floats,
-                             attn__product *p)
-{
-    const int64_t size = a == &t->c->k ? t->c->size_k : t->c->size_v, row = size * attn__type_size(p->b_type);
-    char *to = (char *)t->m.rows;
-    int64_t i;
-    p->b_together = ATTN__GROUP;
-    p->b_row = size;
-    p->ahead1 = p->ahead2 = 0;
-    if (floats) attn__copy_floats(t->m.rows, floats, n * size);
-    else attn__skinny_copy(t, a, key, n, row);
-    attn__zero(to + n * row, (size_t)((ATTN__SIDE - n) * row));
-    for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) t->m.list[i / ATTN__GROUP] = to + i * row;
-}
-/* Rows of v, each where it lies. */
-static void attn__skinny_one_by_one(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, attn__product *p)
-{
-    p->b_together = 1;
-    p->b_row = a->stride[2];
-    attn__list_with_next(t, a, key, n, t->c->size_v * attn__type_size(a->type), &p->ahead1, &p->ahead2);
-}
-/* In one of these ways: as many of the n keys as it holds for, which is returned, of their type, where the kernels take
-   it, else as floats. Of k whole sides of rows are read, of v any number; within pages groups. */
+/* ---- n rows of k or v as what is multiplied */
+/* In which way, which holds for all heads abreast, and of how many of the n keys: in groups, where they lie so, within
+   pages, too; else up to ATTN__SIDE single rows, which are copied if they are of k, or for kernels that take f32 alone.
+   Of k whole sides of rows are read, of v any number. Measured: of heads abreast rows that do not lie side by side are
+   best taken as single ones; on vectors of less than a group, which leave less time for copies, only where a group of
+   them has no room in a first cache. */
 static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
-                              attn__product *p)
+                                 attn__product *p)
 {
-    const attn__array *scale = attn__scale_of(t->c, a);
+    attn__lists *s = t->m.lists;
     const int converted = !t->f->types && a->type != ATTN_F32, is_k = a == &t->c->k;
-    const float *floats = converted ? attn__expanded_rows(t, a, key, n, size).at : NULL;
     const int64_t run = converted ? n : attn__piece_of(t->c, t->b, key, n).n;
     const int in_groups = run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
-    const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP, whole = (in_groups ? n : run) / least * least;
+    const int64_t stride = a->stride[2] % ATTN__SAME_SETS * attn__type_size(a->type);
+    const int apart = t->f->types && t->c->abreast > 1 && a->stride[2] != size &&
+                      (t->f->width == ATTN__GROUP || stride % ATTN__SAME_SETS == 0);
+    const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP;
+    const int64_t whole = apart ? 0 : (in_groups ? n : run) / least * least;
+    const int copied = !whole && (is_k || !t->f->types);
     n = whole ? whole : attn__min(n, ATTN__SIDE);
     p->b_type = converted ? ATTN_F32 : a->type;
     p->b_first = 0;
     p->b_scales = 1;
-    p->groups = t->m.list;
-    if (whole) attn__skinny_in_groups(t, a, key, n, floats, p);
-    else if (is_k || !t->f->types) attn__skinny_copied(t, a, key, n, floats, p);
-    else attn__skinny_one_by_one(t, a, key, n, p);
-    if (scale && !converted) attn__skinny_scales(t, scale, key, n, size, p);
+    p->b_together = whole || copied ? ATTN__GROUP : 1;
+    p->b_row = converted || copied ? size : a->stride[2];
+    p->groups = copied ? s->copies : s->rows;
+    s->count = whole ? attn__blocks(n, ATTN__GROUP) : copied ? (int64_t)ATTN__SIDE : n;
     return n;
 }
-static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+/* Single rows, copied side by side; the rest of ATTN__SIDE is 0. k is read 16 rows at a time, some bytes of each: of
+   rows at the same place of their pages a first cache cannot hold so many. `floats`: where they are, if converted. */
+static void attn__skinny_copy(const attn__tile *t, int64_t n, int64_t bytes, const float *floats,
+                              const attn__product *p)
 {
-    const attn__call *c = t->c;
+    attn__lists *s = t->m.lists;
+    char *rows = (char *)t->m.rows, *to = rows;
+    int64_t i, x;
+    for (i = 0; !floats && i < n; i++, to += bytes) {
+        const uintptr_t next1 = (uintptr_t)s->rows[s->ahead + i], next2 = (uintptr_t)s->rows[p->ahead2 + i];
+        for (x = 0; x < bytes; x += 64) {
+            ATTN__PREFETCH((const void *)(next1 + (uintptr_t)x));
+            if (!p->next) ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
+        }
+        ATTN__COPY(to, s->rows[i], (size_t)bytes);
+    }
+    if (floats) attn__copy_floats(t->m.rows, floats, n * bytes / (int64_t)sizeof *floats);
+    attn__zero(rows + n * bytes, (size_t)((ATTN__SIDE - n) * bytes));
+    for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) s->copies[i / ATTN__GROUP] = rows + i * bytes;
+}
+/* And for t, the x-th of the heads, whose turn it is: lists, copies and scales. */
+static void attn__skinny_turn(const attn__tile *t, int64_t x, int64_t heads, const attn__array *a, int64_t key,
+                              int64_t n, int64_t size, attn__product *p)
+{
+    attn__lists *s = t->m.lists;
+    const attn__array *scale = attn__scale_of(t->c, a);
+    const int copied = p->groups == s->copies, converted = a->type != p->b_type;
+    const int64_t bytes = size * attn__type_size(p->b_type), together = copied ? 1 : p->b_together;
+    const float *floats = converted ? attn__expanded_rows(t, a, key, n, size).at : NULL;
+    int64_t i;
+    if (x) attn__list_next_head(t, a, x == heads - 1, p);
+    else {
+        attn__set_ahead(t, together, bytes, p);
+        if (heads > 1) attn__list_abreast(t, heads, a, key, n, together, p);
+        else attn__list_head(t, a, key, n, together, p);
+    }
+    if (copied) {
+        attn__skinny_copy(t, n, bytes, floats, p);
+        p->ahead1 = p->ahead2 = 0;
+    }
+    for (i = 0; floats && !copied && i < s->count; i++) s->rows[i] = (const char *)(floats + i * ATTN__GROUP * size);
+    if (scale && !converted) attn__skinny_scales(t, scale, key, n, size, p);
+}
+static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1)
+{
+    const attn__tile *t = tiles[0];
+    const int64_t size = t->c->size_k;
     attn__product p;
-    int64_t j, n;
-    p.a = t->m.query;
+    int64_t j, n, x;
     p.a_k = t->ld;
     p.c_row = ATTN__SKINNY_ROW;
     p.rows = t->lanes;
-    p.depth = c->size_k;
+    p.depth = size;
     p.columns = t->m.t;
     for (j = j0; j < j1; j += n) {
-        p.c = t->m.skinny_s + j;
-        n = attn__skinny_rows(t, &c->k, c0 + j, j1 - j, c->size_k, &p);
-        t->f->dots(&p, n);
+        n = attn__skinny_rows(t, &t->c->k, c0 + j, heads > 1 ? attn__min(j1 - j, ATTN__CHAIN) : j1 - j, size, &p);
+        for (x = 0; x < heads; x++) {
+            attn__skinny_turn(tiles[x], x, heads, &t->c->k, c0 + j, n, size, &p);
+            p.a = tiles[x]->m.query;
+            p.c = tiles[x]->m.skinny_s + j;
+            t->f->dots(&p, n);
+        }
     }
+}
+static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
+{
+    attn__scores_abreast(&t, 1, c0, j0, j1);
     if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
@@ -8357,15 +8457,16 @@ static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *c
 /* Some keys at a time, so that a row of V is read whole while its lines are cached. The last vector of columns ends
    with the row and may overlap the one before it; it has a place of its own: with 8 lanes and 20 columns they start at
    0, 8 and 12, the last is kept in places 16..23, and its upper half moves down to 16..19 at the end. */
-static void attn__skinny_columns(const attn__tile *t, int64_t j0, int64_t n, const attn__product *p)
+static void attn__skinny_columns(const attn__tile *t, int64_t n, const attn__product *p)
 {
     const int64_t width = t->f->width, size = t->c->size_v, whole = size / width * width;
     attn__product part = *p;
     int64_t j, column;
     for (j = 0; j < n; j += part.depth) {
-        part.a = t->m.skinny_s + j0 + j;
+        part.a = p->a + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__SKINNY_KEYS : (int64_t)ATTN__GROUP);
         part.groups = p->groups + j / p->b_together;
+        part.next = p->next ? p->next + j : NULL;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
             const int64_t left = (whole - column) / width;
@@ -8381,43 +8482,58 @@ static void attn__skinny_columns(const attn__tile *t, int64_t j0, int64_t n, con
         }
     }
 }
-static void attn__skinny_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r, float *acc)
+/* Where a chain of a chunk is summed: the first one in t->m.acc, to which the others are added. */
+static float *attn__chain_at(const attn__tile *t, int64_t heads, int64_t j0)
 {
-    const int64_t width = t->f->width, size = t->c->size_v, row = attn__skinny_row(t), whole = row - width;
+    return !j0 ? t->m.acc : heads > 1 ? t->m.chain : t->m.part;
+}
+static void attn__begin_chain(attn__tile *t, int64_t j0, int64_t j1, float *sum)
+{
     float *weights[ATTN__SKINNY];
-    attn__product p;
-    attn__stretch s;
-    int64_t j, n, column, l;
+    int64_t l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.skinny_s + l * ATTN__SKINNY_ROW + j0;
     if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
-    attn__fill(acc, 1, t->lanes * row, 0.0f);
-    p.c = acc;
+    attn__fill(sum, 1, t->lanes * attn__skinny_row(t), 0.0f);
+}
+static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
+{
+    const int64_t width = t->f->width, size = t->c->size_v, row = attn__skinny_row(t), whole = row - width;
+    int64_t column, l;
+    for (l = 0; l < t->lanes; l++)
+        for (column = whole; column < size; column++)
+            sum[l * row + column] = sum[l * row + column + width - (size - whole)];
+    if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, sum, t->ones, t->ones);
+}
+static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
+                                const attn__reach *r)
+{
+    const attn__tile *t = tiles[0];
+    const int64_t size = t->c->size_v;
+    attn__product p;
+    attn__stretch s;
+    int64_t j, n, x;
     p.a_row = ATTN__SKINNY_ROW;
     p.a_k = 1;
-    p.c_row = row;
+    p.c_row = attn__skinny_row(t);
     p.rows = t->lanes;
     p.chain = ATTN__HUGE;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__GO_ON;
     p.fetch = NULL;
+    for (x = 0; x < heads; x++) attn__begin_chain(tiles[x], j0, j1, attn__chain_at(tiles[x], heads, j0));
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
             n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
-            attn__skinny_columns(t, j, n, &p);
+            for (x = 0; x < heads; x++) {
+                attn__skinny_turn(tiles[x], x, heads, &t->c->v, c0 + j, n, size, &p);
+                p.a = tiles[x]->m.skinny_s + j;
+                p.c = attn__chain_at(tiles[x], heads, j0);
+                attn__skinny_columns(t, n, &p);
+            }
         }
     }
-    for (l = 0; l < t->lanes; l++)
-        for (column = whole; column < size; column++)
-            acc[l * row + column] = acc[l * row + column + width - (size - whole)];
-}
-
-/* A chain of them: the first one in t->m.acc, the others added to it. */
-static void attn__skinny_chain(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r)
-{
-    attn__skinny_values(t, c0, j0, j1, r, j0 ? t->m.part : t->m.acc);
-    if (j0) t->f->merge(attn__output_floats(t) / t->f->width, t->f->width, t->m.acc, t->m.acc, t->m.part, t->ones,
-                        t->ones);
+    for (x = 0; x < heads; x++) attn__end_chain(tiles[x], j0, attn__chain_at(tiles[x], heads, j0));
 }
 
 /* Outputs in the tile's layout, in t->m.acc, become rows; and the other way, in t->m.o. */
@@ -8581,7 +8697,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
             attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
             return merging.finite;
         }
-        if (by_few) attn__skinny_chain(t, c0, j, end, r);
+        if (by_few) attn__chain_abreast(&t, 1, c0, j, end, r);
         else if (j && whole) attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
         else {
             attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
@@ -8775,24 +8891,14 @@ static int attn__reach_whole(attn__tile *const *tiles, int64_t count, int64_t c0
 static void attn__chunk_abreast(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
 {
     float cmax[ATTN__ABREAST][ATTN__MAX_WIDTH], csum[ATTN__ABREAST][ATTN__MAX_WIDTH];
-    int64_t i, j, end;
+    int64_t i, j;
     attn__reach r;
     attn__find_reach(tiles[0], c0, n, &r);
-    for (j = 0; j < n; j = end) {
-        end = attn__min(n, j + ATTN__CHAIN);
-        for (i = 0; i < count; i++) {
-            tiles[i]->by_row = 1;
-            attn__skinny_scores(tiles[i], c0, j, end);
-        }
-    }
+    for (i = 0; i < count; i++) tiles[i]->by_row = 1;
+    attn__scores_abreast(tiles, count, c0, 0, n);
     for (i = 0; i < count; i++) attn__skinny_weights(tiles[i], n, cmax[i], csum[i]);
-    for (j = 0; j < n; j = end) {
-        end = attn__min(n, j + ATTN__CHAIN);
-        for (i = 0; i < count; i++) {
-            tiles[i]->m.part = *free_part;
-            attn__skinny_chain(tiles[i], c0, j, end, &r);
-        }
-    }
+    for (j = 0; j < n; j += ATTN__CHAIN)
+        attn__chain_abreast(tiles, count, c0, j, attn__min(n, j + ATTN__CHAIN), &r);
     for (i = 0; i < count; i++) {
         attn__tile *t = tiles[i];
         t->m.part = *free_part;
@@ -9970,7 +10076,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
 }
 
 /* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
-enum { ATTN__SKINNY_LIST = 3 * ATTN__SIDE * (int)(sizeof(char *) / sizeof(float)) };
+enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
 static int64_t attn__skinny_floats(const attn__call *c)
 {
     const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
@@ -9982,7 +10088,7 @@ static int64_t attn__skinny_floats(const attn__call *c)
 static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
 {
     m->skinny_s = at;
-    m->list = (const char **)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
+    m->lists = (attn__lists *)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
     m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
@@ -9997,6 +10103,7 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
     float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
+    float *chain = abreast ? attn__take(map, 1, c->output_floats) : NULL;
     float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW + (int)ATTN__SIDE) : NULL;
     if (!t) return NULL;
     t->m = first->m;
@@ -10005,6 +10112,7 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
     t->m.w = w;
     if (abreast) {
         t->m.acc = acc;
+        t->m.chain = chain;
         t->m.skinny_s = scores;
     }
     t->c = c;
@@ -10023,6 +10131,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
     float *skinny = c->skinny_floats ? attn__take(map, 1, c->skinny_floats) : NULL;
+    float *chain = c->abreast > 1 ? attn__take(map, 1, outputs) : NULL;
     if (!t) return NULL;
     if (c->skinny_floats) attn__give_skinny(&t->m, c, skinny);
     t->m.expanded = expanded;
@@ -10031,6 +10140,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     t->m.o = t->m.raw + raw * ld;
     t->m.acc = t->m.o + outputs;
     t->m.part = t->m.acc + outputs;
+    t->m.chain = chain;
     t->m.s = t->m.part + outputs;
     t->m.t = t->m.s + scores;
     t->m.w = w;

@@ -297,12 +297,13 @@ static void forward(void) {
    side, on every instruction set, for chunks that end within a page, windows that begin within one, all that queries
    share, scales for a row or for 32 codes of it. */
 static void few_rows_in_pages(void) {
-    static const int64_t page_sizes[] = {1, 5, 16, 24, 48, 80}, most = 610;
+    static const int64_t page_sizes[] = {1, 2, 5, 16, 24, 48, 80}, most = 610;
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
-    for (int n = 0; n < 48; n++) { /* twice every type with every size of a page */
-        const int64_t page = page_sizes[n % 6], b = 2, kv_heads = 2, keys = (most + page - 1) / page * page;
+    for (int n = 0; n < 56; n++) { /* twice every type with every size of a page */
+        const int64_t page = page_sizes[n % 7], b = 2, keys = (most + page - 1) / page * page;
+        const int64_t kv_heads = page > 2 ? 2 : test_int(2, 9); /* of the smallest pages several heads take turns */
         const int64_t heads = kv_heads * test_int(1, 9), size_k = test_int(1, 80), size_v = test_int(1, 160);
-        const int32_t type = types[n / 6 % 4];
+        const int32_t type = types[n / 7 % 4];
         const int64_t scales_k = n % 8 < 4 ? 1 : (size_k + 31) / 32, scales_v = n % 8 < 4 ? 1 : (size_v + 31) / 32;
         const size_t bytes = (size_t)(b * heads * size_v) * sizeof(float);
         float *first = (float *)test_guarded(bytes);

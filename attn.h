@@ -6517,6 +6517,7 @@ typedef struct attn__reach {
 
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
    bf16, for all tiles of a task. */
+typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 /* Where rows of k or v lie, from some keys on. */
 typedef struct attn__lists {
     const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and behind them what is used next */
@@ -6526,7 +6527,6 @@ typedef struct attn__lists {
     int64_t count, ahead;               /* pointers in rows, and behind them */
     int64_t head;                       /* of heads abreast: the one that rows are of */
 } attn__lists;
-typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {

@@ -4883,136 +4883,218 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
         hw::add_to_global(to, dq);
     }
 }
+/* What a consumer has in registers: its sums; s and ds of a tile, which become weights and gradients of scores, and
+   these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if these are
+   fixed. */
+template <class Shape> struct grad_registers {
+    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::moving / 2], ds[Shape::moving / 2];
+    uint32_t  weights[Shape::moving / 16][4], gradients[Shape::moving / 16][4];
+    uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
+    tile_row  rows[2];
+    row_grad  grads[2];
+};
+/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the tiles, of those that
+   move in slot 0 */
+struct grad_consumer {
+    int      number, thread, row0;
+    bool     elected;           /* releases what its warp has done with */
+    uint32_t fixed, fixed_dp, moving, moving_dp;
+};
+template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
+{
+    grad_consumer c;
+    c.number = hw::warp() / 4 - 1;
+    c.thread = hw::thread() % 128;
+    c.row0 = c.number * 64 + c.thread / 32 * 16 + hw::lane() / 4;
+    c.elected = hw::lane() == 0;
+    c.fixed = wgmma_tile(hw::shared_address(at.fixed) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.fixed_dp = c.fixed + (Shape::whole >> 4);
+    c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
+    c.moving_dp = c.moving + (2 * Shape::slot >> 4);
+    return c;
+}
+/* The tile-th of a block's life: its slots, their descriptors, and where the numbers of its queries, the producer's
+   words on it and, with OF_ALL, its gradients of scores are */
+struct grad_tile { uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients; };
+template <class Shape>
+ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile)
+{
+    grad_tile t;
+    t.slot = tile % 2;
+    t.slot_dp = tile % Shape::dp_slots;
+    t.phase = tile / 2 & 1;
+    t.phase_dp = tile / Shape::dp_slots & 1;
+    t.moving = c.moving + t.slot * (Shape::slot >> 4);
+    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4);
+    t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving;
+    t.words = hw::shared_address(at.flags) + t.slot * 16;
+    t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
+    return t;
+}
+
+/* The start of a task, whose fixed rows have come: what is held of them; sums of nothing. */
+template <class Shape, bool Extra>
+ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer &c, grad_registers<Shape> &r)
+{
+    const auto hold = [&](auto &left, unsigned char *tile) {
+        ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
+            load_left(left[k], hw::shared_address(tile), Shape::rows, (hw::warp() - 4) * 16, k);
+    };
+    if (holds_fixed<Shape, Extra>) hold(r.held, at.fixed);
+    if (holds_dp<Shape, Extra>) hold(r.held_dp, at.fixed_dp);
+    if (Shape::queries) fixed_queries(hw::shared_address(at.of_rows), c.row0, r.rows, r.grads);
+    ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
+}
+/* s and ds of a tile, as soon as it has come; where its queries are, for ALiBi. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                                           const grad_tile &t, grad_registers<Shape> &r)
+{
+    constexpr int moving = Shape::moving, qk = Shape::qk, v = Shape::v;
+    query_positions at_tile = {};
+    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
+    if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
+    else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
+    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, at.task_place, t.words, c.row0);
+    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
+    if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
+    else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    if (Shape::scores) hw::wgmma_keep(r.ds);
+    if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    return at_tile;
+}
+/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                               const grad_tile &t, uint32_t flags, const query_positions &at_tile,
+                               grad_registers<Shape> &r)
+{
+    constexpr int moving = Shape::moving;
+    const auto pack = [&] {
+        ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
+            if (Shape::values) pack_left<T>(r.weights[k], r.s, k);
+            if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
+        }
+    };
+    if (flags & EDGE) {
+        const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
+                                             : (int)hw::load_shared_word(at.task_place + 8) + c.row0;
+        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile);
+        if (Shape::values && (flags & NONFINITE_DP))
+            guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
+                                            hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
+        if (Shape::scores && (flags & NONFINITE_MOVING))
+            guard_slot<T, Shape::qk, moving>(r.sum, r.ds, hw::shared_address(at.tile_moving) + t.slot * Shape::slot,
+                                             0, moving);
+        pack();
+    } else {
+        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile);
+        pack();
+    }
+}
+/* What a product that runs reads and writes stays where it is. */
+template <class Shape> ATTN__DEVICE void keep_grads(grad_registers<Shape> &r)
+{
+    if (Shape::scores) hw::wgmma_keep(r.sum), hw::wgmma_keep(r.gradients);
+    if (Shape::values) hw::wgmma_keep(r.sum_values), hw::wgmma_keep(r.weights);
+}
+/* Starts dv += weights . moving_dp and dq or dk += gradients . moving. */
+template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, grad_registers<Shape> &r)
+{
+    keep_grads(r);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::values; k++)
+        hw::wgmma<T, Shape::v, true>(r.sum_values, r.weights[k], wgmma_desc(t.moving_dp + wgmma_down(k)), true);
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::scores; k++)
+        hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
+    hw::wgmma_commit();
+}
+/* With OF_ALL, the gradients of scores to where both consumers read them, */
+template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, const grad_registers<Shape> &r)
+{
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++)
+        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
+                                            Shape::rows), r.gradients[k]);
+    hw::fence_async();
+}
+/* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
+   the workspace, unless add_nonfinite has done that. */
+template <class T, class Shape>
+ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           float (&dq)[Shape::qk / 4])
+{
+    const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), Shape::rows) +
+                           wgmma_along(c.number * Shape::qk / 32, Shape::rows);
+    hw::barrier_sync(GRADIENTS, 256);
+    hw::wgmma_keep(dq);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
+        hw::wgmma<T, Shape::qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
+                                                wgmma_desc(right + wgmma_down(k)), k != 0);
+    hw::wgmma_commit();
+}
+template <int N> ATTN__DEVICE void add_dq(float *to, const float (&dq)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+        const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+        hw::add_to_global(to + j * 512, four);
+    }
+}
+/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                  const grad_tile &t, int b, grad_registers<Shape> &r)
+{
+    constexpr int qk = Shape::qk;
+    const query_positions at_tile = grad_products<T, Shape, Extra>(m.p, at, c, t, r);
+    const uint32_t flags = hw::load_shared_word(t.words);
+    const bool plain = !(flags & NONFINITE_FIXED);
+    float dq[Shape::all ? qk / 4 : 1], *to = NULL;
+    grad_weights<T, Shape, Extra>(m.p, at, c, t, flags, at_tile, r);
+    if constexpr (Shape::all) leave_gradients(t, r);
+    add_grads<T, Shape>(t, r);
+    if constexpr (Shape::all) {
+        to = (float *)m.p.workspace + dq_place(m, qk, b, (int)hw::load_shared_word(t.words + 12),
+                                               (int)hw::load_shared_word(t.words + 4));
+        to += c.number * (Shape::moving * qk / 2) + c.thread * 4;
+        start_dq<T>(at, c, t, dq);
+    }
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    if constexpr (Shape::all) {
+        hw::wgmma_keep(dq);
+        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, hw::shared_address(at.fixed), c.number * qk / 2);
+    }
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
+    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    if constexpr (Shape::all) if (plain) add_dq(to, dq);
+    return (flags & LAST) != 0;
+}
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
-    typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::dp_slots, qk = shape::qk, v = shape::v;
     const params &p = m.g.p;
+    const grad_consumer c = grad_consumer_of(at);
     uint32_t tile = 0, started = 0;         /* as the producer counts */
-    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
-    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), dp_fixed = tile_fixed + (shape::whole >> 4);
-    const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
-    const uint32_t tile_dp = tile_moving + (2 * shape::slot >> 4);
-
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        float sum[qk / 2], sum_values[v / 2], s[moving / 2], ds[moving / 2];
-        uint32_t weights[moving / 16][4], gradients[moving / 16][4];
-        tile_row rows[2];
-        row_grad grads[2];
+    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
+        grad_registers<Shape> r;
         uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
         hw::mbarrier_wait(at.fixed_full, started & 1);
         hw::load_shared(of_task, at.task_place);
-        uint32_t held[qk / 16][4], held_dp[v / 16][4];
-        const auto hold = [&](auto &left, unsigned char *tile) {
-            ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
-                load_left(left[k], hw::shared_address(tile), shape::rows, (hw::warp() - 4) * 16, k);
-        };
-        if (holds_fixed<shape, Extra>) hold(held, at.fixed);
-        if (holds_dp<shape, Extra>) hold(held_dp, at.fixed_dp);
-        if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
-        ATTN__UNROLL for (int j = 0; j < qk / 2; j++) sum[j] = 0.0f;
-        ATTN__UNROLL for (int j = 0; j < v / 2; j++) sum_values[j] = 0.0f;
-
-        const auto pack = [&] {
-            ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
-                if (shape::values) pack_left<T>(weights[k], s, k);
-                if (shape::scores) pack_left<T>(gradients[k], ds, k);
-            }
-        };
-        const auto keep_sums = [&] {
-            if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
-            if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
-        };
-
-        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
-            const uint32_t now_moving = tile_moving + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_dp = tile_dp + tile % slots * (shape::slot_dp >> 4);
-            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
-            const uint32_t of_tile = hw::shared_address(at.flags) + tile % 2 * 16;
-            hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            if constexpr (holds_fixed<shape, Extra>) start_product<T, moving, qk>(s, held, now_moving);
-            else start_product<T, shape::rows, moving, qk>(s, tile_fixed, now_moving);
-            query_positions at_tile = {};
-            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_place, of_tile, row0);
-            hw::mbarrier_wait(at.dp_full + tile % slots, tile / slots & 1);
-            if constexpr (holds_dp<shape, Extra>) start_product<T, moving, v>(ds, held_dp, now_dp);
-            else if (shape::scores) start_product<T, shape::rows, moving, v>(ds, dp_fixed, now_dp);
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(s);
-            if (shape::scores) hw::wgmma_keep(ds);
-            if (!shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
-            const uint32_t flags = hw::load_shared_word(of_tile);
-            last = (flags & LAST) != 0;
-            if (flags & EDGE) {
-                const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(at.task_place + 8) + row0;
-                grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
-                if (shape::values && (flags & NONFINITE_DP))
-                    guard_slot<T, v, moving>(sum_values, s, hw::shared_address(at.tile_dp) +
-                                                                tile % slots * shape::slot_dp, 0, moving);
-                if (shape::scores && (flags & NONFINITE_MOVING))
-                    guard_slot<T, qk, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
-                                              moving);
-                pack();
-            } else {
-                grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
-                pack();
-            }
-            const uint32_t left = hw::shared_address(at.gradients) + tile % 2 * shape::gradients;
-            if constexpr (shape::all) {
-                ATTN__UNROLL for (int k = 0; k < moving / 16; k++)
-                    hw::stmatrix(left + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
-                                                 shape::rows), gradients[k]);
-                hw::fence_async();
-            }
-            keep_sums();
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
-                hw::wgmma<T, v, true>(sum_values, weights[k], wgmma_desc(now_dp + wgmma_down(k)), true);
-            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
-                hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
-            hw::wgmma_commit();
-            float dq[shape::all ? qk / 4 : 1];
-            float *to = NULL;
-            if constexpr (shape::all) {
-                const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), shape::rows) +
-                                       wgmma_along(consumer * qk / 32, shape::rows);
-                to = (float *)p.workspace +
-                     dq_place(m.g, qk, (int)of_task[0], (int)hw::load_shared_word(of_tile + 12),
-                              (int)hw::load_shared_word(of_tile + 4)) + consumer * (moving * qk / 2) + thread * 4;
-                hw::barrier_sync(GRADIENTS, 256);
-                hw::wgmma_keep(dq);
-                hw::wgmma_fence();
-                ATTN__UNROLL for (int k = 0; k < shape::rows / 16; k++)
-                    hw::wgmma<T, qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(left, shape::rows) + wgmma_down(k)),
-                                                     wgmma_desc(right + wgmma_down(k)), k != 0);
-                hw::wgmma_commit();
-            }
-            hw::wgmma_wait<0>();
-            keep_sums();
-            if (shape::all) hw::wgmma_keep(dq);
-            if (shape::all && (flags & NONFINITE_FIXED))
-                add_nonfinite<T, shape>(to, left, hw::shared_address(at.fixed), consumer * qk / 2);
-            hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
-            if (shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
-            ATTN__UNROLL for (int j = 0; j < qk / 16 * shape::all; j++) {
-                const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-                if (!(flags & NONFINITE_FIXED)) hw::add_to_global(to + j * 512, four);
-            }
-        }
+        start_grads<Shape, Extra>(at, c, r);
+        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
+            last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
         hw::load_shared(of_task, at.task_place);
-        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
         hw::sync_warp();
-        if (elected) hw::mbarrier_arrive(at.fixed_empty);
-        started++;
-        if (shape::queries) store_dq<T, qk>(p, sum, rows);
-        else store_dk_dv<T, qk, v, shape::scores, shape::values>(p, sum, sum_values, rows);
+        if (c.elected) hw::mbarrier_arrive(at.fixed_empty);
+        if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
+        else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
     }
 }
 template <class T, class Shape, bool Extra>

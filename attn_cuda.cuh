@@ -5124,6 +5124,7 @@ ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
 {
+#if ATTN__HAVE_WGMMA
     const params &p = m.g.p;
     const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
     const int64_t tiles = m.g.padded / 64, all = p.batch * p.heads * tiles * lanes;
@@ -5140,6 +5141,7 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
             store_two<T>(p.dq, at, x, y);
         }
     }
+#endif
 }
 
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */

@@ -3209,6 +3209,14 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
         m.tops[2 * at + 1] = soft.mass[e];
     }
 }
+/* The results of the thread's rows, or where their keys are split what merge_splits makes them of. */
+template <class T, int D>
+ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
+                              const row_pair &soft, float scale)
+{
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, scale);
+    else leave_sums<D>(m, at, out, rows, soft, scale);
+}
 /* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
 struct tile_range { int first, end; };
 ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int split, int keys)
@@ -3267,6 +3275,26 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
         return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
+/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
+template <int D, bool Extra, int Keys>
+ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[D / 2], row_pair &soft,
+                              const tile_row (&rows)[2], int key0, bool edge)
+{
+    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
+    const float scale = scale_of<Extra>(p), top[2] = {soft.top[0], soft.top[1]};
+    float rescale[2];
+    if (edge) softmax_keys<Keys, Extra, true, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
+    else softmax_keys<Keys, Extra, false, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
+    if (Extra) drop_tile<Keys>(s, p, rows, key0);
+    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+}
+/* An array that begins with a head */
+ATTN__DEVICE attn__array from_head(const attn__array &a, int b, int h)
+{
+    attn__array head = a;
+    head.data = (void *)row_of(a, b, h, 0);
+    return head;
+}
 /* A block's tile of rows, and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
@@ -3280,15 +3308,13 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const float scale = scale_of<Extra>(p);
-    attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
-    head_k.data = (void *)row_of(p.k, b, head_kv, 0);
-    head_v.data = (void *)row_of(p.v, b, head_kv, 0);
+    const attn__array head_k = from_head(p.k, b, head_kv);
+    attn__array head_v = from_head(p.v, b, head_kv);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
-    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
@@ -3304,25 +3330,18 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
     copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
-    if (WarpsKV > 1) {
-        hw::cp_async_wait<2>();                         /* Q, of which each warp reads all */
-        hw::sync();
-    }
+    if (WarpsKV > 1) hw::cp_async_wait<2>(), hw::sync();            /* Q, of which each warp reads all */
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
     for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
-        const float top[2] = {soft.top[0], soft.top[1]};
-        float s[keys / 2], rescale[2];
+        float s[keys / 2];
         hw::cp_async_wait<1>();                         /* K of this tile */
         sync_tile<sharing>();
         copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
-            if (edge) softmax_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            else softmax_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+            mma_softmax<D, Extra, keys>(p, s, out, soft, rows, n * keys, edge);
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
@@ -3334,11 +3353,9 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale, shared + whole);
-    if (warp_kv == 0) {                                 /* it has the sums of all */
-        const int64_t part = (b * m.groups + group) * m.splits + split;
-        if (m.splits == 1) store_out<T, D>(p, out, rows, soft, scale);
-        else leave_sums<D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
-    }
+    const int64_t part = (b * m.groups + group) * m.splits + split;
+    if (warp_kv == 0)                                   /* it has the sums of all */
+        end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
@@ -4405,110 +4422,148 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
         !store_tile<T, D>(m.p, m.out, places, out, rows, factor, packed ? head : query, packed ? query : head))
         store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
+/* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
+   sums, and what they are to be multiplied by; its two rows of the task, and their softmax so far. */
+template <class Shape> struct hopper_registers {
+    float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2];
+    uint32_t weights[Shape::keys / 16][4];
+    tile_row rows[2];
+    row_pair soft;
+};
+/* Which consumer, the first of a thread's two rows; descriptors of Q and, in slot 0, of K and V. Of its task: where its
+   description is, and which keys its rows may attend to. */
+struct hopper_consumer {
+    int        number, row0;
+    bool       elected;         /* releases what its warp has done with */
+    float      scale;
+    uint32_t   q, k, v, description;
+    tile_reach all;
+};
+template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
+{
+    hopper_consumer c;
+    c.number = hw::warp() / 4 - 1;
+    c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
+    c.elected = hw::lane() == 0;
+    c.scale = scale_of<Shape::extra>(p);
+    c.q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.k = wgmma_tile(hw::shared_address(at.k), Shape::keys);
+    c.v = wgmma_tile(hw::shared_address(at.v), Shape::keys);
+    return c;
+}
+/* Starts s = Q . K^T. */
+template <class T, class Shape>
+ATTN__DEVICE void start_scores(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
+{
+    /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
+    const uint32_t left = Shape::extra && Shape::qk > 128 ? hw::uniform(c.q) : c.q;
+    start_product<T, Shape::rows, Shape::keys, Shape::qk>(r.s, left, c.k + slot * (Shape::slot_k >> 4));
+}
+/* Starts out += weights . V. */
+template <class T, class Shape>
+ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
+{
+    const uint32_t right = c.v + slot * (Shape::slot_v >> 4);
+    hw::wgmma_keep(r.out);
+    hw::wgmma_keep(r.weights);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::keys / 16; k++)
+        hw::wgmma<T, Shape::v, true>(r.out, r.weights[k], wgmma_desc(right + wgmma_down(k)), true);
+    hw::wgmma_commit();
+}
+/* Scores of the n-th tile of keys become weights. */
+template <class Shape>
+ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
+{
+    constexpr int keys = Shape::keys;
+    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
+    if (is_edge(c.all, n * keys, (n + 1) * keys))
+        softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
+    else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
+}
+/* The weights as left operands; `now`: tiles before this one in the block's life. At an edge with the NaN guard. */
+template <class T, class Shape>
+ATTN__DEVICE void pack_weights(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
+                               hopper_registers<Shape> &r)
+{
+    constexpr int keys = Shape::keys, D = Shape::v;
+    ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(r.weights[k], r.s, k);
+    if (!is_edge(c.all, n * keys, (n + 1) * keys)) return;
+    hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
+    if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
+    const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
+    mark_where<T, D, keys>(r.out, values, c.all.first - n * keys, c.all.last - n * keys,
+                           [&](int key, bool (&counts)[2]) {
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            counts[e] = n * keys + key >= r.rows[e].first && n * keys + key < r.rows[e].last;
+    });
+    clear_slot<T, D, keys>(values);
+}
+/* The tiles of keys of a task, at least one: `tile` is the number of the first, then of the one after the last. The
+   product of a tile's scores runs beside that of the values before, and the other consumer's softmax beside both. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int first, int end,
+                               uint32_t &tile, hopper_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
+    start_scores<T>(c, hw::uniform(tile % 2), r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
+    hopper_softmax(p, c, first, r);
+    pack_weights<T>(at, c, first, tile, r);
+    ATTN__LOOP for (int n = first + 1; n < end; n++) {
+        const uint32_t before = tile++, slot = hw::uniform(tile % 2);
+        hw::barrier_sync(TURN + c.number, 256);
+        hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
+        start_scores<T>(c, slot, r);
+        hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
+        start_values<T>(c, 1 - slot, r);
+        hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
+        hw::wgmma_wait<1>();
+        hw::wgmma_keep(r.s);
+        if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
+        hopper_softmax(p, c, n, r);
+        hw::wgmma_wait<0>();
+        hw::wgmma_keep(r.out);
+        hw::wgmma_keep(r.weights);
+        if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
+        rescale_rows<Shape::v>(r.out, r.rescale);
+        pack_weights<T>(at, c, n, tile, r);
+    }
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.q_empty);
+    hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
+    start_values<T>(c, hw::uniform(tile % 2), r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.out);
+    if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
+    tile++;
+}
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::v;
-    constexpr bool extra = Shape::extra;
-    const params &p = m.p;
+    constexpr int keys = Shape::keys;
+    hopper_consumer c = hopper_consumer_of<Shape>(m.p, at);
     uint32_t tile = 0, started = 0;         /* as the producer counts */
-    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
-    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const float scale = scale_of<extra>(p);
-    const uint32_t tile_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, Shape::rows);
-    const uint32_t tile_k = wgmma_tile(hw::shared_address(at.k), keys);
-    const uint32_t tile_v = wgmma_tile(hw::shared_address(at.v), keys);
-
-    if (consumer == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
+    if (c.number == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        tile_row rows[2];
+        hopper_registers<Shape> r;
+        c.description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_reach(description);
-        read_rows(description, row0, rows);
-        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        float s[keys / 2], out[D / 2], rescale[2];
-        uint32_t weights[keys / 16][4];
-        row_pair soft = no_keys();
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
-
-        const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
-            /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
-            const uint32_t left = extra && Shape::qk > 128 ? hw::uniform(tile_q) : tile_q;
-            start_product<T, Shape::rows, keys, Shape::qk>(s, left, tile_k + slot * (Shape::slot_k >> 4));
-        };
-        const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
-            const uint32_t right = tile_v + slot * (Shape::slot_v >> 4);
-            hw::wgmma_keep(out);
-            hw::wgmma_keep(weights);
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
-                hw::wgmma<T, D, true>(out, weights[k], wgmma_desc(right + wgmma_down(k)), true);
-            hw::wgmma_commit();
-        };
-        const auto softmax = [&](int n) {                         /* scores become weights */
-            const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(description, row0 + 8 * e); };
-            if (is_edge(all, n * keys, (n + 1) * keys))
-                softmax_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            else softmax_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-        };
-        const auto pack_weights = [&](int n, uint32_t now) {
-            ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
-            if (!is_edge(all, n * keys, (n + 1) * keys)) return;
-            hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
-            if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
-            const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
-            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys,
-                                   [&](int key, bool (&counts)[2]) {
-                ATTN__UNROLL for (int e = 0; e < 2; e++)
-                    counts[e] = n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
-            });
-            clear_slot<T, D, keys>(values);
-        };
-
-        if (first < end) {
-            hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-            start_scores(hw::uniform(tile % 2));
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(s);
-            if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-            softmax(first);
-            pack_weights(first, tile);
-            ATTN__LOOP for (int n = first + 1; n < end; n++) {
-                const uint32_t before = tile++, slot = hw::uniform(tile % 2);
-                hw::barrier_sync(TURN + consumer, 256);
-                hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-                start_scores(slot);
-                hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
-                start_values(1 - slot);
-                hw::barrier_arrive(TURN + (consumer + 1) % Shape::consumers, 256);
-                hw::wgmma_wait<1>();
-                hw::wgmma_keep(s);
-                if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-                softmax(n);
-                hw::wgmma_wait<0>();
-                hw::wgmma_keep(out);
-                hw::wgmma_keep(weights);
-                if (elected) hw::mbarrier_arrive(at.v_empty + before % 2);
-                rescale_rows<D>(out, rescale);
-                pack_weights(n, tile);
-            }
+        c.all = read_reach(c.description);
+        read_rows(c.description, c.row0, r.rows);
+        const int first = c.all.last > 0 ? c.all.first / keys : 0, end = (c.all.last + keys - 1) / keys;
+        r.soft = no_keys();
+        ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
+        if (first < end) hopper_tiles<T>(m.p, at, c, first, end, tile, r);
+        else {
             hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.q_empty);
-            hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
-            start_values(hw::uniform(tile % 2));
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(out);
-            if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
-            tile++;
-        } else {
-            hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.q_empty);
+            if (c.elected) hw::mbarrier_arrive(at.q_empty);
         }
         started++;
-        hopper_store<T, Shape>(m, at.out, out, rows, soft, scale);
+        hopper_store<T, Shape>(m, at.out, r.out, r.rows, r.soft, c.scale);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }

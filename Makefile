@@ -241,45 +241,50 @@ $(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # ---- what runs on a device. Two objects have the kernels: that of the tests, which watches the runtime, and that of the
-# examples and the benchmark.
+# examples and the benchmark. Objects have a folder of their own: DEVICE is what is carried to the device.
 DEVICE          = build/cuda/device-$(DEVICE_ARCH)
+DEVICE_OBJ      = build/cuda/objects-$(DEVICE_ARCH)
+DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
 DEVICE_EXAMPLES = quickstart compare train
 DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so repeat \
                   $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
-$(DEVICE):
+$(DEVICE_PROGRAMS:%=$(DEVICE)/%): | $(DEVICE)
+$(DEVICE) $(DEVICE_OBJ):
 	mkdir -p $@
-$(DEVICE)/which $(DEVICE)/hw_conformance: $(DEVICE)/%: tests/cuda/%.cu tests/cuda/primitives.cc $(CUDA_SOURCES) | $(DEVICE)
+$(DEVICE)/which $(DEVICE)/hw_conformance: $(DEVICE)/%: tests/cuda/%.cu tests/cuda/primitives.cc $(CUDA_SOURCES)
 	$(DEVICE_CC) $< -o $@
-$(DEVICE)/fast.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE)
+$(DEVICE_OBJ)/fast.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE_OBJ)
 	$(DEVICE_CC) -c $< -o $@
-$(DEVICE)/kernels.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE)
+$(DEVICE_OBJ)/kernels.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE_OBJ)
 	$(DEVICE_CC) -c $< -o $@
-$(DEVICE)/attention.o: examples/cuda/attention.c attn.h | $(DEVICE)
+$(DEVICE_OBJ)/attention.o: examples/cuda/attention.c attn.h | $(DEVICE_OBJ)
 	$(CC) -O2 -fPIC -c $< -o $@
-$(DEVICE)/main-%.o: tests/main.c tests/test.h attn.h | $(DEVICE)
+$(DEVICE_OBJ)/main-%.o: tests/main.c tests/test.h attn.h | $(DEVICE_OBJ)
 	$(CC) -O2 -DTEST_MAPPED -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
-$(DEVICE)/attn.o $(DEVICE)/emulated.o: $(DEVICE)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(DEVICE)
+$(DEVICE_OBJ)/attn.o $(DEVICE_OBJ)/emulated.o: $(DEVICE_OBJ)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(DEVICE_OBJ)
 	$(CC) $(CFLAGS) -I. -c $< -o $@
-$(DEVICE)/fast: $(DEVICE)/fast.o
-$(DEVICE)/emulated: $(DEVICE)/main-emulated.o $(DEVICE)/emulated.o $(DEVICE)/fast.o $(DEVICE)/attn.o build/obj/ref.o
-$(DEVICE)/suites: $(DEVICE)/main-suites.o $(CUDA_SUITES:%=build/obj/%.o) $(DEVICE)/fast.o $(DEVICE)/attn.o build/obj/ref.o
+$(DEVICE)/fast: $(DEVICE_OBJ)/fast.o
+$(DEVICE)/emulated: $(DEVICE_OBJ)/emulated.o
+$(DEVICE)/suites: $(CUDA_SUITES:%=build/obj/%.o)
+$(DEVICE)/emulated $(DEVICE)/suites: $(DEVICE)/%: $(DEVICE_OBJ)/main-%.o $(DEVICE_OBJ)/fast.o $(DEVICE_OBJ)/attn.o \
+                                                    build/obj/ref.o
 $(DEVICE)/fast $(DEVICE)/emulated $(DEVICE)/suites:
 	$(NVCC) $^ -o $@
-$(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE)/kernels.o $(DEVICE)/attention.o $(wildcard examples/cuda/*)
+$(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE_KERNELS) $(wildcard examples/cuda/*)
 	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(filter %.o,$^) -o $@
-$(DEVICE)/bench: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+$(DEVICE)/bench: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $^ -o $@
-$(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+$(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $< $(filter %.o,$^) -o $@
 # what a build for sm_90 without the "a" has, of few head sizes
 PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
-$(DEVICE)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE)
+$(DEVICE_OBJ)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE_OBJ)
 	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@
-$(DEVICE)/repeat-plain: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/kernels-plain.o $(DEVICE)/attention.o
+$(DEVICE)/repeat-plain: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_OBJ)/kernels-plain.o $(DEVICE_OBJ)/attention.o
 	$(PLAIN_CC) $< $(filter %.o,$^) -o $@
-$(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE)/kernels.o $(DEVICE)/attention.o
+$(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
 
 # ---- the benchmarks, as users build; once more with a fused multiply-add for the scalar kernels

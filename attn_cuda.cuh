@@ -3209,6 +3209,14 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
         m.tops[2 * at + 1] = soft.mass[e];
     }
 }
+/* The results of the thread's rows, or where their keys are split what merge_splits makes them of. */
+template <class T, int D>
+ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
+                              const row_pair &soft, float scale)
+{
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, scale);
+    else leave_sums<D>(m, at, out, rows, soft, scale);
+}
 /* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
 struct tile_range { int first, end; };
 ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int split, int keys)
@@ -3267,6 +3275,26 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
         return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
+/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
+template <int D, bool Extra, int Keys>
+ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[D / 2], row_pair &soft,
+                              const tile_row (&rows)[2], int key0, bool edge)
+{
+    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
+    const float scale = scale_of<Extra>(p), top[2] = {soft.top[0], soft.top[1]};
+    float rescale[2];
+    if (edge) softmax_keys<Keys, Extra, true, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
+    else softmax_keys<Keys, Extra, false, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
+    if (Extra) drop_tile<Keys>(s, p, rows, key0);
+    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+}
+/* An array that begins with a head */
+ATTN__DEVICE attn__array from_head(const attn__array &a, int b, int h)
+{
+    attn__array head = a;
+    head.data = (void *)row_of(a, b, h, 0);
+    return head;
+}
 /* A block's tile of rows, and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
@@ -3280,15 +3308,13 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const float scale = scale_of<Extra>(p);
-    attn__array head_k = p.k, head_v = p.v;             /* of the head */
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
-    head_k.data = (void *)row_of(p.k, b, head_kv, 0);
-    head_v.data = (void *)row_of(p.v, b, head_kv, 0);
+    const attn__array head_k = from_head(p.k, b, head_kv);
+    attn__array head_v = from_head(p.v, b, head_kv);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
-    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
@@ -3304,25 +3330,18 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
     copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
-    if (WarpsKV > 1) {
-        hw::cp_async_wait<2>();                         /* Q, of which each warp reads all */
-        hw::sync();
-    }
+    if (WarpsKV > 1) hw::cp_async_wait<2>(), hw::sync();            /* Q, of which each warp reads all */
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
     for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
-        const float top[2] = {soft.top[0], soft.top[1]};
-        float s[keys / 2], rescale[2];
+        float s[keys / 2];
         hw::cp_async_wait<1>();                         /* K of this tile */
         sync_tile<sharing>();
         copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
             product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
-            if (edge) softmax_keys<keys, Extra, true, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            else softmax_keys<keys, Extra, false, true>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            if (Extra) drop_tile<keys>(s, p, rows, n * keys);
-            if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+            mma_softmax<D, Extra, keys>(p, s, out, soft, rows, n * keys, edge);
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
@@ -3334,11 +3353,9 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale, shared + whole);
-    if (warp_kv == 0) {                                 /* it has the sums of all */
-        const int64_t part = (b * m.groups + group) * m.splits + split;
-        if (m.splits == 1) store_out<T, D>(p, out, rows, soft, scale);
-        else leave_sums<D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
-    }
+    const int64_t part = (b * m.groups + group) * m.splits + split;
+    if (warp_kv == 0)                                   /* it has the sums of all */
+        end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
     hw::sync();                                     /* Q and the slots are free again */
 }
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
@@ -4405,110 +4422,148 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
         !store_tile<T, D>(m.p, m.out, places, out, rows, factor, packed ? head : query, packed ? query : head))
         store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
+/* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
+   sums, and what they are to be multiplied by; its two rows of the task, and their softmax so far. */
+template <class Shape> struct hopper_registers {
+    float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2];
+    uint32_t weights[Shape::keys / 16][4];
+    tile_row rows[2];
+    row_pair soft;
+};
+/* Which consumer, the first of a thread's two rows; descriptors of Q and, in slot 0, of K and V. Of its task: where its
+   description is, and which keys its rows may attend to. */
+struct hopper_consumer {
+    int        number, row0;
+    bool       elected;         /* releases what its warp has done with */
+    float      scale;
+    uint32_t   q, k, v, description;
+    tile_reach all;
+};
+template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
+{
+    hopper_consumer c;
+    c.number = hw::warp() / 4 - 1;
+    c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
+    c.elected = hw::lane() == 0;
+    c.scale = scale_of<Shape::extra>(p);
+    c.q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.k = wgmma_tile(hw::shared_address(at.k), Shape::keys);
+    c.v = wgmma_tile(hw::shared_address(at.v), Shape::keys);
+    return c;
+}
+/* Starts s = Q . K^T. */
+template <class T, class Shape>
+ATTN__DEVICE void start_scores(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
+{
+    /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
+    const uint32_t left = Shape::extra && Shape::qk > 128 ? hw::uniform(c.q) : c.q;
+    start_product<T, Shape::rows, Shape::keys, Shape::qk>(r.s, left, c.k + slot * (Shape::slot_k >> 4));
+}
+/* Starts out += weights . V. */
+template <class T, class Shape>
+ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
+{
+    const uint32_t right = c.v + slot * (Shape::slot_v >> 4);
+    hw::wgmma_keep(r.out);
+    hw::wgmma_keep(r.weights);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::keys / 16; k++)
+        hw::wgmma<T, Shape::v, true>(r.out, r.weights[k], wgmma_desc(right + wgmma_down(k)), true);
+    hw::wgmma_commit();
+}
+/* Scores of the n-th tile of keys become weights. */
+template <class Shape>
+ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
+{
+    constexpr int keys = Shape::keys;
+    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
+    if (is_edge(c.all, n * keys, (n + 1) * keys))
+        softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
+    else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
+}
+/* The weights as left operands; `now`: tiles before this one in the block's life. At an edge with the NaN guard. */
+template <class T, class Shape>
+ATTN__DEVICE void pack_weights(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
+                               hopper_registers<Shape> &r)
+{
+    constexpr int keys = Shape::keys, D = Shape::v;
+    ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(r.weights[k], r.s, k);
+    if (!is_edge(c.all, n * keys, (n + 1) * keys)) return;
+    hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
+    if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
+    const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
+    mark_where<T, D, keys>(r.out, values, c.all.first - n * keys, c.all.last - n * keys,
+                           [&](int key, bool (&counts)[2]) {
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            counts[e] = n * keys + key >= r.rows[e].first && n * keys + key < r.rows[e].last;
+    });
+    clear_slot<T, D, keys>(values);
+}
+/* The tiles of keys of a task, at least one: `tile` is the number of the first, then of the one after the last. The
+   product of a tile's scores runs beside that of the values before, and the other consumer's softmax beside both. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int first, int end,
+                               uint32_t &tile, hopper_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
+    start_scores<T>(c, hw::uniform(tile % 2), r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
+    hopper_softmax(p, c, first, r);
+    pack_weights<T>(at, c, first, tile, r);
+    ATTN__LOOP for (int n = first + 1; n < end; n++) {
+        const uint32_t before = tile++, slot = hw::uniform(tile % 2);
+        hw::barrier_sync(TURN + c.number, 256);
+        hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
+        start_scores<T>(c, slot, r);
+        hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
+        start_values<T>(c, 1 - slot, r);
+        hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
+        hw::wgmma_wait<1>();
+        hw::wgmma_keep(r.s);
+        if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
+        hopper_softmax(p, c, n, r);
+        hw::wgmma_wait<0>();
+        hw::wgmma_keep(r.out);
+        hw::wgmma_keep(r.weights);
+        if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
+        rescale_rows<Shape::v>(r.out, r.rescale);
+        pack_weights<T>(at, c, n, tile, r);
+    }
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.q_empty);
+    hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
+    start_values<T>(c, hw::uniform(tile % 2), r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.out);
+    if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
+    tile++;
+}
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
 {
-    constexpr int keys = Shape::keys, D = Shape::v;
-    constexpr bool extra = Shape::extra;
-    const params &p = m.p;
+    constexpr int keys = Shape::keys;
+    hopper_consumer c = hopper_consumer_of<Shape>(m.p, at);
     uint32_t tile = 0, started = 0;         /* as the producer counts */
-    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
-    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const float scale = scale_of<extra>(p);
-    const uint32_t tile_q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)consumer * 64 * 128, Shape::rows);
-    const uint32_t tile_k = wgmma_tile(hw::shared_address(at.k), keys);
-    const uint32_t tile_v = wgmma_tile(hw::shared_address(at.v), keys);
-
-    if (consumer == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
+    if (c.number == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        tile_row rows[2];
+        hopper_registers<Shape> r;
+        c.description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
         hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_reach(description);
-        read_rows(description, row0, rows);
-        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
-        float s[keys / 2], out[D / 2], rescale[2];
-        uint32_t weights[keys / 16][4];
-        row_pair soft = no_keys();
-        ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
-
-        const auto start_scores = [&](uint32_t slot) {          /* s = Q . K^T */
-            /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
-            const uint32_t left = extra && Shape::qk > 128 ? hw::uniform(tile_q) : tile_q;
-            start_product<T, Shape::rows, keys, Shape::qk>(s, left, tile_k + slot * (Shape::slot_k >> 4));
-        };
-        const auto start_values = [&](uint32_t slot) {          /* out += weights . V */
-            const uint32_t right = tile_v + slot * (Shape::slot_v >> 4);
-            hw::wgmma_keep(out);
-            hw::wgmma_keep(weights);
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < keys / 16; k++)
-                hw::wgmma<T, D, true>(out, weights[k], wgmma_desc(right + wgmma_down(k)), true);
-            hw::wgmma_commit();
-        };
-        const auto softmax = [&](int n) {                         /* scores become weights */
-            const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(description, row0 + 8 * e); };
-            if (is_edge(all, n * keys, (n + 1) * keys))
-                softmax_keys<keys, extra, true, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-            else softmax_keys<keys, extra, false, false>(s, soft, p, rows, n * keys, scale, rescale, alibi_at);
-        };
-        const auto pack_weights = [&](int n, uint32_t now) {
-            ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(weights[k], s, k);
-            if (!is_edge(all, n * keys, (n + 1) * keys)) return;
-            hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
-            if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
-            const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
-            mark_where<T, D, keys>(out, values, all.first - n * keys, all.last - n * keys,
-                                   [&](int key, bool (&counts)[2]) {
-                ATTN__UNROLL for (int e = 0; e < 2; e++)
-                    counts[e] = n * keys + key >= rows[e].first && n * keys + key < rows[e].last;
-            });
-            clear_slot<T, D, keys>(values);
-        };
-
-        if (first < end) {
-            hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-            start_scores(hw::uniform(tile % 2));
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(s);
-            if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-            softmax(first);
-            pack_weights(first, tile);
-            ATTN__LOOP for (int n = first + 1; n < end; n++) {
-                const uint32_t before = tile++, slot = hw::uniform(tile % 2);
-                hw::barrier_sync(TURN + consumer, 256);
-                hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
-                start_scores(slot);
-                hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
-                start_values(1 - slot);
-                hw::barrier_arrive(TURN + (consumer + 1) % Shape::consumers, 256);
-                hw::wgmma_wait<1>();
-                hw::wgmma_keep(s);
-                if (elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-                softmax(n);
-                hw::wgmma_wait<0>();
-                hw::wgmma_keep(out);
-                hw::wgmma_keep(weights);
-                if (elected) hw::mbarrier_arrive(at.v_empty + before % 2);
-                rescale_rows<D>(out, rescale);
-                pack_weights(n, tile);
-            }
+        c.all = read_reach(c.description);
+        read_rows(c.description, c.row0, r.rows);
+        const int first = c.all.last > 0 ? c.all.first / keys : 0, end = (c.all.last + keys - 1) / keys;
+        r.soft = no_keys();
+        ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
+        if (first < end) hopper_tiles<T>(m.p, at, c, first, end, tile, r);
+        else {
             hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.q_empty);
-            hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
-            start_values(hw::uniform(tile % 2));
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(out);
-            if (elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
-            tile++;
-        } else {
-            hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.q_empty);
+            if (c.elected) hw::mbarrier_arrive(at.q_empty);
         }
         started++;
-        hopper_store<T, Shape>(m, at.out, out, rows, soft, scale);
+        hopper_store<T, Shape>(m, at.out, r.out, r.rows, r.soft, c.scale);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
@@ -4883,136 +4938,218 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
         hw::add_to_global(to, dq);
     }
 }
+/* What a consumer has in registers: its sums; s and ds of a tile, which become weights and gradients of scores, and
+   these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if these are
+   fixed. */
+template <class Shape> struct grad_registers {
+    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::moving / 2], ds[Shape::moving / 2];
+    uint32_t  weights[Shape::moving / 16][4], gradients[Shape::moving / 16][4];
+    uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
+    tile_row  rows[2];
+    row_grad  grads[2];
+};
+/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the tiles, of those that
+   move in slot 0 */
+struct grad_consumer {
+    int      number, thread, row0;
+    bool     elected;           /* releases what its warp has done with */
+    uint32_t fixed, fixed_dp, moving, moving_dp;
+};
+template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
+{
+    grad_consumer c;
+    c.number = hw::warp() / 4 - 1;
+    c.thread = hw::thread() % 128;
+    c.row0 = c.number * 64 + c.thread / 32 * 16 + hw::lane() / 4;
+    c.elected = hw::lane() == 0;
+    c.fixed = wgmma_tile(hw::shared_address(at.fixed) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.fixed_dp = c.fixed + (Shape::whole >> 4);
+    c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
+    c.moving_dp = c.moving + (2 * Shape::slot >> 4);
+    return c;
+}
+/* The tile-th of a block's life: its slots, their descriptors, and where the numbers of its queries, the producer's
+   words on it and, with OF_ALL, its gradients of scores are */
+struct grad_tile { uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients; };
+template <class Shape>
+ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile)
+{
+    grad_tile t;
+    t.slot = tile % 2;
+    t.slot_dp = tile % Shape::dp_slots;
+    t.phase = tile / 2 & 1;
+    t.phase_dp = tile / Shape::dp_slots & 1;
+    t.moving = c.moving + t.slot * (Shape::slot >> 4);
+    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4);
+    t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving;
+    t.words = hw::shared_address(at.flags) + t.slot * 16;
+    t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
+    return t;
+}
+
+/* The start of a task, whose fixed rows have come: what is held of them; sums of nothing. */
+template <class Shape, bool Extra>
+ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer &c, grad_registers<Shape> &r)
+{
+    const auto hold = [&](auto &left, unsigned char *tile) {
+        ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
+            load_left(left[k], hw::shared_address(tile), Shape::rows, (hw::warp() - 4) * 16, k);
+    };
+    if (holds_fixed<Shape, Extra>) hold(r.held, at.fixed);
+    if (holds_dp<Shape, Extra>) hold(r.held_dp, at.fixed_dp);
+    if (Shape::queries) fixed_queries(hw::shared_address(at.of_rows), c.row0, r.rows, r.grads);
+    ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
+}
+/* s and ds of a tile, as soon as it has come; where its queries are, for ALiBi. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                                           const grad_tile &t, grad_registers<Shape> &r)
+{
+    constexpr int moving = Shape::moving, qk = Shape::qk, v = Shape::v;
+    query_positions at_tile = {};
+    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
+    if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
+    else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
+    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, at.task_place, t.words, c.row0);
+    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
+    if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
+    else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    if (Shape::scores) hw::wgmma_keep(r.ds);
+    if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    return at_tile;
+}
+/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                               const grad_tile &t, uint32_t flags, const query_positions &at_tile,
+                               grad_registers<Shape> &r)
+{
+    constexpr int moving = Shape::moving;
+    const auto pack = [&] {
+        ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
+            if (Shape::values) pack_left<T>(r.weights[k], r.s, k);
+            if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
+        }
+    };
+    if (flags & EDGE) {
+        const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
+                                             : (int)hw::load_shared_word(at.task_place + 8) + c.row0;
+        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile);
+        if (Shape::values && (flags & NONFINITE_DP))
+            guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
+                                            hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
+        if (Shape::scores && (flags & NONFINITE_MOVING))
+            guard_slot<T, Shape::qk, moving>(r.sum, r.ds, hw::shared_address(at.tile_moving) + t.slot * Shape::slot,
+                                             0, moving);
+        pack();
+    } else {
+        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile);
+        pack();
+    }
+}
+/* What a product that runs reads and writes stays where it is. */
+template <class Shape> ATTN__DEVICE void keep_grads(grad_registers<Shape> &r)
+{
+    if (Shape::scores) hw::wgmma_keep(r.sum), hw::wgmma_keep(r.gradients);
+    if (Shape::values) hw::wgmma_keep(r.sum_values), hw::wgmma_keep(r.weights);
+}
+/* Starts dv += weights . moving_dp and dq or dk += gradients . moving. */
+template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, grad_registers<Shape> &r)
+{
+    keep_grads(r);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::values; k++)
+        hw::wgmma<T, Shape::v, true>(r.sum_values, r.weights[k], wgmma_desc(t.moving_dp + wgmma_down(k)), true);
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::scores; k++)
+        hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
+    hw::wgmma_commit();
+}
+/* With OF_ALL, the gradients of scores to where both consumers read them, */
+template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, const grad_registers<Shape> &r)
+{
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++)
+        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
+                                            Shape::rows), r.gradients[k]);
+    hw::fence_async();
+}
+/* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
+   the workspace, unless add_nonfinite has done that. */
+template <class T, class Shape>
+ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           float (&dq)[Shape::qk / 4])
+{
+    const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), Shape::rows) +
+                           wgmma_along(c.number * Shape::qk / 32, Shape::rows);
+    hw::barrier_sync(GRADIENTS, 256);
+    hw::wgmma_keep(dq);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
+        hw::wgmma<T, Shape::qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
+                                                wgmma_desc(right + wgmma_down(k)), k != 0);
+    hw::wgmma_commit();
+}
+template <int N> ATTN__DEVICE void add_dq(float *to, const float (&dq)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+        const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+        hw::add_to_global(to + j * 512, four);
+    }
+}
+/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                  const grad_tile &t, int b, grad_registers<Shape> &r)
+{
+    constexpr int qk = Shape::qk;
+    const query_positions at_tile = grad_products<T, Shape, Extra>(m.p, at, c, t, r);
+    const uint32_t flags = hw::load_shared_word(t.words);
+    const bool plain = !(flags & NONFINITE_FIXED);
+    float dq[Shape::all ? qk / 4 : 1], *to = NULL;
+    grad_weights<T, Shape, Extra>(m.p, at, c, t, flags, at_tile, r);
+    if constexpr (Shape::all) leave_gradients(t, r);
+    add_grads<T, Shape>(t, r);
+    if constexpr (Shape::all) {
+        to = (float *)m.p.workspace + dq_place(m, qk, b, (int)hw::load_shared_word(t.words + 12),
+                                               (int)hw::load_shared_word(t.words + 4));
+        to += c.number * (Shape::moving * qk / 2) + c.thread * 4;
+        start_dq<T>(at, c, t, dq);
+    }
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    if constexpr (Shape::all) {
+        hw::wgmma_keep(dq);
+        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, hw::shared_address(at.fixed), c.number * qk / 2);
+    }
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
+    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    if constexpr (Shape::all) if (plain) add_dq(to, dq);
+    return (flags & LAST) != 0;
+}
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
 {
-    typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::dp_slots, qk = shape::qk, v = shape::v;
     const params &p = m.g.p;
+    const grad_consumer c = grad_consumer_of(at);
     uint32_t tile = 0, started = 0;         /* as the producer counts */
-    const int consumer = hw::warp() / 4 - 1, thread = hw::thread() % 128;
-    const int row0 = consumer * 64 + thread / 32 * 16 + hw::lane() / 4;
-    const bool elected = hw::lane() == 0;   /* releases what its warp has done with */
-    const uint32_t fixed_rows = hw::shared_address(at.fixed) + (uint32_t)consumer * 64 * 128;
-    const uint32_t tile_fixed = wgmma_tile(fixed_rows, shape::rows), dp_fixed = tile_fixed + (shape::whole >> 4);
-    const uint32_t tile_moving = wgmma_tile(hw::shared_address(at.tile_moving), moving);
-    const uint32_t tile_dp = tile_moving + (2 * shape::slot >> 4);
-
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        float sum[qk / 2], sum_values[v / 2], s[moving / 2], ds[moving / 2];
-        uint32_t weights[moving / 16][4], gradients[moving / 16][4];
-        tile_row rows[2];
-        row_grad grads[2];
+    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
+        grad_registers<Shape> r;
         uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
         hw::mbarrier_wait(at.fixed_full, started & 1);
         hw::load_shared(of_task, at.task_place);
-        uint32_t held[qk / 16][4], held_dp[v / 16][4];
-        const auto hold = [&](auto &left, unsigned char *tile) {
-            ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
-                load_left(left[k], hw::shared_address(tile), shape::rows, (hw::warp() - 4) * 16, k);
-        };
-        if (holds_fixed<shape, Extra>) hold(held, at.fixed);
-        if (holds_dp<shape, Extra>) hold(held_dp, at.fixed_dp);
-        if (shape::queries) fixed_queries(hw::shared_address(at.of_rows), row0, rows, grads);
-        ATTN__UNROLL for (int j = 0; j < qk / 2; j++) sum[j] = 0.0f;
-        ATTN__UNROLL for (int j = 0; j < v / 2; j++) sum_values[j] = 0.0f;
-
-        const auto pack = [&] {
-            ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
-                if (shape::values) pack_left<T>(weights[k], s, k);
-                if (shape::scores) pack_left<T>(gradients[k], ds, k);
-            }
-        };
-        const auto keep_sums = [&] {
-            if (shape::scores) hw::wgmma_keep(sum), hw::wgmma_keep(gradients);
-            if (shape::values) hw::wgmma_keep(sum_values), hw::wgmma_keep(weights);
-        };
-
-        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
-            const uint32_t now_moving = tile_moving + tile % 2 * (shape::slot >> 4);
-            const uint32_t now_dp = tile_dp + tile % slots * (shape::slot_dp >> 4);
-            const uint32_t values = hw::shared_address(at.of_rows) + tile % 2 * shape::of_moving;
-            const uint32_t of_tile = hw::shared_address(at.flags) + tile % 2 * 16;
-            hw::mbarrier_wait(at.moving_full + tile % 2, tile / 2 & 1);
-            if constexpr (holds_fixed<shape, Extra>) start_product<T, moving, qk>(s, held, now_moving);
-            else start_product<T, shape::rows, moving, qk>(s, tile_fixed, now_moving);
-            query_positions at_tile = {};
-            if (Extra && p.alibi.rank) at_tile = positions_of_tile<shape>(p, at.task_place, of_tile, row0);
-            hw::mbarrier_wait(at.dp_full + tile % slots, tile / slots & 1);
-            if constexpr (holds_dp<shape, Extra>) start_product<T, moving, v>(ds, held_dp, now_dp);
-            else if (shape::scores) start_product<T, shape::rows, moving, v>(ds, dp_fixed, now_dp);
-            hw::wgmma_wait<0>();
-            hw::wgmma_keep(s);
-            if (shape::scores) hw::wgmma_keep(ds);
-            if (!shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
-            const uint32_t flags = hw::load_shared_word(of_tile);
-            last = (flags & LAST) != 0;
-            if (flags & EDGE) {
-                const int first_key = shape::queries ? (int)hw::load_shared_word(of_tile + 4)
-                                                     : (int)hw::load_shared_word(at.task_place + 8) + row0;
-                grads_of_tile<shape, true, Extra>(s, ds, p, rows, grads, first_key, values, at_tile);
-                if (shape::values && (flags & NONFINITE_DP))
-                    guard_slot<T, v, moving>(sum_values, s, hw::shared_address(at.tile_dp) +
-                                                                tile % slots * shape::slot_dp, 0, moving);
-                if (shape::scores && (flags & NONFINITE_MOVING))
-                    guard_slot<T, qk, moving>(sum, ds, hw::shared_address(at.tile_moving) + tile % 2 * shape::slot, 0,
-                                              moving);
-                pack();
-            } else {
-                grads_of_tile<shape, false, Extra>(s, ds, p, rows, grads, 0, values, at_tile);
-                pack();
-            }
-            const uint32_t left = hw::shared_address(at.gradients) + tile % 2 * shape::gradients;
-            if constexpr (shape::all) {
-                ATTN__UNROLL for (int k = 0; k < moving / 16; k++)
-                    hw::stmatrix(left + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
-                                                 shape::rows), gradients[k]);
-                hw::fence_async();
-            }
-            keep_sums();
-            hw::wgmma_fence();
-            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::values; k++)
-                hw::wgmma<T, v, true>(sum_values, weights[k], wgmma_desc(now_dp + wgmma_down(k)), true);
-            ATTN__UNROLL for (int k = 0; k < moving / 16 * shape::scores; k++)
-                hw::wgmma<T, qk, true>(sum, gradients[k], wgmma_desc(now_moving + wgmma_down(k)), true);
-            hw::wgmma_commit();
-            float dq[shape::all ? qk / 4 : 1];
-            float *to = NULL;
-            if constexpr (shape::all) {
-                const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), shape::rows) +
-                                       wgmma_along(consumer * qk / 32, shape::rows);
-                to = (float *)p.workspace +
-                     dq_place(m.g, qk, (int)of_task[0], (int)hw::load_shared_word(of_tile + 12),
-                              (int)hw::load_shared_word(of_tile + 4)) + consumer * (moving * qk / 2) + thread * 4;
-                hw::barrier_sync(GRADIENTS, 256);
-                hw::wgmma_keep(dq);
-                hw::wgmma_fence();
-                ATTN__UNROLL for (int k = 0; k < shape::rows / 16; k++)
-                    hw::wgmma<T, qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(left, shape::rows) + wgmma_down(k)),
-                                                     wgmma_desc(right + wgmma_down(k)), k != 0);
-                hw::wgmma_commit();
-            }
-            hw::wgmma_wait<0>();
-            keep_sums();
-            if (shape::all) hw::wgmma_keep(dq);
-            if (shape::all && (flags & NONFINITE_FIXED))
-                add_nonfinite<T, shape>(to, left, hw::shared_address(at.fixed), consumer * qk / 2);
-            hw::sync_warp();
-            if (elected) hw::mbarrier_arrive(at.moving_empty + tile % 2);
-            if (shape::values && elected) hw::mbarrier_arrive(at.dp_empty + tile % slots);
-            ATTN__UNROLL for (int j = 0; j < qk / 16 * shape::all; j++) {
-                const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-                if (!(flags & NONFINITE_FIXED)) hw::add_to_global(to + j * 512, four);
-            }
-        }
+        start_grads<Shape, Extra>(at, c, r);
+        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
+            last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
         hw::load_shared(of_task, at.task_place);
-        set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
         hw::sync_warp();
-        if (elected) hw::mbarrier_arrive(at.fixed_empty);
-        started++;
-        if (shape::queries) store_dq<T, qk>(p, sum, rows);
-        else store_dk_dv<T, qk, v, shape::scores, shape::values>(p, sum, sum_values, rows);
+        if (c.elected) hw::mbarrier_arrive(at.fixed_empty);
+        if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
+        else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
     }
 }
 template <class T, class Shape, bool Extra>
@@ -5042,6 +5179,7 @@ ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
 {
+#if ATTN__HAVE_WGMMA
     const params &p = m.g.p;
     const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
     const int64_t tiles = m.g.padded / 64, all = p.batch * p.heads * tiles * lanes;
@@ -5058,6 +5196,7 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
             store_two<T>(p.dq, at, x, y);
         }
     }
+#endif
 }
 
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */

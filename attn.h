@@ -4213,7 +4213,7 @@ ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleave
     ATTN__VEC seen[2];
     int64_t g, r, n;
     seen[0] = seen[1] = ATTN__ALL(0.0f);
-    for (g = 0; g < p.groups; g++)
+    for (g = 0; whole && g < p.groups; g++)
         for (r = 0; r < p.rows; r++) {
             const int64_t at = p.at[g*p.at_group + r*p.at_row];
             const float *x = p.x + g*p.x_group + r*p.x_row;
@@ -4225,8 +4225,8 @@ ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleave
             ATTN__V(rotate_row)(whole, apart, interleaved, flip, p.cosines + at*p.cosines_row,
                                 p.sines + at*p.sines_row, x + first, out + first, seen);
         }
-    for (g = 0; g < p.groups; g++)
-        for (r = 0; r < p.rows && rest; r++) {
+    for (g = 0; rest && g < p.groups; g++)
+        for (r = 0; r < p.rows; r++) {
             const float *x = p.x + g*p.x_group + r*p.x_row + 2*p.pairs;
             float *out = p.out + g*p.out_group + r*p.out_row + 2*p.pairs;
             for (n = 0; n < rest; n += ATTN__LANES) ATTN__STORE(out + n, ATTN__V(quiet)(ATTN__LOAD(x + n)));

@@ -5892,7 +5892,7 @@ enum {
     ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
     ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__ABREAST = 8,          /* heads whose rows lie side by side, with few queries: for so many of them at once */
-    ATTN__SKINNY_ROW = ATTN__CHUNK + ATTN__MAX_WIDTH,
+    ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE, /* dots writes whole sides, from any key of a chunk on */
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
@@ -6522,7 +6522,7 @@ typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired
 typedef struct attn__lists {
     const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and behind them what is used next */
     const char *after[ATTN__SIDE];      /* of heads abreast: what the first one uses after all have had their turn */
-    const char *next[ATTN__SIDE * ATTN__ABREAST];       /* and all of them, row by row */
+    const char *next[(int)ATTN__SIDE * (int)ATTN__ABREAST];     /* and all of them, row by row */
     const char *copies[ATTN__SIDE / ATTN__GROUP];       /* groups of rows that were copied */
     int64_t count, ahead;               /* pointers in rows, and behind them */
     int64_t head;                       /* of heads abreast: the one that rows are of */
@@ -10104,7 +10104,7 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
     float *w = attn__take(map, 1, attn__round4(c->hidden));
     float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
     float *chain = abreast ? attn__take(map, 1, c->output_floats) : NULL;
-    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW + (int)ATTN__SIDE) : NULL;
+    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW) : NULL;
     if (!t) return NULL;
     t->m = first->m;
     t->m.query = query;
@@ -10611,18 +10611,22 @@ static int64_t attn__most_abreast(const attn__call *c)
     return most;
 }
 static int64_t attn__worker_bytes(const attn__call *c);
-/* Whether it has. Measured: with pages it is slower where an entry has fewer than a chunk's number of them. */
+/* Whether it has; with room for both ways, as which of them it is changes with sizes. Measured: with pages it is slower
+   where an entry has fewer than a chunk's number of them. */
 static void attn__set_abreast(attn__call *c)
 {
     const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
-    c->abreast = attn__most_abreast(c);
-    if (c->abreast > 1) {
-        attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c->f)));
-        c->worker_bytes = attn__worker_bytes(c);        /* at least */
-        c->abreast = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, c->abreast)));     /* alike */
-        if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) &&
-            c->keys / ATTN__CHUNK >= c->page) return;
-    }
+    const int64_t most = attn__most_abreast(c);
+    c->abreast = 1;
+    attn__set_room(c, c->ld);
+    if (most == 1) return;
+    c->worker_bytes = attn__worker_bytes(c);
+    c->abreast = most;
+    attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c->f)));
+    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
+    c->abreast = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
+    if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) &&
+        c->keys / ATTN__CHUNK >= c->page) return;
     c->abreast = 1;
     attn__set_room(c, c->ld);
 }
@@ -12708,8 +12712,6 @@ static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, in
     t.x = t.out = some;
     t.x_row = t.out_row = width;
     t.at = at;
-    t.cosines += first;
-    t.sines += first;
     for (r = 0; r < t.rows; r++) at[r] = t.pairs ? attn__row_of_table(c, b, i + r) : 0;
     for (r = 0; !c->whole_tables && r < t.rows; r++) {
         attn__copy_row(c->f, &c->cosines, 0, 0, at[r], first, t.pairs, cosines + r * t.pairs);
@@ -12720,6 +12722,9 @@ static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, in
         t.cosines = cosines;
         t.sines = sines;
         t.cosines_row = t.sines_row = t.pairs;
+    } else if (t.pairs) {
+        t.cosines += first;
+        t.sines += first;
     }
     attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column, n, some, width);
     if (split) attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column + c->pairs, n, some + n, width);

@@ -391,6 +391,28 @@ static void few_rows_of_heads_side_by_side(void) {
     }
 }
 
+/* As many rows on a key head as a tile of few rows has, whose window begins at any key of a chunk: the scores of whole
+   groups of keys, more than there are, must not be written where the places of further keys are read. */
+static void few_rows_from_any_key(void) {
+    for (int64_t from = 0; from < 256; from += 3) {
+        const int64_t keys = test_int((int)from + 1, 256), d = test_int(65, 192);
+        attn_desc o = {0};
+        float first[8 * 192];
+        o.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 8, 1, d);
+        o.k = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, keys, d), o.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, keys, d);
+        o.window = 1, o.window_left = keys - 1 - from, o.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        o.out = make_out(LAYOUT_PACKED, 4, 1, 8, 1, d);
+        for (int i = 0; i < test_isa_count(); i++) {
+            o.isa = test_isa(i);
+            if (!run_desc(&o, "a window from any key")) return;
+            if (i == 0) memcpy(first, o.out.data, (size_t)(8 * d) * sizeof(float));
+            CHECKF(!memcmp(o.out.data, first, (size_t)(8 * d) * sizeof(float)),
+                   "keys %d to %d, d %d, on %s: other bits", (int)from, (int)keys, (int)d, attn_isa_string(o.isa));
+        }
+        test_release();
+    }
+}
+
 /* An entry with as many keys as queries needs no alignment, whatever the arrays have. */
 static void without_alignment(void) {
     static const int32_t starts[2][2] = {{0, 5}, {3, 9}}, lengths[2] = {4, 3};
@@ -452,6 +474,7 @@ const test_case suite_entries[] = {
     {"entries.forward", forward},
     {"entries.few_rows_in_pages", few_rows_in_pages},
     {"entries.few_rows_of_heads_side_by_side", few_rows_of_heads_side_by_side},
+    {"entries.few_rows_from_any_key", few_rows_from_any_key},
     {"entries.without_alignment", without_alignment},
     {"entries.rows_of_two_tiles", rows_of_two_tiles},
     {"entries.rows_of_one_entry", rows_of_one_entry},

@@ -408,20 +408,27 @@ static void test_monotone_long(void) { /* around the sizes from which on keys ar
 static void put_heads_side_by_side(attn_view *v) {
     v->stride[1] = v->size[3], v->stride[2] = v->size[1] * v->size[3], v->stride[0] = v->size[2] * v->stride[2];
 }
+static int32_t any_float(void) {
+    static const int32_t types[3] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    return types[test_int(0, 2)];
+}
 static void test_monotone(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++)
-        for (int axis = 0; axis < 2 * AXES; axis++)
+        for (int axis = 0; axis < 7 * AXES; axis++)
             for (int n = 0; n < test_isa_count(); n++) {
-                const int beside = axis >= AXES; /* heads of keys and values */
+                const int beside = axis >= AXES; /* heads of keys and values; of any type, and more often */
                 int64_t size[AXES];
                 size_t before = 0;
                 for (int i = 0; i < AXES; i++) size[i] = test_int(1, 5);
-                size[KEYS] = beside ? test_int(512, 900) : test_int(1, 600);
+                size[KEYS] = beside ? test_int(400, 900) : test_int(1, 600);
+                for (int i = SIZE; beside && i <= SIZE_V; i++) size[i] = test_int(1, 200);
+                const int32_t types[2] = {any_float(), any_float()};
                 int64_t *grows = &size[axis % AXES];
                 for (*grows = axis % AXES == WORKERS; *grows < 700; *grows += 1 + *grows / 20) {
                     attn_desc d = shape(score, size);
                     d.isa = (int32_t)test_isa(n);
                     if (beside) put_heads_side_by_side(&d.k), put_heads_side_by_side(&d.v);
+                    if (beside && d.k.rank) d.k.type = types[0], d.v.type = types[1];
                     size_t bytes = bytes_of(&d);
                     if (!CHECKF(bytes >= before, "score %d, axis %d: %lu bytes at %ld, %lu before", (int)score, axis,
                                 (unsigned long)bytes, (long)*grows, (unsigned long)before))

@@ -519,7 +519,7 @@ as_written() { # as_written COMPILER TARGET
 refused_fast() { # refused_fast FLAG COMPILER...
     flag=$1; shift
     ! "$@" -ffast-math -nostdlibinc -isystem "$dir/stub" -DATTN_IMPLEMENTATION -x c -fsyntax-only attn.h \
-        2>"$dir/refused.log" && grep -q "error.*add $flag to" "$dir/refused.log"
+        2>"$dir/refused.$1.log" && grep -q "error.*add $flag to" "$dir/refused.$1.log"
 }
 item_fast_math() { # item_fast_math COMPILER
     [ "$1" != newest ] || set -- "$(newest_clang)"

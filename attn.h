@@ -205,7 +205,7 @@
              depends on sizes, types, options and workers alone, and on whether the heads of k and v lie side by side
              within a row ([B,S,H,D]), not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never
              shrinks as a size grows: that of the largest call serves all others with the same options. The smallest
-             calls need some 30 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls
+             calls need some 35 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls
              one after the other may share it. It must not overlap an array of the call (not checked). Stack: at most 16
              KB per call or task (compiled with optimisation).
 

@@ -11861,7 +11861,7 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
         count = attn__min(x + n - j, ATTN__CHUNK);
         if (n > ATTN__CHUNK) attn__copy_row(f, &a[0], b, h, i, j, count, some);
-        if (scale > 0.0f) f->quantize(some, count, scale, codes);               /* else 0, or NaN */
+        if (largest < 0x7f800000u && scale > 0.0f) f->quantize(some, count, scale, codes);
         else attn__zero(codes, (size_t)count);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }

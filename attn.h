@@ -3218,7 +3218,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
         to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
         ATTN__EACH(x, lines) {
             ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
-            ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
+            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
         }
         return;
     }
@@ -3230,7 +3230,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
     }
     for (x = 0; x < ATTN__GROUP; x++) {
         ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        if (!wide && p->ahead2 > p->ahead1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -3355,7 +3355,7 @@ ATTN__HELPER void ATTN__V(prefetch_row)(const int N, const char *to1, const char
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
         ATTN__PREFETCH(ATTN__V(behind)(to1, 64*i));
-        ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*i));
+        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*i));
     }
 }
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
@@ -3370,12 +3370,21 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
+/* Do the groups that are prefetched lie one behind the other? Then each pass over their columns prefetches a part of
+   them in the order of memory, which the machine's own prefetching follows; else the columns that it multiplies. */
+ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
+{
+    const int64_t last = (p->depth - 1)/ATTN__GROUP;
+    const char *const *ahead = p->groups + p->ahead1;
+    return p->b_together > 1 && (uintptr_t)ahead[last] - (uintptr_t)ahead[0] == (uintptr_t)(last*ATTN__GROUP*step);
+}
 ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
-    const int64_t first = p->b_first + column;
+    const int64_t first = p->b_first + column, part = N*ATTN__LANES*size;
     const char *const *groups = p->groups, *b, *to1, *to2;
+    const int in_order = p->b_row == p->vecs*ATTN__LANES && ATTN__V(one_piece)(p, step);
     const float *a[ATTN__SKINNY];
     float *c[ATTN__SKINNY];
     ATTN__VEC acc[16], q[8];            /* R*N and N at most */
@@ -3389,6 +3398,7 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
         b = groups[0] + first*size;
         to1 = ATTN__V(behind)(groups[p->ahead1], first*size);
         to2 = ATTN__V(behind)(p->next ? p->next[k] : groups[p->ahead2], first*size);
+        if (in_order) to1 = to2 = ATTN__V(behind)(p->groups[p->ahead1], first*size*p->depth + k*part);
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
@@ -3398,8 +3408,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
             }
             b += step;
-            to1 = ATTN__V(behind)(to1, step);
-            to2 = ATTN__V(behind)(to2, step);
+            to1 = ATTN__V(behind)(to1, in_order ? part : step);
+            to2 = ATTN__V(behind)(to2, in_order ? part : step);
         }
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
@@ -8230,15 +8240,19 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
 /* Behind s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
-   meanwhile: p->ahead1 behind each into the first cache, p->ahead2 behind it into the second; of single rows for one
-   head at a time. */
+   meanwhile: p->ahead1 behind each into the first cache, of groups for several rows as many as these take side by side;
+   p->ahead2 behind it into the second. This is for memory that the machine's own prefetching cannot follow: single rows
+   of one head at a time, and groups in small pieces where one row, not several, leaves the memory little time. */
 static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int64_t most = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
-    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, 1, together > 1 ? most : (int64_t)ATTN__ROWS_AHEAD);
-    p->ahead2 = t->c->abreast > 1 && !in_order ? p->ahead1 :
-                attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most);
+    const int in_pieces = !in_order || (t->c->page && t->c->page < ATTN__AHEAD2 / bytes);
+    const int far2 = in_pieces && (in_order || t->c->abreast == 1) && (together == 1 || t->lanes == 1);
+    const int64_t side_by_side = together > 1 && t->lanes > 1 ? ATTN__SKINNY_KEYS / ATTN__GROUP : 1;
+    const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
+    const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
+    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, side_by_side, most1);
+    p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
 }
 static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t together,
                             attn__product *p)

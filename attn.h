@@ -8395,9 +8395,9 @@ static void attn__skinny_copy(const attn__tile *t, int64_t n, int64_t bytes, con
     int64_t i, x;
     for (i = 0; !floats && i < n; i++, to += bytes) {
         const uintptr_t next1 = (uintptr_t)s->rows[s->ahead + i], next2 = (uintptr_t)s->rows[p->ahead2 + i];
-        for (x = 0; x < bytes; x += 64) {
+        for (x = 0; !p->next && x < bytes; x += 64) {       /* else these came into the second cache before */
             ATTN__PREFETCH((const void *)(next1 + (uintptr_t)x));
-            if (!p->next) ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
+            ATTN__PREFETCH_FAR((const void *)(next2 + (uintptr_t)x));
         }
         ATTN__COPY(to, s->rows[i], (size_t)bytes);
     }

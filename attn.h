@@ -3000,18 +3000,18 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, con
                                               float *to, const float *before, const float *o, const float *acc,
                                               const float *old, const float *fresh)
 {
-    const int R = N > 1 ? 1 : 4;
+    const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
     ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], wild[4];
     int64_t at, row;
     int i;
     ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + ATTN__LANES*i);
     ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + ATTN__LANES*i);
-    ATTN__EACH(i, R*N) wild[i] = ATTN__ALL(0.0f);
+    ATTN__EACH(i, sums) wild[i] = ATTN__ALL(0.0f);
     for (row = 0, at = 0; row + R <= rows; row += R, at += R*ld)
         ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
     for (; R > 1 && row < rows; row++, at += ld)
         ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
-    ATTN__UNROLL for (i = 1; i < R*N; i++) wild[0] = ATTN__ADD(wild[0], wild[i]);
+    ATTN__UNROLL for (i = 1; i < sums; i++) wild[0] = ATTN__ADD(wild[0], wild[i]);
     return wild[0];
 }
 ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,

@@ -1,7 +1,7 @@
 /* sequences.c - what sequences cost beside what they replace, each as a ratio of two measurements of one run, in pairs
    one after the other: documents packed into one row against a call for each and against a dense mask, decode from
-   pages against decode from contiguous keys, keys in parts against one call. `make bench-sequences` prints them, and
-   those of rotary positions and attn_append, which bench.c has; one thread. */
+   pages and from rows whose heads lie side by side against decode from contiguous keys, keys in parts against one call.
+   `make bench-sequences` prints them, and those of rotary positions and attn_append, which bench.c has; one thread. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "measure.h"
@@ -88,9 +88,9 @@ static void documents(int64_t length) {
     free(q), free(k), free(v), free(out), free(again), free(mask), free(dense.workspace);
 }
 
-/* ---- one query over keys in pages, allotted at random */
+/* ---- one query over keys in pages, allotted at random; page 0: over [1,keys,heads,d], where heads lie side by side */
 static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type, double bar) {
-    const int64_t keys = 4096, d = 128, count = keys / page, element = type == ATTN_F32 ? 4 : 2;
+    const int64_t keys = 4096, d = 128, count = page ? keys / page : 1, element = type == ATTN_F32 ? 4 : 2;
     const size_t n = elements(1, kv_heads, keys, d), row = (size_t)(d * element), workspace = (size_t)1 << 22;
     float *numbers = random_floats(n), *q = random_floats(elements(1, heads, 1, d));
     float *out = random_floats(elements(1, heads, 1, d)), *again = random_floats(elements(1, heads, 1, d));
@@ -100,7 +100,7 @@ static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type,
     uint32_t state = 7;
     attn_desc near_by = {0}, paged;
     attn_error err;
-    char name[100];
+    char name[100], where[20];
     for (int side = 0; side < 2; side++) {
         attn_out to = attn_out_typed(type, side ? v[0] : k[0], 4, 1, kv_heads, keys, d);
         must(attn_convert(attn_view_bhsd(numbers, 1, kv_heads, keys, d), to, &err), &err);
@@ -113,7 +113,8 @@ static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type,
     }
     for (int64_t h = 0; h < kv_heads; h++)
         for (int64_t j = 0; j < keys; j++) {
-            size_t from = (size_t)(h * keys + j), to = (size_t)((table[j / page] * kv_heads + h) * page + j % page);
+            size_t from = (size_t)(h * keys + j), to = (size_t)(j * kv_heads + h);
+            if (page) to = (size_t)((table[j / page] * kv_heads + h) * page + j % page);
             memcpy(k[1] + to * row, k[0] + from * row, row), memcpy(v[1] + to * row, v[0] + from * row, row);
         }
     near_by.q = attn_view_bhsd(q, 1, heads, 1, d), near_by.out = attn_out_bhsd(out, 1, heads, 1, d);
@@ -121,13 +122,19 @@ static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type,
     paged = near_by, paged.out = attn_out_bhsd(again, 1, heads, 1, d);
     near_by.k = attn_view_typed(type, k[0], 4, 1, kv_heads, keys, d);
     near_by.v = attn_view_typed(type, v[0], 4, 1, kv_heads, keys, d);
-    paged.k = attn_view_typed(type, k[1], 4, count, kv_heads, page, d);
-    paged.v = attn_view_typed(type, v[1], 4, count, kv_heads, page, d);
-    paged.page_table = attn_view_i32(table, 2, 1, count, 0, 0);
+    if (page) {
+        paged.k = attn_view_typed(type, k[1], 4, count, kv_heads, page, d);
+        paged.v = attn_view_typed(type, v[1], 4, count, kv_heads, page, d);
+        paged.page_table = attn_view_i32(table, 2, 1, count, 0, 0);
+    } else {
+        paged.k = attn_view_swap(attn_view_typed(type, k[1], 4, 1, keys, kv_heads, d), 1, 2);
+        paged.v = attn_view_swap(attn_view_typed(type, v[1], 4, 1, keys, kv_heads, d), 1, 2);
+    }
     forward(&near_by), forward(&paged), must_equal(out, again, elements(1, heads, 1, d) * sizeof *out);
     work ours = {forward, &paged}, other = {forward, &near_by};
-    snprintf(name, sizeof name, "a query, %d heads on %d, 4096 keys d128 %s, pages of %d", (int)heads, (int)kv_heads,
-             type == ATTN_F32 ? "f32" : "bf16", (int)page);
+    snprintf(where, sizeof where, page ? "pages of %d" : "[B,S,H,D]", (int)page);
+    snprintf(name, sizeof name, "a query, %d heads on %d, 4096 keys d128 %s, %s", (int)heads, (int)kv_heads,
+             type == ATTN_F32 ? "f32" : "bf16", where);
     print_ratio(name, ours, other, bar);
     free(numbers), free(q), free(out), free(again), free(k[0]), free(k[1]), free(v[0]), free(v[1]), free(table);
     free(near_by.workspace);
@@ -175,6 +182,7 @@ int main(void) {
     documents(32), documents(128), documents(512);
     pages(16, 8, 8, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_BF16, 0.95);
     pages(1, 8, 8, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_BF16, 0.7);
+    pages(0, 8, 8, ATTN_F32, 0), pages(0, 8, 32, ATTN_F32, 0), pages(0, 8, 32, ATTN_BF16, 0);
     parts(64, 64, 0.97), parts(1, 128, 0.95);
     return 0;
 }

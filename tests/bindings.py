@@ -432,6 +432,36 @@ def test_threads():
     same("isa", attn.attention(q, k, v, causal=True, isa="scalar"), one.out)
 
 
+def test_lifetimes():
+    """What must hold whatever else Python does: in processes of their own, as memory is what breaks."""
+    head = ("import atexit, multiprocessing, signal, threading, numpy as np, attn\n"
+            "q = np.random.default_rng(1).random((1, 8, 2000, 64), 'float32')\n"
+            "want, got = attn.attention(q, q, q), np.full_like(q, 7)\n"
+            "threaded = lambda: attn.attention(q, q, q, threads=2, out=got)\n"
+            "def check(): assert np.array_equal(got, want), 'tasks were left out'\n")
+    interrupted = ("signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+                   "threaded()\n"
+                   "for attempt in range(100):\n"          # one may come before the call begins or after it ends
+                   "    got[:] = 7\n"
+                   "    try: signal.setitimer(signal.ITIMER_REAL, 0.01); threaded(); signal.pause()\n"
+                   "    except KeyboardInterrupt:\n"
+                   "        if (got != 7).any(): break\n"
+                   "check()\n")
+    no_thread = "def no(thread): raise RuntimeError\nthreading.Thread.start = no\nthreaded(); check()\n"
+    forked = ("threaded()\ndef child(n): got[:] = n; threaded(); check(); return n\n"
+              "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(child, [3, 4]) == [3, 4]\n")
+    lists = ("n = 200000; cache, zeros = np.zeros((n, 1, 2, 1), 'float32'), np.zeros(n, 'int64')\n"
+             "attn.append(np.ones((n, 1, 1, 1), 'float32'), cache, zeros, query_lengths=[1]*n)\n"
+             "assert cache[:, 0, 0].all() and not cache[:, 0, 1].any()\n")
+    cases = {"no thread": no_thread, "at exit": "atexit.register(lambda: (threaded(), check()))\n", "lists": lists}
+    if hasattr(os, "fork"):
+        cases.update(interrupted=interrupted, forked=forked)
+    for name, code in cases.items():
+        done = subprocess.run([sys.executable, "-c", head + code], cwd=BINDING, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)
+        assert done.returncode == 0 and not done.stdout, f"{name}: {done.returncode}, {done.stdout}"
+
+
 def test_errors():
     q, k, v = draw(1, 1, 2, 8), draw(1, 1, 3, 8), draw(1, 1, 3, 8)
     error = raises(attn.Error, lambda: attn.attention(q, k[..., :7], v), "k.size[3] must equal q.size[3]: 8, is 7")

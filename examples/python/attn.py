@@ -45,8 +45,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, sizeof)
 from typing import TYPE_CHECKING, Any, Generic, Literal, Sequence, TypedDict, TypeVar, Union
@@ -532,6 +533,7 @@ def _view(name, x, kind=None, absent=(), device=False):
         raise TypeError(f"{name}: attn.h takes 1 to 4 axes, not {len(sizes)}")
     view = kind(type=ENUMS["attn_type"][_TYPES[_dtype(x)]], rank=len(sizes), data=data)
     view.size[:len(sizes)], view.stride[:len(sizes)] = sizes, strides
+    view.array = x                  # it lives as long as the view
     return view
 
 
@@ -710,19 +712,63 @@ class _Descriptor:
             room = like.new_empty(size.value, dtype=sys.modules["torch"].uint8)
             self.c.workspace, self.c.workspace_bytes = room.data_ptr() if size.value else None, size.value
         try:
-            _call(name, byref(self.c), *structures)
+            self.call(name, byref(self.c), *structures)
         finally:
             self.c.workspace, self.c.workspace_bytes = None, 0
+
+    def call(self, name, *arguments):
+        """Calls that function with arguments of which one is this descriptor, which lives until the call ends."""
+        if self.c.parallel.workers > 1 and not any(map(_is_on_device, self.kept.values())):
+            if _call_in_pool(self, name, arguments):
+                return
+            self.c.parallel = attn_parallel()       # no threads can be had, say as Python ends: the same bits without
+        _call(name, *arguments)
 
 
 # ---- threads: the library hands out tasks, a pool of Python's runs them (ctypes lets other threads run meanwhile)
 _TASK = CFUNCTYPE(None, c_void_p, c_int64, c_int32)
 _RUN = CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p)
 _pools = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)        # a child has none of the threads
+
+
+def _pool(workers):
+    """So many threads, all of which run: no call fails later for lack of one."""
+    if workers not in _pools:
+        pool, all_run = ThreadPoolExecutor(workers), threading.Barrier(workers + 1)
+        try:
+            for _ in range(workers):
+                pool.submit(all_run.wait)
+            all_run.wait()
+        except BaseException:
+            all_run.abort()
+            raise
+        _pools[workers] = pool
+    return _pools[workers]
+
+
+def _call_in_pool(descriptor, name, arguments):
+    """The call that hands out tasks runs in the pool, too: an exception out of _spread would be lost, and Python raises
+    KeyboardInterrupt in its main thread alone. That one is raised here when the call has ended. False: no threads."""
+    def call():
+        _call(name, *arguments)
+        return descriptor           # which thus lives until then, as the arguments do, whatever is raised meanwhile
+
+    try:
+        called = _pool(descriptor.c.parallel.workers).submit(call)
+    except RuntimeError:
+        return False
+    try:
+        called.result()
+    finally:
+        wait([called])
+    return True
 
 
 def _spread(workers, count, task, arg):
-    run, following = _TASK(task), itertools.count()
+    """All tasks, on this thread and on as many others as are free."""
+    run, following, others = _TASK(task), itertools.count(), []
 
     def work(worker):
         for index in following:
@@ -730,9 +776,13 @@ def _spread(workers, count, task, arg):
                 return
             run(arg, index, worker)
 
-    if workers not in _pools:
-        _pools[workers] = ThreadPoolExecutor(workers)
-    list(_pools[workers].map(work, range(workers)))
+    try:
+        for worker in range(1, workers):
+            others.append(_pool(workers).submit(work, worker))
+    except RuntimeError:
+        pass                        # Python ends: no more threads
+    work(0)
+    wait([other for other in others if not other.cancel()])
 
 
 # ---- attention
@@ -956,7 +1006,7 @@ def softmax(x: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options])
     x = _array(x)
     out = _empty(x, x.shape) if out is None else out
     d = _Descriptor(**options)
-    _call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c))
+    d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c))
     return out
 
 
@@ -966,14 +1016,14 @@ def softmax_backward(x: ArrayT, d_out: Numbers, *, dx: ArrayT | None = None, **o
     x, d_out = _array(x), _array(d_out)
     dx = _empty(x, x.shape) if dx is None else dx
     d = _Descriptor(**options)
-    _call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c))
+    d.call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c))
     return dx
 
 
 def _mask(function, shape, options):
     mask = np.empty(tuple(shape), bool)
     d = _Descriptor(axes=mask.ndim, **options)
-    _call(function, _view("mask", mask, attn_out, _absent("mask", mask, mask.ndim)), byref(d.c))
+    d.call(function, _view("mask", mask, attn_out, _absent("mask", mask, mask.ndim)), byref(d.c))
     return mask
 
 
@@ -1006,7 +1056,8 @@ def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Op
     if out is None:
         batch = np.broadcast_shapes(tuple(a.shape)[:-2], tuple(b.shape)[:-2])
         out = _empty(a, batch + (a.shape[-2], b.shape[-1]))
-    _call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(_Descriptor(**options).c))
+    d = _Descriptor(**options)
+    d.call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(d.c))
     return out
 
 
@@ -1014,8 +1065,9 @@ def bmm_backward(a: ArrayT, b: ArrayT, d_out: Numbers, **options: Unpack[Options
     """The gradients of bmm(a, b): (da, db), shaped like a and b."""
     a, b, d_out = _array(a), _array(b), _array(d_out)
     da, db = _empty(a, a.shape), _empty(b, b.shape)
-    _call("attn_bmm_backward", _view("a", a), _view("b", b), _view("d_out", d_out), _view("da", da, attn_out),
-          _view("db", db, attn_out), 0, byref(_Descriptor(**options).c))
+    d = _Descriptor(**options)
+    d.call("attn_bmm_backward", _view("a", a), _view("b", b), _view("d_out", d_out), _view("da", da, attn_out),
+           _view("db", db, attn_out), 0, byref(d.c))
     return da, db
 
 
@@ -1062,8 +1114,8 @@ def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Optio
     for name in ("k_scale", "v_scale"):
         if options.get(name) is not None:
             _view(name, options[name], attn_out)        # refuses what cannot be written
-    _call("attn_append", _view("fresh", fresh), _view("cache", cache, attn_out), _view("lengths", lengths),
-          byref(_Descriptor(**options).c))
+    d = _Descriptor(**options)
+    d.call("attn_append", _view("fresh", fresh), _view("cache", cache, attn_out), _view("lengths", lengths), byref(d.c))
 
 
 def rope_table(positions: int, size: int, *, base: float = 0,
@@ -1129,7 +1181,8 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     for name, x in inputs.items():
         setattr(m, name, _view(name, x))
     m.out = _view("out", out, attn_out)
-    _call("attn_mha", byref(m))
+    m.kept = inputs, out
+    d.call("attn_mha", byref(m))
     return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs)
 
 
@@ -1140,7 +1193,7 @@ def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequen
     inputs = results._kept["inputs"]
     wanted = wanted or {"d" + name: True for name in inputs}
     grad, arrays = _gradients(attn_mha_grad, inputs, dict(wanted, d_out=d_out), accumulate)
-    _call("attn_mha_backward", byref(results._kept["mha"]), byref(grad))
+    results._kept["desc"].call("attn_mha_backward", byref(results._kept["mha"]), byref(grad))
     return Results(arrays)
 
 

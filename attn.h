@@ -5895,7 +5895,7 @@ enum {
     ATTN__SKINNY_KEYS = 32,        /* keys whose rows of V are read side by side then */
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
                                    those that are brought into the first cache meanwhile: a small part of it */
-    ATTN__AHEAD2 = 32768,       /* the same for the second: enough for the memory's latency */
+    ATTN__AHEAD2 = 16384,       /* the same for the second: enough for the memory's latency */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
                                    share few of the first cache's sets */
@@ -8241,13 +8241,12 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 }
 /* Behind s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
    meanwhile: p->ahead1 behind each into the first cache, of groups for several rows as many as these take side by side;
-   p->ahead2 behind it into the second. This is for memory that the machine's own prefetching cannot follow: single rows
-   of one head at a time, and groups in small pieces where one row, not several, leaves the memory little time. */
+   p->ahead2 behind it into the second, for one row, which leaves the memory little time, and for single rows of one
+   head at a time, which the machine's own prefetching cannot follow. */
 static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int in_pieces = !in_order || (t->c->page && t->c->page < ATTN__AHEAD2 / bytes);
-    const int far2 = in_pieces && (in_order || t->c->abreast == 1) && (together == 1 || t->lanes == 1);
+    const int far2 = (in_order || t->c->abreast == 1) && (together == 1 || t->lanes == 1);
     const int64_t side_by_side = together > 1 && t->lanes > 1 ? ATTN__SKINNY_KEYS / ATTN__GROUP : 1;
     const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
     const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;

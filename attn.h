@@ -188,13 +188,14 @@
              the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
              on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: arrays on a GPU; ATTN_PRECISION_FAST; attn_merge (but see PARTS); rows under
-             ATTN_EMPTY_UNIFORM; machines without IEEE floats, with FLT_EVAL_METHOD other than 0 (x87), or with the
-             older NaN encoding (MIPS before release 6: only NaN bits differ); a caller's own rounding or flush flags
-             where the library cannot set them (it can with gcc and clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC;
-             on x86-64 with any compiler); ATTN_NO_EXACT_FMA on machines without fused multiply-add. Under clang's
-             -ffast-math or -Ofast the file with ATTN_IMPLEMENTATION needs -fno-finite-math-only, for which an #error
-             asks; then the bits hold from version 13 (x86) and 16 (AArch64). On other targets it asks for
-             -fno-fast-math.
+             ATTN_EMPTY_UNIFORM; raw scores and weights of keys that a query may not attend to, where these lie in
+             pages and lengths are per query (SEQUENCES says which there are); machines without IEEE floats, with
+             FLT_EVAL_METHOD other than 0 (x87), or with the older NaN encoding (MIPS before release 6: only NaN bits
+             differ); a caller's own rounding or flush flags where the library cannot set them (it can with gcc and
+             clang on x86 with SSE, ARM, RISC-V, s390x, PowerPC; on x86-64 with any compiler); ATTN_NO_EXACT_FMA on
+             machines without fused multiply-add. Under clang's -ffast-math or -Ofast the file with ATTN_IMPLEMENTATION
+             needs -fno-finite-math-only, for which an #error asks; then the bits hold from version 13 (x86) and 16
+             (AArch64). On other targets it asks for -fno-fast-math.
              Not detected, and changing bits: -fno-honor-nans and -fno-honor-infinities (clang 17 and later); on targets
              with the second #error also -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, and
              so -ffast-math with -fno-finite-math-only.
@@ -648,7 +649,9 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
    the descriptor, parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be
-   set, arrays lie on the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers. */
+   set, arrays lie on the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers, but for few
+   queries over heads of k and v that lie side by side within a row: a task then takes up to 8 heads, fewer where that
+   would leave a worker without one. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -10620,8 +10623,8 @@ static int64_t attn__most_abreast(const attn__call *c)
     const int64_t most = attn__min(c->streams, ATTN__ABREAST);
     if (!c->skinny_floats || !c->unmodified || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
         attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
-    if (!c->page && (c->k.stride[1] >= c->k.stride[2] || c->v.stride[1] >= c->v.stride[2])) return 1;
-    return most;
+    if (c->page) return most;
+    return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
 }
 static int64_t attn__worker_bytes(const attn__call *c);
 /* Whether it has; with room for both ways, as which of them it is changes with sizes. Measured: with pages it is slower
@@ -11590,29 +11593,36 @@ ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, e
 
 /* ---- masks as data */
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
+/* Of the options those that decide which keys a query may attend to. A function of its own for its stack's sake. */
+ATTN__NOINLINE static attn_status attn__reaching(const attn_desc *options, attn_desc *d, attn_error *err)
+{
+    attn_desc copy;
+    int i;
+    ATTN__KNOWN(attn_desc, options, &copy, stream);
+    attn__zero(d, sizeof *d);
+    d->causal = options->causal;
+    d->align = options->align;
+    d->window = options->window;
+    d->window_left = options->window_left;
+    d->window_right = options->window_right;
+    d->key_origin = options->key_origin;
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (attn__fields[i].flags & ATTN__REACHES)
+            ATTN__COPY((char *)d + attn__fields[i].offset, (const char *)options + attn__fields[i].offset,
+                       sizeof(attn_view));
+    return ATTN_OK;
+}
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
 {
     attn__walk w;
-    attn_desc d, copy;
+    attn_desc d;
     const attn_view *starts;
-    int i;
     attn__zero(c, sizeof *c);
     attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
-    ATTN__KNOWN(attn_desc, options, &copy, stream);
-    attn__zero(&d, sizeof d);
-    d.causal = options->causal;
-    d.align = options->align;
-    d.window = options->window;
-    d.window_left = options->window_left;
-    d.window_right = options->window_right;
-    d.key_origin = options->key_origin;
-    for (i = 0; i < ATTN__F_COUNT; i++)
-        if (attn__fields[i].flags & ATTN__REACHES)
-            ATTN__COPY((char *)&d + attn__fields[i].offset, (const char *)options + attn__fields[i].offset,
-                       sizeof(attn_view));
+    ATTN__TRY(attn__reaching(options, &d, err));
     starts = d.query_starts.rank ? &d.query_starts : &d.key_starts;
     if (starts->rank == 1 && starts->size[0] > 1 && ATTN__LETTER(&w, 'B') == 1) {       /* all in one picture */
         attn__bind(&w, 'B', starts->size[0], &attn__fields[starts == &d.query_starts ? ATTN__F_query_starts :
@@ -11639,8 +11649,8 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
                                                          attn__mask_at(c, b, h, i, j));
             }
 }
-/* With starts: each entry where it lies. */
-static void attn__mask_entries(const attn__array *mask, const attn__call *c)
+/* With starts: each entry where it lies. A function of its own for its stack's sake. */
+ATTN__NOINLINE static void attn__mask_entries(const attn__array *mask, const attn__call *c)
 {
     int64_t b, h, i, j;
     attn__call e;

@@ -468,6 +468,16 @@ def test_errors():
     assert (error.status, error.field, error.rule) == ("err_size", "k.size[3]", "must equal q.size[3]")
     assert (error.got, error.want) == (7, 8)
     raises(attn.Error, lambda: attn.attention(q, k, v, causal=True), "align")
+    for options in (dict(causal=2**32), dict(window=(2**64, 0)), dict(seed=2**64), dict(seed=-1)):
+        raises(ValueError, lambda: attn.attention(q, k, v, **options), "does not fit into the")
+    raises(ValueError, lambda: attn.rope_table(4, 8, first_position=2**64), "first_position: 18446744073709551616 does")
+    raises(TypeError, lambda: attn.backward(attn.forward(q, k, v), q, accumulate=["d_out"]), "no gradient 'd_out'")
+    raises(TypeError, lambda: attn.bmm(q[0, 0, 0], k[0, 0, 0]), "of 2 to 4 axes")
+    raises(attn.Error, lambda: attn.mha(q[0], *[np.zeros((8, 8), "float32")] * 3, heads=0), "heads")
+    keys, values = draw(1, 1, 300, 8), draw(1, 1, 300, 8)
+    carry = attn.forward(q, keys[:, :, :256], values[:, :, :256], out=False, carry_out=True).carry_out
+    rest = attn.attention(q, keys[:, :, 256:], values[:, :, 256:], carry_in=carry, key_origin=256)
+    same("in parts", rest, attn.attention(q, keys, values))
     raises(attn.Error, lambda: attn.attention(q, k, v, dropout=2), "dropout must be within 0..1")
     raises(attn.Error, lambda: attn.attention(q, k, v, isa=99), "isa")
     raises(attn.Error, lambda: attn.attention(q, k, v, out=q), "overlap")

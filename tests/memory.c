@@ -724,6 +724,23 @@ static void test_no_allocation(void) {
     CHECK(h.allocated == 0);
 }
 
+/* A parameter for each head makes a stream of each, though there is one head of keys. */
+static void test_monotone_per_head(void) {
+    for (int n = 0; n < test_isa_count(); n++) {
+        size_t before = 0;
+        for (int64_t heads = 1; heads < 5; heads++) {
+            const int64_t size[AXES] = {1, heads, 8, 1, 1000, 16, 40, 1, 4};
+            attn_desc d = shape(ATTN_SCORE_BILINEAR, size);
+            d.bilinear = attn_view_f32(0, 3, 8 * heads, 16, 16, 0);
+            d.isa = (int32_t)test_isa(n);
+            size_t bytes = bytes_of(&d);
+            CHECKF(bytes >= before, "%s, %d heads: %lu bytes, %lu before", attn_isa_string(test_isa(n)), (int)heads,
+                   (unsigned long)bytes, (unsigned long)before);
+            before = bytes;
+        }
+    }
+}
+
 /* ---- the stack */
 #if defined(_WIN32) || defined(TEST_NO_SIGNALS) || defined(__SANITIZE_ADDRESS__)
 static void test_stack(void) {
@@ -764,6 +781,30 @@ static size_t stack_of(errand *e) {
     return STACK - low;
 }
 
+static attn_status run_mask(const attn_desc *d) {
+    static uint8_t mask[32 * 32];
+    return attn_mask(attn_out_u8(mask, 4, 2, 1, 16, 32), d, 0);
+}
+static attn_status run_dropout_mask(const attn_desc *d) {
+    static uint8_t mask[32 * 32];
+    return attn_dropout_mask(attn_out_u8(mask, 4, 2, 1, 16, 32), d, 0);
+}
+/* These need no workspace, and so are no operations. */
+static void test_stack_of_masks(size_t empty) {
+    static const operation masks[] = {{"mask", 0, run_mask, 0}, {"dropout mask", 0, run_dropout_mask, 0}};
+    static const int64_t starts[2] = {0, 20};
+    for (int i = 0; i < 4; i++) {
+        errand e;
+        memset(&e, 0, sizeof e);
+        e.op = &masks[i % 2];
+        e.options.causal = 1, e.options.align = ATTN_ALIGN_TOP_LEFT;
+        if (i == 2) e.options.key_starts = attn_view_i64(starts, 1, 2, 0, 0, 0);
+        size_t used = stack_of(&e) - empty;
+        CHECK_STATUS(e.status, ATTN_OK);
+        CHECKF(used <= STACK_LIMIT, "%s: %lu bytes of stack", e.op->name, (unsigned long)used);
+    }
+}
+
 /* Kernels that stand in for instructions this CPU lacks, as `make golden` has them, say nothing about the stack. */
 static int is_emulated(attn_isa isa) {
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -784,6 +825,7 @@ static void test_stack(void) {
         errand nothing;
         memset(&nothing, 0, sizeof nothing);
         size_t empty = stack_of(&nothing);
+        if (n == 0) test_stack_of_masks(empty);
         for (int i = 0; i < OPERATIONS; i++) {
             errand e = nothing;
             set_up();
@@ -839,6 +881,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.monotone", test_monotone},
                                   {"memory.small", test_small},
                                   {"memory.monotone_long", test_monotone_long},
+                                  {"memory.monotone_per_head", test_monotone_per_head},
                                   {"memory.linear", test_linear},
                                   {"memory.size_alone", test_size_alone},
                                   {"memory.backward_sizes", test_backward_sizes},

@@ -547,7 +547,7 @@ def _empty(like, shape, dtype=None):
 # Axes of what follows q's number of axes: without batch or heads those letters are not there.
 _AXES = {"q": "BHQD", "k": "BKSE", "v": "BKSV", "given_scores": "BHQS", "out": "BHQV", "lse": "BHQ", "stats": "BHQ2",
          "weights": "BHQS", "scores": "BHQS", "scores_softcap": "BHQS", "scores_masked": "BHQS", "mask": "BHQS",
-         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1"}
+         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC"}
 _LEFT_OUT = {4: (), 3: (1,), 2: (0, 1)}
 
 
@@ -601,6 +601,17 @@ def _unknown(kind, name, known):
     return TypeError(f"attn.h has no {kind} {name!r}" + (": " + meant if meant else ""))
 
 
+def _set_number(structure, name, value):
+    """Sets a number that the field holds whole."""
+    try:
+        setattr(structure, name, value)
+    except TypeError:
+        raise TypeError(f"{name}: {value!r} is not a number of its kind") from None
+    got = getattr(structure, name)
+    if isinstance(got, int) and got != value:
+        raise ValueError(f"{name}: {value} does not fit into the {8 * getattr(type(structure), name).size} bits of attn.h")
+
+
 class _Descriptor:
     """attn_desc from arrays and options; it keeps what the structure points to."""
 
@@ -650,10 +661,7 @@ class _Descriptor:
         if _is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
             _check_array(name, value)
             value = value.item()
-        try:
-            setattr(self.c, name, value)
-        except TypeError:
-            raise TypeError(f"{name}: {value!r} is not a number of its kind") from None
+        _set_number(self.c, name, value)
         if name == "scale":
             self.c.scale_set = 1
 
@@ -663,8 +671,9 @@ class _Descriptor:
             raise TypeError(f"window: {pair!r} is not a pair, how many keys to the left and to the right of its own a "
                             f"query may attend to, None where unbounded: ({n}, {n}) are {n} on either side, "
                             f"({n - 1}, 0) the last {n} up to its own")
-        left, right = (-1 if n is None else n for n in pair)
-        self.c.window, self.c.window_left, self.c.window_right = 1, left, right
+        self.c.window = 1
+        for name, n in zip(("window_left", "window_right"), pair):
+            _set_number(self.c, name, -1 if n is None else n)
 
     def set_threads(self, workers):
         if not hasattr(workers, "__index__"):
@@ -682,6 +691,8 @@ class _Descriptor:
                 sizes.update(zip(_AXES[name], view.size))
         if self.c.page_table.rank and "S" in sizes:
             sizes["S"] *= self.c.page_table.size[1]
+        if "V" in sizes:
+            sizes["C"] = sizes["V"] + 2
         return sizes
 
     def add_results(self, wanted, sizes=None):
@@ -695,8 +706,9 @@ class _Descriptor:
                 letters = [c for n, c in enumerate(_AXES[name]) if n not in _LEFT_OUT.get(self.axes, ())]
                 missing = [c for c in letters if c not in sizes]
                 if missing:
-                    raise TypeError(f"{name} needs {'v' if 'V' in missing else 'q and k'}")
-                value = _empty(like, [sizes[c] for c in letters], "float32" if name in ("lse", "stats") else None)
+                    raise TypeError(f"{name} needs {'v' if set('VC') & set(missing) else 'q and k'}")
+                single = name in ("lse", "stats", "carry_out")
+                value = _empty(like, [sizes[c] for c in letters], "float32" if single else None)
             arrays[name] = self.kept[name] = value
             setattr(self.c, name, _view(name, value, attn_out, _absent(name, value, self.axes), device=True))
         return arrays
@@ -852,6 +864,9 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
         grad.kept.append(value)
         setattr(grad, name, _view(name, value, attn_out if name in results else attn_view, _absent(name, value, axes),
                                   device=True))
+    for name in accumulate:
+        if name not in results:
+            raise _unknown("gradient", name, results)
     grad.accumulate = sum(1 << results.index(name) for name in accumulate)
     return grad, arrays
 
@@ -1053,9 +1068,11 @@ def merge(out_a: ArrayT, lse_a: ArrayT, out_b: ArrayT, lse_b: ArrayT) -> tuple[A
 def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """Batched matrix product: [..,M,K] times [..,K,N] is [..,M,N], 2 to 4 axes; axes before the last two broadcast."""
     a, b = _array(a), _array(b)
-    if out is None:
+    if out is None and min(len(a.shape), len(b.shape)) > 1:
         batch = np.broadcast_shapes(tuple(a.shape)[:-2], tuple(b.shape)[:-2])
         out = _empty(a, batch + (a.shape[-2], b.shape[-1]))
+    elif out is None:
+        raise TypeError("bmm: matrices are needed, of 2 to 4 axes")
     d = _Descriptor(**options)
     d.call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(d.c))
     return out
@@ -1133,8 +1150,9 @@ def rope_table(positions: int, size: int, *, base: float = 0,
         raise ValueError(f"scaling: {scaling!r} is none of {', '.join(ENUMS['attn_rope_scaling'])}")
     if size % 2:
         raise ValueError(f"size: must be even, is {size}")
-    d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base,
-                       scaling=ENUMS["attn_rope_scaling"][scaling], **fields)
+    d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base, scaling=ENUMS["attn_rope_scaling"][scaling])
+    for name, value in fields.items():
+        _set_number(d, name, value)
     cosines, sines = (np.empty((positions, size // 2), "float32") for _ in range(2))
     _call("attn_rope_table", _view("cosines", cosines, attn_out), _view("sines", sines, attn_out), byref(d))
     return cosines, sines
@@ -1170,7 +1188,7 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     d = _Descriptor(**others)
     d.kept["q"] = query = inputs["query"]       # new arrays are like it
     keys = inputs.get("key", query)
-    value_rows = inputs["w_value"].shape[0] // (heads_kv or heads) * heads
+    value_rows = inputs["w_value"].shape[0] // max(heads_kv or heads, 1) * heads
     sizes = {"B": query.shape[0], "H": heads, "Q": query.shape[1], "S": keys.shape[1], "2": 2}
     inside = d.add_results(results, sizes)
     if out is True:

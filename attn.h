@@ -1556,7 +1556,9 @@ typedef struct attn__stored {
     int64_t      from_row, to_row;      /* elements between rows */
     int64_t      rows, n;
     int32_t      type;          /* ATTN_F16, ATTN_BF16 or ATTN_I8 */
-    const float *scale;         /* of I8: what a row's codes are multiplied by */
+    int32_t      grouped;       /* 0 or 1. Of I8: what codes of row r are multiplied by: scale[r*scale_row]; grouped: */
+    const float *scale;         /* the x-th ATTN__CODES_PER_SCALE of them by scale[r*scale_row + x]. Then n is a */
+    int64_t      scale_row;     /* multiple of the table's width, or all have the first one */
 } attn__stored;
 
 /* Rotary positions: groups of rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the
@@ -1701,12 +1703,6 @@ typedef struct attn__kernels {
     ATTN__KERNEL_LIST(ATTN__X)
 #undef ATTN__X
 } attn__kernels;
-
-/* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one; four are always few. */
-static int64_t attn__most_skinny(const attn__kernels *f)
-{
-    return f->width / 2 < ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
-}
 
 /* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
@@ -2161,7 +2157,8 @@ static void attn__widen_scalar(const attn__stored *w)
             float *to = w->to + r * w->to_row + j;
             const int64_t at = r * w->from_row + j;
             *to = attn__float(attn__element(w->from, w->type, at));
-            if (w->type == ATTN_I8) *to = *to * w->scale[r];
+            if (w->type == ATTN_I8)
+                *to = *to * w->scale[r * w->scale_row + j / ATTN__CODES_PER_SCALE * w->grouped];
         }
 }
 ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
@@ -4111,35 +4108,42 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 /* ---- elements of 16 and 8 bits, row by row */
-ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type, const int size)
+/* N vectors of a row from column j on; of codes with the row's scale or, grouped, their own ones. */
+ATTN__HELPER void ATTN__V(widen_vectors)(const int N, const int32_t type, const int grouped, const char *from,
+                                         int64_t j, const float *scales, ATTN__VEC scale, float *to)
 {
-    const int64_t n = w->n, rows = w->rows, from_row = w->from_row*size, to_row = w->to_row;
-    int64_t r, j;
+    const int64_t size = type == ATTN_I8 ? 1 : 2;
+    ATTN__VEC x[4];
     int i;
+    ATTN__EACH(i, N) {
+        x[i] = ATTN__V(widened)(from + (j + i*ATTN__LANES)*size, type);
+        if (grouped) scale = ATTN__ALL(scales[(j + i*ATTN__LANES)/ATTN__CODES_PER_SCALE]);
+        if (type == ATTN_I8) x[i] = ATTN__MUL(x[i], scale);
+    }
+    ATTN__EACH(i, N) ATTN__STORE(to + j + i*ATTN__LANES, x[i]);
+}
+ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type, const int grouped)
+{
+    const int64_t n = w->n, rows = w->rows, from_row = w->from_row*(type == ATTN_I8 ? 1 : 2), to_row = w->to_row;
+    int64_t r, j;
     for (r = 0; r < rows; r++) {
         const char *from = (const char *)w->from + r*from_row;
-        const ATTN__VEC scale = ATTN__ALL(type == ATTN_I8 ? w->scale[r] : 1.0f);
+        const float *scales = type == ATTN_I8 ? w->scale + r*w->scale_row : attn__zeros;
+        const ATTN__VEC scale = ATTN__ALL(*scales);
         float *to = w->to + r*to_row;
-        ATTN__VEC x[4];
-        for (j = 0; j + 4*ATTN__LANES <= n; j += 4*ATTN__LANES) {
-            ATTN__EACH(i, 4) x[i] = ATTN__V(widened)(from + (j + i*ATTN__LANES)*size, type);
-            if (type == ATTN_I8) ATTN__EACH(i, 4) x[i] = ATTN__MUL(x[i], scale);
-            ATTN__EACH(i, 4) ATTN__STORE(to + j + i*ATTN__LANES, x[i]);
-        }
-        for (; j < n; j += ATTN__LANES) {
-            const int64_t at = attn__min(j, n - ATTN__LANES);           /* the last ones end with the row */
-            x[0] = ATTN__V(widened)(from + at*size, type);
-            if (type == ATTN_I8) x[0] = ATTN__MUL(x[0], scale);
-            ATTN__STORE(to + at, x[0]);
-        }
+        for (j = 0; j + 4*ATTN__LANES <= n; j += 4*ATTN__LANES)
+            ATTN__V(widen_vectors)(4, type, grouped, from, j, scales, scale, to);
+        for (; j < n; j += ATTN__LANES)                                     /* the last ones end with the row */
+            ATTN__V(widen_vectors)(1, type, grouped, from, attn__min(j, n - ATTN__LANES), scales, scale, to);
     }
 }
 ATTN__KERNEL void ATTN__V(widen)(const attn__stored *w)
 {
     if (w->n < ATTN__LANES) attn__widen_scalar(w);
-    else if (w->type == ATTN_F16) ATTN__V(widen_rows)(w, ATTN_F16, 2);
-    else if (w->type == ATTN_BF16) ATTN__V(widen_rows)(w, ATTN_BF16, 2);
-    else ATTN__V(widen_rows)(w, ATTN_I8, 1);
+    else if (w->type == ATTN_F16) ATTN__V(widen_rows)(w, ATTN_F16, 0);
+    else if (w->type == ATTN_BF16) ATTN__V(widen_rows)(w, ATTN_BF16, 0);
+    else if (w->grouped) ATTN__V(widen_rows)(w, ATTN_I8, 1);
+    else ATTN__V(widen_rows)(w, ATTN_I8, 0);
 }
 ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to, int64_t n)
 {
@@ -6006,26 +6010,59 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
+/* The scales of some rows of codes, `each` of a row from the n-th on: where they lie if they are f32 side by side, else
+   as floats in `copy`. */
+static void attn__find_scales(const attn__kernels *f, const attn__array *scale, int64_t b, int64_t h, int64_t row,
+                              int64_t rows, int64_t n, int64_t each, float *copy, attn__stored *w)
+{
+    const int packed = each == 1 || scale->stride[3] == 1, all = packed && scale->stride[2] == each;
+    attn__stored s;
+    int64_t r, i;
+    w->scale = copy;
+    w->scale_row = each;
+    if (packed && attn__is_f32(scale)) {
+        w->scale = attn__at(scale, b, h, row, n);
+        w->scale_row = scale->stride[2];
+    } else if (packed) {
+        s.from = attn__place_of(scale, b, h, row, n);
+        s.to = copy;
+        s.from_row = scale->stride[2];
+        s.to_row = each;
+        s.rows = all ? 1 : rows;
+        s.n = all ? rows * each : each;
+        s.type = scale->type;
+        s.grouped = 0;
+        f->widen(&s);
+    } else for (r = 0; r < rows; r++)
+        for (i = 0; i < each; i++) copy[r * each + i] = attn__read(scale, b, h, row + r, n + i);
+}
 /* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
 static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
                              int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
                              int64_t to_row)
 {
-    const int64_t group = scale && scale->stride[3] ? ATTN__CODES_PER_SCALE : columns;
+    const int64_t group = ATTN__CODES_PER_SCALE, most = ATTN__CHUNK * group;
     float scales[ATTN__CHUNK];
     attn__stored w;
-    int64_t r, x;
+    int64_t x, each;
     w.type = a->type;
+    w.grouped = scale && scale->stride[3];
     w.from_row = a->stride[2];
     w.to_row = to_row;
-    w.scale = scales;
+    w.scale = NULL;
+    w.scale_row = 0;
+    each = w.grouped ? attn__blocks(attn__min(columns, most), group) : 1;
     for (; rows > 0; row += w.rows, rows -= w.rows, to += w.rows * to_row) {
-        w.rows = attn__min(rows, ATTN__CHUNK);
+        w.rows = scale ? attn__min(rows, ATTN__CHUNK / each) : rows;
         for (x = 0; x < columns; x += w.n) {
-            w.n = attn__min(columns - x, scale ? group - (column + x) % group : columns);
+            const int64_t left = columns - x, part = w.grouped ? (column + x) % group : 0;
+            w.n = left;
+            if (w.grouped) w.n = attn__min(left < f->width || part ? group - part : most, left);
+            if (w.grouped && w.n >= f->width) w.n -= part ? 0 : w.n % f->width;
             w.from = attn__place_of(a, b, h, row, column + x);
             w.to = to + x;
-            for (r = 0; scale && r < w.rows; r++) scales[r] = attn__read(scale, b, h, row + r, (column + x) / group);
+            if (scale) attn__find_scales(f, scale, b, h, row, w.rows, w.grouped ? (column + x) / group : 0,
+                                         w.grouped ? attn__blocks(w.n, group) : 1, scales, &w);
             f->widen(&w);
         }
     }
@@ -6160,6 +6197,14 @@ static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64
     if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
 #endif
+
+/* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
+   of keys and values for them first; four are always few. */
+static int64_t attn__most_skinny(const attn__call *c)
+{
+    const int as_they_are = c->f->types && !attn__is_f32(&c->k) && !attn__is_f32(&c->v);
+    return c->f->width < (as_they_are ? 1 : 2) * ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
+}
 
 /* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch
    entry, or of a page, whose end may cut n */
@@ -6729,21 +6774,24 @@ static const attn__array *attn__scale_of(const attn__call *c, const attn__array 
 }
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
    stand for a row: a NaN becomes the one NaN. What is not f32 on the way through t->m.copy, some columns at a time. */
+static int64_t attn__columns_at_once(const attn__tile *t) { return ATTN__MAX_LANES * ATTN__SOME_COLUMNS / t->ld; }
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
     const int direct = attn__is_f32(a);
     float *rows[ATTN__MAX_LANES];
-    int64_t l, x, count;
+    int64_t l, x, count, from;
     if (direct) attn__lane_rows(t, a, column, t->ld, rows);
     for (x = 0; x < n; x += count) {
-        count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
-        for (l = 0; !direct && l < t->ld; l++) {
-            attn__piece p = {t->b, t->i[l], 1};
-            if (a == &t->c->k) p = attn__piece_of(t->c, t->b, t->i[l], 1);
-            rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->h[l], p.row, 1, column + x, count, rows[l],
-                                 count);
+        count = direct ? n : attn__min(n - x, attn__columns_at_once(t));
+        for (from = 0; !direct && from < t->ld; from = l) {         /* rows that follow each other */
+            attn__piece p = {t->b, t->i[from], 0};
+            for (l = from; l < t->ld && t->h[l] == t->h[from] && t->i[l] == t->i[from] + p.n; p.n++)
+                rows[l++] = t->m.copy + (from + p.n) * count;
+            if (a == &t->c->k) p = attn__piece_of(t->c, t->b, t->i[from], p.n);
+            l = from + p.n;
+            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->h[from], p.row, p.n, column + x, count,
+                                 rows[from], count);
         }
         t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
     }
@@ -6757,8 +6805,8 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
     if (!a->rank) return;
     if (direct) attn__lane_rows(t, a, column, t->lanes, rows);
     for (x = 0; x < n; x += count) {
-        count = direct ? n : attn__min(n - x, ATTN__SOME_COLUMNS);
-        for (l = 0; !direct && l < t->lanes; l++) rows[l] = t->m.copy + l * ATTN__SOME_COLUMNS;
+        count = direct ? n : attn__min(n - x, attn__columns_at_once(t));
+        for (l = 0; !direct && l < t->lanes; l++) rows[l] = t->m.copy + l * count;
         t->f->unpack(rows, t->lanes, direct ? a->stride[3] : 1, from + x * t->ld, t->ld, count, factor);
         for (l = 0; !direct && l < t->lanes; l++)
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
@@ -6868,7 +6916,7 @@ ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, c
         return attn__keys_of(t, a, key, *n, size);
     expanded = &t->m.expanded[a == &t->c->v];
     expanded->b = -1;                       /* what it held is gone */
-    *n = attn__min(*n, ATTN__SIDE);
+    *n = attn__min(*n, attn__max(ATTN__CACHE_FLOATS / attn__max(size, 1) / ATTN__SIDE, 1) * ATTN__SIDE);
     attn__copy_keys(t, a, key, *n, size, expanded->rows);
     return attn__packed_rows(expanded->rows, size);
 }
@@ -10232,7 +10280,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = c->skinny_floats && c->tiles == 1 && t->lanes <= attn__most_skinny(c->f);
+    t->skinny = c->skinny_floats && c->tiles == 1 && t->lanes <= attn__most_skinny(c);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
@@ -10613,7 +10661,7 @@ static void attn__set_room(attn__call *c, int64_t most)
     c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
     c->output_floats = attn__mul64(c->size_v, c->room_lanes);
     if (c->skinny_floats)
-        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c->f),
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c),
                                                                    attn__add64(c->size_v, c->f->width)));
 }
 /* How many streams a task may have abreast, with few rows: where their heads lie side by side in a row, or in a page.
@@ -10638,10 +10686,10 @@ static void attn__set_abreast(attn__call *c)
     if (most == 1) return;
     c->worker_bytes = attn__worker_bytes(c);
     c->abreast = most;
-    attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c->f)));
+    attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
     c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
     c->abreast = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
-    if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c->f) &&
+    if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c) &&
         c->keys / ATTN__CHUNK >= c->page) return;
     c->abreast = 1;
     attn__set_room(c, c->ld);
@@ -10667,7 +10715,7 @@ static void attn__set_tiles(attn__call *c)
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
     c->slots = attn__slot_count(c);
-    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c->f))
+    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
         c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */

@@ -154,6 +154,20 @@ static void larger(void) {
     }
 }
 
+/* Some rows to each key head, which keys and values of 16 and 8 bits are made floats for part by part or, of few rows,
+   not at all; scales within and across vectors, more of them than are looked up at once; and rows of no number. */
+static void shared_keys(void) {
+    static const int widths[] = {0, 8, 33, 40, 64, 72, 128, 200, 8300};
+    for (int n = 0; n < 54; n++) {
+        int size = widths[n % 9], wide = size > 1000, kv_heads = test_int(1, 2);
+        attn_desc d = make_desc(1, kv_heads * test_int(1, 4), kv_heads, test_int(1, wide ? 3 : 12),
+                                wide ? test_int(1, 4) : test_int(1, 330), size, wide ? 24 : size + n / 9 % 2);
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        check_typed(&d, n);
+        test_release();
+    }
+}
+
 /* ---- gradients */
 
 /* Against the reference, whose out is exact: where it was stored in 16 bits, the bound grows by their rounding. Not
@@ -568,6 +582,7 @@ static void scales_not_read(void) {
 const test_case suite_types[] = {
     {"types.generated", generated},
     {"types.larger", larger},
+    {"types.shared_keys", shared_keys},
     {"types.gradients", gradients},
     {"types.pieces", pieces},
     {"types.in_place", in_place},

@@ -4108,7 +4108,8 @@ ATTN__KERNEL void ATTN__V(fold)(const float *part, int64_t n, float *y, int64_t 
 #endif
 
 /* ---- elements of 16 and 8 bits, row by row */
-/* N vectors of a row from column j on; of codes with the row's scale or, grouped, their own ones. */
+/* N vectors of a row from column j on, a multiple of N vectors where N is not 1; of codes with the row's scale or,
+   grouped, their own ones. */
 ATTN__HELPER void ATTN__V(widen_vectors)(const int N, const int32_t type, const int grouped, const char *from,
                                          int64_t j, const float *scales, ATTN__VEC scale, float *to)
 {
@@ -4117,7 +4118,8 @@ ATTN__HELPER void ATTN__V(widen_vectors)(const int N, const int32_t type, const 
     int i;
     ATTN__EACH(i, N) {
         x[i] = ATTN__V(widened)(from + (j + i*ATTN__LANES)*size, type);
-        if (grouped) scale = ATTN__ALL(scales[(j + i*ATTN__LANES)/ATTN__CODES_PER_SCALE]);
+        if (grouped && i*ATTN__LANES % ATTN__CODES_PER_SCALE == 0)
+            scale = ATTN__ALL(scales[(j + i*ATTN__LANES)/ATTN__CODES_PER_SCALE]);
         if (type == ATTN_I8) x[i] = ATTN__MUL(x[i], scale);
     }
     ATTN__EACH(i, N) ATTN__STORE(to + j + i*ATTN__LANES, x[i]);

@@ -157,7 +157,7 @@ static void larger(void) {
 /* Some rows to each key head, which keys and values of 16 and 8 bits are made floats for part by part or, of few rows,
    not at all; scales within and across vectors, more of them than are looked up at once; and rows of no number. */
 static void shared_keys(void) {
-    static const int widths[] = {0, 8, 33, 40, 64, 72, 128, 200, 8300};
+    static const int widths[] = {0, 8, 33, 40, 64, 72, 128, 200, 20000};
     for (int n = 0; n < 54; n++) {
         int size = widths[n % 9], wide = size > 1000, kv_heads = test_int(1, 2);
         attn_desc d = make_desc(1, kv_heads * test_int(1, 4), kv_heads, test_int(1, wide ? 3 : 12),

@@ -1638,11 +1638,12 @@ typedef struct attn__additive_gradient {
     X(void, distance, (float *s, int64_t ld, int64_t n, int32_t score, const float *width)) \
     /* row j of s, j0 <= j < j1, the first one at s: -= slope[lane] * |position[lane] - j| */ \
     X(void, alibi, (float *s, int64_t ld, int64_t j0, int64_t j1, const float *slope, const float *position)) \
-    /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1 */ \
-    X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
-                   const int32_t *last)) \
-    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too. \
+    /* s[j][lane] = -inf unless first[lane] <= j < last[lane], for j0 <= j < j1. \
        top: NULL, or top[lane] becomes the largest of itself and the lane's results, NaN left out */ \
+    X(void, clip, (float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first, \
+                   const int32_t *last, float *top)) \
+    /* s[j][lane] += rows[lane][j*stride], but -inf there gives -inf whatever s is; keep: an s of -inf stays too. \
+       top as above */ \
     X(void, bias, (float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep, float *top)) \
     /* s[j][lane] = -inf where rows[lane][j*stride] is 0 */ \
     X(void, exclude, (float *s, int64_t ld, int64_t n, const uint8_t *const *rows, int64_t stride)) \
@@ -1972,12 +1973,14 @@ static void attn__alibi_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, con
 }
 
 static void attn__clip_scalar(float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first,
-                              const int32_t *last)
+                              const int32_t *last, float *top)
 {
     int64_t j, i;
     for (j = j0; j < j1; j++)
-        for (i = 0; i < lanes; i++)
+        for (i = 0; i < lanes; i++) {
             if (j < first[i] || j >= last[i]) s[j * ld + i] = ATTN__NEG_INF;
+            if (top) top[i] = attn__larger(s[j * ld + i], top[i]);
+        }
 }
 
 static void attn__bias_scalar(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
@@ -3833,16 +3836,20 @@ ATTN__KERNEL void ATTN__V(alibi)(float *s, int64_t ld, int64_t j0, int64_t j1, c
 }
 
 ATTN__KERNEL void ATTN__V(clip)(float *s, int64_t ld, int64_t lanes, int64_t j0, int64_t j1, const int32_t *first,
-                                const int32_t *last)
+                                const int32_t *last, float *top)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     int64_t j, i;
     for (i = 0; i < lanes; i += ATTN__LANES) {
         const ATTN__VEC from = ATTN__LOAD_BITS(first + i), to = ATTN__LOAD_BITS(last + i);
+        ATTN__VEC m = top ? ATTN__LOAD(top + i) : none, x;
         for (j = j0; j < j1; j++) {
-            const ATTN__VEC x = ATTN__PICK(none, ATTN__LOAD(s + j*ld + i), ATTN__ABOVE(to, ATTN__ALL_BITS(j)));
-            ATTN__STORE(s + j*ld + i, ATTN__PICK(x, none, ATTN__ABOVE(from, ATTN__ALL_BITS(j))));
+            x = ATTN__PICK(none, ATTN__LOAD(s + j*ld + i), ATTN__ABOVE(to, ATTN__ALL_BITS(j)));
+            x = ATTN__PICK(x, none, ATTN__ABOVE(from, ATTN__ALL_BITS(j)));
+            m = ATTN__MAX(x, m);
+            ATTN__STORE(s + j*ld + i, x);
         }
+        if (top) ATTN__STORE(top + i, m);
     }
 }
 
@@ -6571,7 +6578,8 @@ typedef struct attn__reach {
     int     ascending;                              /* from and to ascend: no vector is skipped between others */
     int     exact;                                  /* scores outside of a vector's hull are neither set nor read */
     int32_t from[ATTN__MAX_VECS], to[ATTN__MAX_VECS];           /* per vector, the hull of its lanes: from <= j < to */
-    int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];   /* and the keys that all of its lanes reach */
+    int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];   /* and keys that all of its lanes reach: but for the
+                                                                   last ones, fewer than `width`, all of them */
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
@@ -7729,12 +7737,13 @@ static void attn__apply_softcap(attn__tile *t, int64_t n)
 static void attn__clip_scores(attn__tile *t, const attn__reach *r)
 {
     int32_t x;
-    if (!r->exact) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last);
+    if (!r->exact) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last, NULL);
     else for (x = 0; x < t->vecs; x++) {            /* the keys that some lanes of a vector reach and some do not */
         const int64_t lane0 = x * t->f->width, middle = attn__max(attn__min(r->all_from[x], r->to[x]), r->from[x]);
-        float *s = t->m.s + lane0;
-        t->f->clip(s, t->ld, t->f->width, r->from[x], middle, r->first + lane0, r->last + lane0);
-        t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], r->first + lane0, r->last + lane0);
+        const int32_t *first = r->first + lane0, *last = r->last + lane0;
+        float *s = t->m.s + lane0, *top = t->tops ? t->tops + lane0 : NULL;
+        t->f->clip(s, t->ld, t->f->width, r->from[x], middle, first, last, top);
+        t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], first, last, top);
     }
 }
 static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
@@ -8097,7 +8106,7 @@ static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn
         to = last > to ? last : to;
     }
     r->all_from[x] = all_from;
-    r->all_to[x] = all_to;
+    r->all_to[x] = all_to - all_to % r->width;          /* so strips of scores end with whole vectors of keys */
     r->from[x] = from < to ? from : 0;
     r->to[x] = to;
     if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
@@ -8150,16 +8159,29 @@ static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n
     return s;
 }
 
-/* ---- its scores */
+/* ---- its scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count yet:
+   attn__clip_scores adds what remains of them. */
+static void attn__partly_reached_scores(attn__tile *t, int64_t c0, int64_t j, const attn__reach *r, attn__stretch *s)
+{
+    const int64_t width = t->f->width;
+    float tops[ATTN__MAX_LANES];
+    int32_t x;
+    for (x = s->from; x < s->to; x++) if (j < r->all_to[x]) s->end = attn__min(s->end, r->all_to[x]);
+    ATTN__COPY(tops, t->tops, (size_t)t->ld * sizeof *tops);
+    attn__score_of(t->c)->qk(t, c0, j, s->end, s->from, s->to);
+    for (x = s->from; x < s->to; x++)
+        if (j >= r->all_to[x]) attn__copy_floats(t->tops + x * width, tops + x * width, width);
+}
 static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
-    const attn__score *score = attn__score_of(t->c);
     attn__stretch s;
     int64_t j;
     if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
-        if (s.from < s.to) score->qk(t, c0, j, s.end, s.from, s.to);
+        if (s.from == s.to) continue;
+        if (t->tops && !r->whole) attn__partly_reached_scores(t, c0, j, r, &s);
+        else attn__score_of(t->c)->qk(t, c0, j, s.end, s.from, s.to);
     }
 }
 static void attn__finish_scores(attn__tile *t, int64_t n)
@@ -8902,7 +8924,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
     r.exact = c->unmodified && !t->skinny && r.ascending && !r.gaps;
-    if ((dots || biased) && r.whole && !t->skinny) {        /* scores stay as product or bias leaves them */
+    if ((dots || biased) && !t->skinny && (r.whole || (r.exact && t->all_first <= c0))) {   /* see t->tops */
         t->tops = cmax;
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }

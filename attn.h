@@ -6636,6 +6636,10 @@ typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
+/* From the first to the last row of one side of a block that some rows of the other side reach: so many keys, or queries,
+   for products no longer than needed. */
+enum { ATTN__HULL_KEYS = 16, ATTN__HULL_QUERIES = 32 };
+typedef struct attn__hull { int64_t from, to; } attn__hull;
 /* The worker's arrays. */
 typedef struct attn__pass_memory {
     char   *tiles;
@@ -6667,6 +6671,7 @@ struct attn__pass {
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
+    attn__hull by_key[ATTN_GRAD_KEYS / ATTN__HULL_KEYS], by_query[ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES];
     attn__pass_memory m;
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
@@ -9524,24 +9529,35 @@ static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
 
 /* ---- the products of two blocks */
 
-/* The rows of one side of a block that the other side's rows r0 .. r1 reach: for products no longer than needed. */
-static void attn__hull(const attn__pass *p, int64_t c0, int by_key, int64_t r0, int64_t r1, int64_t *from, int64_t *to)
+/* The hulls of a block that not all rows reach as a whole. */
+static void attn__open_hulls(attn__hull *h, int64_t n)
 {
-    int64_t x, l, a, b;
-    *from = ATTN__HUGE;
-    *to = 0;
+    for (; n > 0; n--, h++) {
+        h->from = ATTN__HUGE;
+        h->to = 0;
+    }
+}
+static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
+{
+    h->from = attn__min(h->from, from);
+    h->to = attn__max(h->to, to);
+}
+static void attn__find_hulls(attn__pass *p, int64_t c0)
+{
+    int64_t x, l, a, b, g;
+    attn__open_hulls(p->by_key, ATTN_GRAD_KEYS / ATTN__HULL_KEYS);
+    attn__open_hulls(p->by_query, ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES);
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
         for (l = 0; l < t->lanes; l++) {
             const int64_t i = p->lane0[x] + l;
             a = p->is_uniform[i] ? 0 : attn__max(t->row[l].first - c0, 0);
             b = p->is_uniform[i] ? p->nk : attn__min(t->row[l].last - c0, p->nk);
-            if (a >= b || (by_key ? a >= r1 || b <= r0 : i < r0 || i >= r1)) continue;
-            *from = attn__min(by_key ? i : a, *from);
-            *to = attn__max(by_key ? i + 1 : b, *to);
+            if (a >= b) continue;
+            attn__reach_hull(&p->by_query[i / ATTN__HULL_QUERIES], a, b);
+            for (g = a / ATTN__HULL_KEYS; g * ATTN__HULL_KEYS < b; g++) attn__reach_hull(&p->by_key[g], i, i + 1);
         }
     }
-    if (*from > *to) *from = *to = 0;
 }
 
 /* The bias that comes next, in the pass's block of queries or in the next one: it is prefetched while dQ is summed, a
@@ -9560,9 +9576,11 @@ static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
                             const attn__rows *x, float *to, int64_t pad, int careful)
 {
-    const int64_t rows = by_key ? p->nk : p->n, step = p->whole ? rows : by_key ? 16 : 32;
+    const int64_t rows = by_key ? p->nk : p->n, part = by_key ? ATTN__HULL_KEYS : ATTN__HULL_QUERIES;
+    const int64_t step = p->whole ? rows : part;
+    const attn__hull all = {0, by_key ? p->n : p->nk};
     const float *next = by_key ? NULL : attn__grad_next_bias(p, c0);
-    int64_t r, at, from = 0, end = by_key ? p->n : p->nk;
+    int64_t r, at;
     attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
     g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
@@ -9571,12 +9589,13 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
     g.c_row = pad;
     g.fetch_row = p->c->bias.stride[2];
     for (r = 0; r < rows; r += step) {
-        if (!p->whole) attn__hull(p, c0, by_key, r, r + step, &from, &end);
-        at = r * g.a_row + from * g.a_k;
+        const attn__hull h = p->whole ? all : by_key ? p->by_key[r / part] : p->by_query[r / part];
+        if (h.from >= h.to) continue;
+        at = r * g.a_row + h.from * g.a_k;
         g.rows = attn__min(rows - r, step);
-        g.depth = end - from;
+        g.depth = h.to - h.from;
         g.a = a + at;
-        g.b = b->at + from * b->row;
+        g.b = b->at + h.from * b->row;
         g.x = x ? x->at + r * x->row : NULL;
         g.c = to + r * pad;
         g.fetch = next ? attn__ahead(next, r, g.fetch_row) : NULL;
@@ -9605,6 +9624,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     p->whole = 1;
     for (j = 0; j < p->nk; j++) p->seen[j] = 0;
     for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
+    if (!p->whole) attn__find_hulls(p, c0);
     attn__grad_masks(p, c0, p->nk);
     attn__grad_softcap(p, p->nk);
     if (score->elements) score->elements(p, c0, p->nk);

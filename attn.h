@@ -4005,27 +4005,29 @@ ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, floa
 }
 
 /* N keys, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
-   enough. A copy of *g: gcc need not read it again after each store. */
-ATTN__HELPER void ATTN__V(grade_keys)(const int N, attn__grade g, int64_t j, int64_t l, ATTN__VEC base,
-                                      ATTN__VEC inverse, ATTN__VEC shift)
+   enough. plain: there is neither keep nor more. */
+ATTN__HELPER void ATTN__V(grade_keys)(const int N, const int plain, const attn__grade *g, int64_t j, int64_t l,
+                                      ATTN__VEC base, ATTN__VEC inverse, ATTN__VEC shift)
 {
-    const int64_t at = j * g.ld + l, to = j * g.row + l;
+    const int64_t ld = g->ld, row = g->row, at = j*ld + l;
+    const float *s = g->s + at, *dps = g->dp + at;
+    float *ps = g->p + j*row + l, *ds = g->ds + j*row + l;
     ATTN__VEC x[4], p, dp, keep;
     int u;
-    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(g.s + at + u*g.ld), base);
+    ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
     ATTN__V(exp_side_by_side)(N, x);
     ATTN__EACH(u, N) {
-        const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(g.s + at + u*g.ld), ATTN__ALL(ATTN__NEG_INF));
-        dp = ATTN__LOAD(g.dp + at + u*g.ld);
+        const ATTN__MASK out = ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF));
+        dp = ATTN__LOAD(dps + u*ld);
         x[u] = ATTN__MUL(x[u], inverse);
         p = x[u] = ATTN__CLEAR(x[u], ATTN__LESS(x[u], ATTN__ALL(attn__smallest)));
-        if (g.keep || g.more) {
-            keep = g.keep ? ATTN__LOAD(g.keep + at + u*g.ld) : ATTN__ALL(1.0f);
-            dp = ATTN__FMA(dp, keep, g.more ? ATTN__LOAD(g.more + at + u*g.ld) : ATTN__ALL(0.0f));
+        if (!plain) {
+            keep = g->keep ? ATTN__LOAD(g->keep + at + u*ld) : ATTN__ALL(1.0f);
+            dp = ATTN__FMA(dp, keep, g->more ? ATTN__LOAD(g->more + at + u*ld) : ATTN__ALL(0.0f));
             p = ATTN__CLEAR(ATTN__MUL(x[u], keep), ATTN__SAME(keep, ATTN__ALL(0.0f)));
         }
-        ATTN__STORE(g.p + to + u*g.row, ATTN__PICK(p, ATTN__ALL(-0.0f), out));
-        ATTN__STORE(g.ds + to + u*g.row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
+        ATTN__STORE(ps + u*row, ATTN__PICK(p, ATTN__ALL(-0.0f), out));
+        ATTN__STORE(ds + u*row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
     }
 }
 
@@ -4052,15 +4054,21 @@ ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *co
     _mm_sfence();
 #endif
 }
-ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
+ATTN__HELPER void ATTN__V(grade_all)(const int plain, const attn__grade *g)
 {
+    const int N = ATTN__SUMS > 12 ? 4 : 2;      /* as many as registers hold */
     int64_t j, l;
     for (l = 0; l < g->ld; l += ATTN__LANES) {
         const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
         const ATTN__VEC shift = ATTN__LOAD(g->shift + l);
-        for (j = 0; j + 2 <= g->rows; j += 2) ATTN__V(grade_keys)(2, *g, j, l, base, inverse, shift);
-        for (; j < g->rows; j++) ATTN__V(grade_keys)(1, *g, j, l, base, inverse, shift);
+        for (j = 0; j + N <= g->rows; j += N) ATTN__V(grade_keys)(N, plain, g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) ATTN__V(grade_keys)(1, plain, g, j, l, base, inverse, shift);
     }
+}
+ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
+{
+    if (g->keep || g->more) ATTN__V(grade_all)(0, g);
+    else ATTN__V(grade_all)(1, g);
 }
 
 ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)

@@ -1581,7 +1581,7 @@ typedef struct attn__rotate {
 typedef struct attn__grade {
     const float *s, *dp, *keep, *more, *base, *inverse, *shift;
     float       *p, *ds;
-    int64_t      rows, ld, row;
+    int64_t      rows, lanes, ld, row;
 } attn__grade;
 
 /* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = -1/(1 + query_u key_u) and
@@ -2099,7 +2099,7 @@ static void attn__grade_scalar(const attn__grade *g)
 {
     int64_t j, l;
     for (j = 0; j < g->rows; j++)
-        for (l = 0; l < g->ld; l++) {
+        for (l = 0; l < g->lanes; l++) {
             const float s = g->s[j * g->ld + l], e = attn__exp(s - g->base[l]) * g->inverse[l];
             const float w = e < attn__smallest ? 0.0f : e;
             const float keep = g->keep ? g->keep[j * g->ld + l] : 1.0f;
@@ -4058,7 +4058,7 @@ ATTN__HELPER void ATTN__V(grade_all)(const int plain, const attn__grade *g)
 {
     const int N = ATTN__SUMS > 12 ? 4 : 2;      /* as many as registers hold */
     int64_t j, l;
-    for (l = 0; l < g->ld; l += ATTN__LANES) {
+    for (l = 0; l < g->lanes; l += ATTN__LANES) {
         const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
         const ATTN__VEC shift = ATTN__LOAD(g->shift + l);
         for (j = 0; j + N <= g->rows; j += N) ATTN__V(grade_keys)(N, plain, g, j, l, base, inverse, shift);
@@ -6678,6 +6678,8 @@ struct attn__pass {
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
+    uint8_t ascends;                    /* do nothing but products take what the rows leave, which reach ever later keys:
+                                           then P and dS are made where they read them, within the hulls */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
     attn__hull by_key[ATTN_GRAD_KEYS / ATTN__HULL_KEYS], by_query[ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES];
     attn__pass_memory m;
@@ -9301,7 +9303,7 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
     g.more = NULL;
     g.keep = drops ? keep : NULL;
     g.p = g.ds = t->m.s;
-    g.ld = g.row = t->ld;
+    g.lanes = g.ld = g.row = t->ld;
     for (c0 = t->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS; c0 < t->last; c0 += ATTN_GRAD_KEYS) {
         g.rows = attn__min(t->last - c0, ATTN_GRAD_KEYS);
         attn__find_reach(t, c0, g.rows, &r);
@@ -9404,6 +9406,24 @@ static void attn__open_tiles(attn__pass *p)
     }
     if (p->first >= p->last) p->first = p->last = 0;
 }
+static uint8_t attn__block_ascends(const attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const attn__score *score = attn__score_of(c);
+    int64_t x, l, first = 0, last = 0;
+    if (!c->unmodified || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements ||
+        score->vectors != attn__grad_vectors) return 0;
+    for (x = 0; x < p->tiles; x++) {
+        const attn__tile *t = attn__tile_at(p, x);
+        for (l = 0; l < t->lanes; l++) {
+            const attn__row row = t->row[l];
+            if (row.first >= row.last || row.first < first || row.last < last) return 0;
+            first = row.first;
+            last = row.last;
+        }
+    }
+    return 1;
+}
 static void attn__open_block(attn__pass *p, int64_t i0)
 {
     const attn__call *c = p->c;
@@ -9415,6 +9435,7 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->n = attn__min(c->queries - i0, ATTN_GRAD_QUERIES);
     attn__open_rows(p);
     attn__open_tiles(p);
+    p->ascends = attn__block_ascends(p);
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
@@ -9430,6 +9451,36 @@ static void attn__open_block(attn__pass *p, int64_t i0)
 }
 
 /* ---- P and dS */
+/* The hulls of a block that not all rows reach as a whole. */
+static void attn__open_hulls(attn__hull *h, int64_t n)
+{
+    for (; n > 0; n--, h++) {
+        h->from = ATTN__HUGE;
+        h->to = 0;
+    }
+}
+static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
+{
+    h->from = attn__min(h->from, from);
+    h->to = attn__max(h->to, to);
+}
+static void attn__find_hulls(attn__pass *p, int64_t c0)
+{
+    int64_t x, l, a, b, g;
+    attn__open_hulls(p->by_key, ATTN_GRAD_KEYS / ATTN__HULL_KEYS);
+    attn__open_hulls(p->by_query, ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES);
+    for (x = 0; x < p->tiles; x++) {
+        const attn__tile *t = attn__tile_at(p, x);
+        for (l = 0; l < t->lanes; l++) {
+            const int64_t i = p->lane0[x] + l;
+            a = p->is_uniform[i] ? 0 : attn__max(t->row[l].first - c0, 0);
+            b = p->is_uniform[i] ? p->nk : attn__min(t->row[l].last - c0, p->nk);
+            if (a >= b) continue;
+            attn__reach_hull(&p->by_query[i / ATTN__HULL_QUERIES], a, b);
+            for (g = a / ATTN__HULL_KEYS; g * ATTN__HULL_KEYS < b; g++) attn__reach_hull(&p->by_key[g], i, i + 1);
+        }
+    }
+}
 
 /* dP = dO V^T for one tile and the keys it reaches. */
 static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t c0, int64_t n,
@@ -9439,7 +9490,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     attn__product q;
     attn__stretch s;
     int64_t j;
-    if (!r->whole || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
+    if ((!r->whole && !r->exact) || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
     q.b_row = q.c_row = t->ld;
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
@@ -9472,25 +9523,66 @@ static void attn__no_bf16_pairs(attn__pass *p, int64_t n, int64_t from, int64_t 
         attn__fill(p->m.ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
     }
 }
+/* The keys that products take of the hull that vector x of a tile is part of: 0 to 0, where it is empty. */
+static attn__hull attn__graded_keys(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t n, int32_t x)
+{
+    attn__hull h = p->by_query[(lane0 + x * t->f->width) / ATTN__HULL_QUERIES];
+    if (h.from >= h.to) h.from = h.to = 0;
+    h.from = h.from / ATTN__HULL_KEYS * ATTN__HULL_KEYS;
+    h.to = attn__min(attn__up(h.to, ATTN__HULL_KEYS), n);
+    return h;
+}
+static void attn__grade_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
+                              attn__grade g)
+{
+    const attn__grade all = g;
+    const int64_t width = t->f->width;
+    int64_t j;
+    int32_t x;
+    for (x = 0; x < t->vecs; x++) {
+        const attn__hull h = attn__graded_keys(p, t, lane0, n, x);
+        const int64_t lane = x * width, at = h.from * t->ld + lane, to = h.from * ATTN__GRAD_ROW + lane;
+        for (j = h.from; j < h.to; j++) {
+            if (j >= r->from[x] && j < r->to[x]) continue;
+            attn__fill(t->m.s + j * t->ld + lane, 1, width, ATTN__NEG_INF);
+            attn__fill(p->m.dp + j * t->ld + lane, 1, width, 0.0f);
+        }
+        g.s = all.s + at;
+        g.dp = all.dp + at;
+        g.base = all.base + lane;
+        g.inverse = all.inverse + lane;
+        g.shift = all.shift + lane;
+        g.p = all.p + to;
+        g.ds = all.ds + to;
+        g.rows = h.to - h.from;
+        g.lanes = width;
+        t->f->grade(&g);
+    }
+}
 /* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
-static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
+static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
-    attn__tile *t = attn__tile_at(p, x);
-    const int64_t lane0 = p->lane0[x];
+    attn__tile *t = attn__tile_at(p, tile);
+    const int64_t lane0 = p->lane0[tile];
     attn__reach r;
     attn__stretch s;
     attn__grade g;
     int64_t i, j;
+    int32_t x;
+    if (t->first >= c0 + n || t->last <= c0) {
+        for (x = 0; x < t->vecs; x++) {
+            const attn__hull h = attn__graded_keys(p, t, lane0, n, x);
+            const int64_t lane = lane0 + x * t->f->width;
+            if (!p->ascends || h.from < h.to) attn__no_bf16_pairs(p, n, lane, lane + t->f->width);
+        }
+        return;
+    }
     attn__find_reach(t, c0, n, &r);
+    r.exact = p->ascends && !p->whole && !r.gaps;
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(&r, j, n);
         for (i = j; i < s.end; i++) p->seen[i] |= s.from < s.to;
-    }
-    if (!r.whole) p->whole = 0;
-    if (t->first >= c0 + n || t->last <= c0) {
-        attn__no_bf16_pairs(p, n, lane0, lane0 + t->ld);
-        return;
     }
     attn__raw_scores(t, c0, n, &r);
     attn__grad_weights(p, t, lane0, c0, n, &r);
@@ -9517,9 +9609,10 @@ static void attn__grad_scores(attn__pass *p, int64_t x, int64_t c0, int64_t n)
     g.p = p->m.p + lane0;
     g.ds = p->m.ds + lane0;
     g.row = ATTN__GRAD_ROW;
-    g.ld = t->ld;
+    g.lanes = g.ld = t->ld;
     g.rows = n;
-    t->f->grade(&g);
+    if (r.exact) attn__grade_hulls(p, t, lane0, n, &r, g);
+    else t->f->grade(&g);
     attn__no_bf16_pairs(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
 }
 
@@ -9536,37 +9629,6 @@ static void attn__grad_uniform(attn__pass *p, int64_t c0, int64_t n)
 }
 
 /* ---- the products of two blocks */
-
-/* The hulls of a block that not all rows reach as a whole. */
-static void attn__open_hulls(attn__hull *h, int64_t n)
-{
-    for (; n > 0; n--, h++) {
-        h->from = ATTN__HUGE;
-        h->to = 0;
-    }
-}
-static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
-{
-    h->from = attn__min(h->from, from);
-    h->to = attn__max(h->to, to);
-}
-static void attn__find_hulls(attn__pass *p, int64_t c0)
-{
-    int64_t x, l, a, b, g;
-    attn__open_hulls(p->by_key, ATTN_GRAD_KEYS / ATTN__HULL_KEYS);
-    attn__open_hulls(p->by_query, ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES);
-    for (x = 0; x < p->tiles; x++) {
-        const attn__tile *t = attn__tile_at(p, x);
-        for (l = 0; l < t->lanes; l++) {
-            const int64_t i = p->lane0[x] + l;
-            a = p->is_uniform[i] ? 0 : attn__max(t->row[l].first - c0, 0);
-            b = p->is_uniform[i] ? p->nk : attn__min(t->row[l].last - c0, p->nk);
-            if (a >= b) continue;
-            attn__reach_hull(&p->by_query[i / ATTN__HULL_QUERIES], a, b);
-            for (g = a / ATTN__HULL_KEYS; g * ATTN__HULL_KEYS < b; g++) attn__reach_hull(&p->by_key[g], i, i + 1);
-        }
-    }
-}
 
 /* The bias that comes next, in the pass's block of queries or in the next one: it is prefetched while dQ is summed, a
    product that has queries for rows and keys for columns, as the bias has. NULL: none, or not as floats. */
@@ -9630,9 +9692,11 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     int64_t x, j;
     p->nk = attn__min(c->keys - c0, ATTN_GRAD_KEYS);
     p->whole = 1;
+    for (x = 0; x < p->tiles; x++)
+        if (attn__tile_at(p, x)->all_first > c0 || attn__tile_at(p, x)->all_last < c0 + p->nk) p->whole = 0;
+    if (!p->whole) attn__find_hulls(p, c0);
     for (j = 0; j < p->nk; j++) p->seen[j] = 0;
     for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
-    if (!p->whole) attn__find_hulls(p, c0);
     attn__grad_masks(p, c0, p->nk);
     attn__grad_softcap(p, p->nk);
     if (score->elements) score->elements(p, c0, p->nk);

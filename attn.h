@@ -3607,6 +3607,8 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
+            if (i + ATTN__LANES < ld)
+                ATTN__EACH(x, ATTN__LANES) ATTN__PREFETCH(rows[i + ATTN__LANES + x] + c);
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));

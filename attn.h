@@ -1470,17 +1470,9 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
-enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__MERGE, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
+enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
-
-/* The last chain of a chunk's outputs: what becomes of it on the way into memory. */
-typedef struct attn__merging {
-    const float *before;        /* NULL, or the sum of the chunk's other chains, which is added; rows as C's */
-    const float *o;             /* then as kernel `merge`; rows as C's */
-    const float *old, *fresh;
-    int          finite;        /* becomes 0 where a sum is not */
-} attn__merging;
 
 typedef struct attn__product {
     const float *a;             /* A[r,k] = a[r*a_row + k*a_k] */
@@ -1496,9 +1488,8 @@ typedef struct attn__product {
                                    bit is set: that is how a weight says "excluded", so that 0 * NaN does not happen.
                                    WEIGHTED_DIFFERENCE sums A (B - X[r][lane]) */
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
-                                   ADD_FAR: which has to be fetched first. TOP, MERGE: from zero, and */
+                                   ADD_FAR: which has to be fetched first. TOP: from zero, and */
     float       *top;           /* TOP: top[lane] becomes the largest of itself and the lane's results, NaN left out */
-    attn__merging *merging;     /* MERGE: the one chain is merged; of all lanes of a row of C */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are prefetched as the rows of A (of B: single rows of
@@ -1618,9 +1609,10 @@ typedef struct attn__additive_gradient {
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
-    /* to[r][lane] = o*old[lane] + acc*fresh[lane], or acc alone where o is NULL; is all of acc finite? to may be o */ \
-    X(int, merge, (int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old, \
-                   const float *fresh)) \
+    /* to[r][lane] = o*old[lane] + sum*fresh[lane], or sum alone where o is NULL; sum is before + acc, or acc alone \
+       where before is NULL; is all of it finite? to may be any of them */ \
+    X(int, merge, (int64_t rows, int64_t ld, float *to, const float *before, const float *o, const float *acc, \
+                   const float *old, const float *fresh)) \
     X(int, finite, (const float *x, int64_t n)) \
     /* y = 1/x, but 0 where x is 0. n: a multiple of width */ \
     X(void, invert, (const float *x, float *y, int64_t n)) \
@@ -1730,13 +1722,6 @@ static float attn__merged(const float *o, float old, float sum, float fresh)
 {
     return attn__plus_zero(o ? attn__fma(sum, fresh, *o * old) : sum);
 }
-static void attn__merge_one(attn__merging *m, int64_t at, int64_t lane, float *c)
-{
-    if (m->before) *c = m->before[at] + *c;
-    if (!attn__finite_scalar(c, 1)) m->finite = 0;
-    *c = attn__merged(m->o ? m->o + at : NULL, m->old[lane], *c, m->fresh[lane]);
-}
-
 static void attn__chain_scalar(const attn__product *p)
 {
     int64_t r, k;
@@ -1775,8 +1760,6 @@ static void attn__product_scalar(const attn__product *p)
     } while (left > 0);
     for (r = 0; p->onto == ATTN__TOP && r < p->rows; r++)
         for (i = 0; i < p->vecs; i++) p->top[i] = attn__larger(p->c[r * p->c_row + i], p->top[i]);
-    for (r = 0; p->onto == ATTN__MERGE && r < p->rows; r++)
-        for (i = 0; i < p->vecs; i++) attn__merge_one(p->merging, r * p->c_row + i, i, p->c + r * p->c_row + i);
 }
 
 /* An element of B, of any type and from anywhere. */
@@ -1900,12 +1883,16 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
     }
 }
 
-static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
-                              const float *fresh)
+static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
+                              const float *acc, const float *old, const float *fresh)
 {
     int64_t i;
-    const int finite = attn__finite_scalar(acc, rows * ld);
-    for (i = 0; i < rows * ld; i++) to[i] = attn__merged(o ? o + i : NULL, old[i % ld], acc[i], fresh[i % ld]);
+    int finite = 1;
+    for (i = 0; i < rows * ld; i++) {
+        const float sum = before ? before[i] + acc[i] : acc[i];
+        finite &= attn__finite_scalar(&sum, 1);
+        to[i] = attn__merged(o ? o + i : NULL, old[i % ld], sum, fresh[i % ld]);
+    }
     return finite;
 }
 
@@ -3033,23 +3020,13 @@ ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t
     }
     return !ATTN__ANY(ATTN__V(is_nan)(wild));
 }
-ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *o, const float *acc, const float *old,
-                                const float *fresh)
+ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
+                                const float *acc, const float *old, const float *fresh)
 {
+    if (before && o) return ATTN__V(merge_rows)(1, 1, rows, ld, to, before, o, acc, old, fresh);
+    if (before) return ATTN__V(merge_rows)(1, 0, rows, ld, to, before, acc, acc, old, fresh);
     if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, acc, o, acc, old, fresh);
     return ATTN__V(merge_rows)(0, 0, rows, ld, to, acc, acc, acc, old, fresh);
-}
-/* C, which strips have just left. */
-ATTN__NOINLINE ATTN__KERNEL void ATTN__V(merge_strips)(const attn__product *p)
-{
-    attn__merging *m = p->merging;
-    const int64_t n = p->rows, ld = p->c_row;
-    float *c = p->c;
-    int finite;
-    if (m->before && m->o) finite = ATTN__V(merge_rows)(1, 1, n, ld, c, m->before, m->o, c, m->old, m->fresh);
-    else if (m->before) finite = ATTN__V(merge_rows)(1, 0, n, ld, c, m->before, c, c, m->old, m->fresh);
-    else finite = ATTN__V(merge)(n, ld, c, m->o, c, m->old, m->fresh);
-    if (!finite) m->finite = 0;
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3162,7 +3139,6 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #endif
     else for (row = 0, i = 0; row < p->rows; i++)
         row = ATTN__V(strips)[p->vecs - 1][i](p, row);
-    if (p->onto == ATTN__MERGE) ATTN__V(merge_strips)(p);
 }
 
 /* ---- few rows times rows of any type, of which a group at a time becomes columns */
@@ -8607,7 +8583,7 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
     for (l = 0; l < t->lanes; l++)
         for (column = whole; column < size; column++)
             sum[l * row + column] = sum[l * row + column + width - (size - whole)];
-    if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, sum, t->ones, t->ones);
+    if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones);
 }
 static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
                                 const attn__reach *r)
@@ -8701,11 +8677,9 @@ static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
     if (next < t->last) return attn__ahead(row, 1, next + j);
     return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
 }
-/* onto: how they are added to acc where all vectors reach the same keys, with MERGE as `merging` says; paired: NULL, or
-   the reach of all keys, where j and r are in pairs */
+/* paired: NULL, or the reach of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
-                               const attn__reach *paired, int32_t kind, int32_t onto, attn__merging *merging,
-                               float *acc)
+                               const attn__reach *paired, int32_t kind, float *acc)
 {
     const attn__call *c = t->c;
     attn__product p;
@@ -8717,8 +8691,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
     p.b_row = p.c_row = t->ld;
     p.chain = ATTN__HUGE;
     p.kind = kind;
-    p.onto = onto;
-    p.merging = merging;
+    p.onto = ATTN__FROM_ZERO;
     p.fetch_row = c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
@@ -8758,11 +8731,11 @@ static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, cons
     float factors[2][ATTN__MAX_WIDTH];
     int finite = 1;
     int64_t l;
-    if (!t->skinny) return t->f->merge(t->c->size_v, t->ld, t->m.part, before, t->m.acc, old, fresh);
+    if (!t->skinny) return t->f->merge(t->c->size_v, t->ld, t->m.part, NULL, before, t->m.acc, old, fresh);
     for (l = 0; l < t->lanes; l++) {
         attn__fill(factors[0], 1, width, old[l]);
         attn__fill(factors[1], 1, width, fresh[l]);
-        finite &= t->f->merge(row / width, width, t->m.part + l * row, before ? before + l * row : NULL,
+        finite &= t->f->merge(row / width, width, t->m.part + l * row, NULL, before ? before + l * row : NULL,
                               t->m.acc + l * row, factors[0], factors[1]);
     }
     return finite;
@@ -8773,15 +8746,14 @@ static void attn__keep_merged(attn__tile *t)
     t->m.o = t->m.part;
     t->m.part = o;
 }
-/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; and merged, on the
-   way of the last chain into memory where it is one product, unless they are for a slot. Returns as the one above. */
+/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is added
+   to the others where the chunk is merged, unless that is for later. Returns as the one above. */
 static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN;
+    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN, size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
-    attn__merging merging = {NULL, NULL, NULL, NULL, 1};
     attn__reach half;
     int64_t j, end;
     if (paired) {
@@ -8789,25 +8761,14 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         r = &half;
     }
     for (j = 0; j < r->n; j = end) {
-        attn__stretch s;
-        int whole;
+        float *part = j ? t->m.part : t->m.acc;
         end = attn__min(r->n, j + chain);
-        s = attn__stretch_at(r, j, end);
-        whole = !by_few && !(t->m.expanded && attn__in_parts(t, &t->c->v)) && s.to - s.from == t->vecs && s.end == end;
-        if (whole && end == r->n && !paired && !t->slots && kind == ATTN__PRODUCT) {
-            merging.before = j ? t->m.acc : NULL;
-            merging.o = attn__outputs_before(t, c0);
-            merging.old = old;
-            merging.fresh = fresh;
-            attn__chunk_values(t, c0, j, end, r, NULL, kind, ATTN__MERGE, &merging, t->m.part);
-            return merging.finite;
-        }
         if (by_few) attn__chain_abreast(&t, 1, c0, j, end, r);
-        else if (j && whole) attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__ADD_AFTER, NULL, t->m.acc);
-        else {
-            attn__chunk_values(t, c0, j, end, r, paired, kind, ATTN__FROM_ZERO, NULL, j ? t->m.part : t->m.acc);
-            if (j) t->f->merge(t->c->size_v, t->ld, t->m.acc, t->m.acc, t->m.part, t->ones, t->ones);
-        }
+        else attn__chunk_values(t, c0, j, end, r, paired, kind, part);
+        if (by_few || !j) continue;
+        if (end == r->n && !t->skinny && !t->slots)
+            return t->f->merge(size, t->ld, part, t->m.acc, attn__outputs_before(t, c0), part, old, fresh);
+        t->f->merge(size, t->ld, t->m.acc, t->m.acc, NULL, part, t->ones, t->ones);
     }
     if (t->skinny && !by_few) attn__skinny_from_lanes(t);
     return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);

@@ -5995,6 +5995,10 @@ static void attn__fill(float *x, int64_t stride, int64_t n, float value)
 {
     const int64_t eights = stride == 1 && n > 0 ? n & ~(int64_t)7 : 0;          /* eight that become two stores */
     int64_t j;
+    if (eights >= 256 && !attn__bits(value)) {
+        attn__zero(x, (size_t)n * sizeof *x);
+        return;
+    }
     for (j = 0; j < eights; j += 8)
         x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
     for (; j < n; j++) x[j * stride] = value;
@@ -9434,6 +9438,7 @@ static void attn__find_hulls(attn__pass *p, int64_t c0)
     attn__open_hulls(p->by_query, ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES);
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
+        if (!p->uniform && (t->first >= c0 + p->nk || t->last <= c0)) continue;
         for (l = 0; l < t->lanes; l++) {
             const int64_t i = p->lane0[x] + l;
             a = p->is_uniform[i] ? 0 : attn__max(t->row[l].first - c0, 0);

@@ -1722,6 +1722,7 @@ static float attn__merged(const float *o, float old, float sum, float fresh)
 {
     return attn__plus_zero(o ? attn__fma(sum, fresh, *o * old) : sum);
 }
+
 static void attn__chain_scalar(const attn__product *p)
 {
     int64_t r, k;
@@ -3572,8 +3573,8 @@ ATTN__KERNEL void ATTN__V(invert)(const float *x, float *y, int64_t n)
 }
 
 /* ---- rows into lanes and back */
-/* Blocks of LANES rows and as many columns are transposed in registers; what is left, or does not lie side by side,
-   goes column by column. */
+/* Blocks of LANES rows and as many columns are transposed in registers, while the rows below are fetched; what is left,
+   or does not lie side by side, goes column by column. */
 ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
                                 const float *scale)
 {
@@ -3583,7 +3584,7 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
-            if (i + ATTN__LANES < ld)
+            if (i + ATTN__LANES < ld && c % 16 == 0)
                 ATTN__EACH(x, ATTN__LANES) ATTN__PREFETCH(rows[i + ATTN__LANES + x] + c);
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
@@ -6195,6 +6196,16 @@ static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64
     }
     if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
+/* So for rows i to i + rows, `row` floats apart in `from`: where both lie side by side, as one. */
+static void attn__store_grads(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
+                              int64_t rows, int64_t n, const float *from, int64_t row, float factor, int add)
+{
+    const int as_one = from && row == n && o->stride[2] == n && attn__is_contiguous(o);
+    int64_t r;
+    if (as_one) f->deliver(from, attn__at(o, b, h, i, 0), rows * n, factor, add);
+    else for (r = 0; r < rows; r++)
+        attn__store_grad(f, o, b, h, i + r, 0, n, from ? from + r * row : NULL, factor, add);
+}
 #endif
 
 /* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
@@ -6626,8 +6637,8 @@ typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
-/* From the first to the last row of one side of a block that some rows of the other side reach: so many keys, or queries,
-   for products no longer than needed. */
+/* From the first to the last row of one side of a block that some of so many rows of the other side reach: for products
+   no longer than needed. */
 enum { ATTN__HULL_KEYS = 16, ATTN__HULL_QUERIES = 32 };
 typedef struct attn__hull { int64_t from, to; } attn__hull;
 /* The worker's arrays. */
@@ -6660,8 +6671,8 @@ struct attn__pass {
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
-    uint8_t ascends;                    /* do nothing but products take what the rows leave, which reach ever later keys:
-                                           then P and dS are made where they read them, within the hulls */
+    uint8_t ascends;                    /* its rows reach ever later keys, and products alone read their P and dS: these
+                                           are made within the hulls, and nowhere else */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
     attn__hull by_key[ATTN_GRAD_KEYS / ATTN__HULL_KEYS], by_query[ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES];
     attn__pass_memory m;
@@ -8750,8 +8761,8 @@ static void attn__keep_merged(attn__tile *t)
     t->m.o = t->m.part;
     t->m.part = o;
 }
-/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is added
-   to the others where the chunk is merged, unless that is for later. Returns as the one above. */
+/* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is
+   added to the others where the chunk is merged, unless that is for later. Returns as the one above. */
 static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
                                const float *fresh)
 {
@@ -9373,6 +9384,7 @@ static void attn__open_tiles(attn__pass *p)
     }
     if (p->first >= p->last) p->first = p->last = 0;
 }
+/* See `ascends` of the pass. */
 static uint8_t attn__block_ascends(const attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -9418,7 +9430,7 @@ static void attn__open_block(attn__pass *p, int64_t i0)
 }
 
 /* ---- P and dS */
-/* The hulls of a block that not all rows reach as a whole. */
+/* The hulls of a block that not every row reaches as a whole. */
 static void attn__open_hulls(attn__hull *h, int64_t n)
 {
     for (; n > 0; n--, h++) {
@@ -9500,6 +9512,7 @@ static attn__hull attn__graded_keys(const attn__pass *p, const attn__tile *t, in
     h.to = attn__min(attn__up(h.to, ATTN__HULL_KEYS), n);
     return h;
 }
+/* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there. */
 static void attn__grade_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
                               attn__grade g)
 {
@@ -9677,21 +9690,23 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 
 /* ---- from sums to results */
 
-/* The block's rows: sums over keys become dq; what parameters need is left behind. */
+/* The block's rows: sums over keys become dq; what parameters need is left behind. Rows of one kind go together. */
 static void attn__finish_block_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
     const float factor = score->flags & ATTN__SCALE_DQ ? c->scale : 1.0f;
     const float *y = p->m.dq;
-    int64_t row = c->w.pad_u, i;
+    int64_t row = c->w.pad_u, i, run, x;
     if (!c->q.rank) return;
     if (c->w.vectors && score->finish_rows) y = score->finish_rows(p, &row);
-    for (i = 0; i < p->n; i++, y += row) {
+    for (i = 0; i < p->n; i += run, y += run * row) {
         const int nothing = !c->w.vectors || p->dead[i];
-        if (!nothing && score->finish_row) score->finish_row(p, p->i0 + i, (float *)(uintptr_t)y);
-        if (c->dq.rank) attn__store_grad(p->f, &c->dq, p->b, p->head, p->i0 + i, 0, c->size_q, nothing ? NULL : y,
-                                         factor, attn__adds(c, ATTN_GRAD_Q));
+        for (run = 1; i + run < p->n && p->dead[i + run] == p->dead[i];) run++;
+        for (x = 0; x < run && !nothing && score->finish_row; x++)
+            score->finish_row(p, p->i0 + i + x, (float *)(uintptr_t)y + x * row);
+        if (c->dq.rank) attn__store_grads(p->f, &c->dq, p->b, p->head, p->i0 + i, run, c->size_q, nothing ? NULL : y,
+                                          row, factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
 static void attn__finish_keys_gradient(attn__pass *p)
@@ -9699,16 +9714,20 @@ static void attn__finish_keys_gradient(attn__pass *p)
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
     const float factor = score->flags & ATTN__SCALE_DK ? c->scale : 1.0f;
-    int64_t j;
-    for (j = p->key0; j < p->key1; j++) {
-        float *dk = p->m.dk + (j - p->key0) * c->w.pad_k, *dv = p->m.dv + (j - p->key0) * c->w.pad_v;
+    const int64_t pad = c->w.pad_k;
+    float *dk = p->m.dk;
+    int64_t j, run, x;
+    if (c->dv.rank) attn__store_grads(p->f, &c->dv, p->b, p->head_kv, p->key0, p->key1 - p->key0, c->size_v, p->m.dv,
+                                      c->w.pad_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
+    for (j = p->key0; c->dk.rank && j < p->key1; j += run, dk += run * pad) {
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
-        if (c->dv.rank)
-            attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, dv, 1.0f, attn__adds(c, ATTN_GRAD_V));
-        if (!c->dk.rank) continue;
-        if (!nothing && score->finish_key) score->finish_key(p, j, dk);
-        attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, nothing ? NULL : dk, factor,
-                         attn__adds(c, ATTN_GRAD_K));
+        for (run = 1; j + run < p->key1 && c->w.vectors;) {
+            if (attn__all_zero(dk + run * pad, c->size_k) != nothing) break;
+            run++;
+        }
+        for (x = 0; x < run && !nothing && score->finish_key; x++) score->finish_key(p, j + x, dk + x * pad);
+        attn__store_grads(p->f, &c->dk, p->b, p->head_kv, j, run, c->size_k, nothing ? NULL : dk, pad, factor,
+                          attn__adds(c, ATTN_GRAD_K));
     }
 }
 static void attn__clear_keys(attn__pass *p)

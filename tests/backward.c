@@ -410,8 +410,45 @@ static void large_gradients(void) {
     }
 }
 
+/* Keys that rows reach by causal and window are computed apart from others, those that a mask admits are not: the same
+   bits, wherever the edges lie in blocks and vectors. */
+static void reach_is_a_mask(void) {
+    static const int cases[][3] = {{150, 187, 400}, {187, 150, 400}, {150, 187, 70}, {300, 331, 40}, {70, 329, 3}};
+    for (int n = 0; n < 5; n++) {
+        const int queries = cases[n][0], keys = cases[n][1], left = cases[n][2];
+        attn_desc d = make_desc(1, 2, 1, queries, keys, 5, 3);
+        d.causal = d.window = 1;
+        d.window_left = left;
+        d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        call c = make_call(&d, FROM_OUT, 1u << GRAD_Q | 1u << GRAD_K | 1u << GRAD_V);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            c.d.isa = (int32_t)test_isa(isa);
+            run_desc(&c.d, "causal and window");
+            if (!run_call(&c, "causal and window")) return;
+            call masked = copy_grads(&c);
+            masked.d = copy_results(&c.d);
+            masked.d.causal = masked.d.window = 0;
+            masked.d.window_left = 0;
+            masked.d.align = ATTN_ALIGN_TOP_LEFT;
+            masked.d.mask = make_ints(ATTN_U8, 4, 1, 1, queries, keys, 0, 0);
+            for (int i = 0; i < queries; i++)
+                for (int j = 0; j < keys; j++) {
+                    const int before = i + keys - queries - j;
+                    put_at(&masked.d.mask, 0, 0, i, j, before >= 0 && before <= left);
+                }
+            poison_results(&masked.d);
+            run_desc(&masked.d, "a mask");
+            if (!run_call(&masked, "a mask")) return;
+            check_same_results(&c.d, &masked.d, "causal and window, and as a mask");
+            same_grads(&c, &masked, "causal and window, and as a mask");
+        }
+        test_release();
+    }
+}
+
 const test_case suite_backward[] = {{"backward.central_differences", central_differences},
                                     {"backward.stats_of_empty_rows", stats_of_empty_rows},
                                     {"backward.large_gradients", large_gradients},
+                                    {"backward.reach_is_a_mask", reach_is_a_mask},
                                     {"backward.pairs", pairs},
                                     {0, 0}};

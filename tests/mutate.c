@@ -281,18 +281,20 @@ static char *make_key(size_t at, const char *was, const char *becomes) {
 }
 static void add_mutant(size_t at, size_t remove, const char *becomes) {
     const char *section = section_of(at);
-    char was[64];
+    char was[64], *key;
     mutant *m;
     if (!section[0] || remove >= sizeof was || strlen(becomes) >= sizeof m->insert) return;
     memcpy(was, text + at, remove);
     was[remove] = 0;
+    key = make_key(at, remove ? was : "nothing", becomes);
+    if (strstr(key, "ATTN__PREFETCH")) return; /* what is prefetched changes no result */
     mutants = (mutant *)grow(mutants, mutant_count, sizeof *mutants);
     m = &mutants[mutant_count];
     m->at = at;
     m->remove = remove;
     strcpy(m->insert, becomes);
     strcpy(m->section, section);
-    m->key = make_key(at, remove ? was : "nothing", becomes);
+    m->key = key;
     m->number = mutant_count++;
 }
 

@@ -609,7 +609,8 @@ def _set_number(structure, name, value):
         raise TypeError(f"{name}: {value!r} is not a number of its kind") from None
     got = getattr(structure, name)
     if isinstance(got, int) and got != value:
-        raise ValueError(f"{name}: {value} does not fit into the {8 * getattr(type(structure), name).size} bits of attn.h")
+        bits = 8 * getattr(type(structure), name).size
+        raise ValueError(f"{name}: {value} does not fit into the {bits} bits of attn.h")
 
 
 class _Descriptor:

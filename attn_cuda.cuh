@@ -3300,14 +3300,12 @@ template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
 {
     typedef mma_shape<D, Keys, WarpsKV> shape;
-    constexpr int keys = Keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
-    constexpr int sharing = shape::tile_threads;
+    constexpr int slot = tile_bytes<Keys, D>, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
-    const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
     const attn__array head_k = from_head(p.k, b, head_kv);
@@ -3319,11 +3317,11 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
     const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
-    const tile_range tiles = tiles_of(m, all, split, keys);
+    const tile_range tiles = tiles_of(m, all, split, Keys);
     const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
         if (n < tiles.end && a.rank)
-            copy_rows<D, keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * keys, all.first, all.last);
+            copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
         hw::cp_async_commit();
     };
     if (WarpsKV == 1 || hw::warp() < 2) copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row);
@@ -3334,28 +3332,28 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
     for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
-        const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
-        float s[keys / 2];
+        const bool edge = always_edge || n * Keys < all.from || (n + 1) * Keys > all.to;
+        float s[Keys / 2];
         hw::cp_async_wait<1>();                         /* K of this tile */
         sync_tile<sharing>();
         copy_keys(head_k, k, n + warps_kv, p.size_q);
         if (busy) {
-            product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + slot_of(n));
-            mma_softmax<D, Extra, keys>(p, s, out, soft, rows, n * keys, edge);
+            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, k + slot_of(n));
+            mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         }
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
         copy_keys(head_v, v, n + warps_kv, p.size_v);
         if (head_v.rank)
-            add_values<T, D, keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * keys,
-                                            all.last - n * keys);
+            add_values<T, D, Keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * Keys,
+                                            all.last - n * Keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
-    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale, shared + whole);
+    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
     const int64_t part = (b * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale);
+        end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
@@ -3756,11 +3754,10 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot;
-    const int row0 = hw::warp() * 16, g = hw::lane() / 4;
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4, last_key = first_key + shape::rows;
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-    const int last_key = first_key + shape::rows;
     constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[D / 2], dv[D / 2];

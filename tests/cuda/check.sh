@@ -1,6 +1,6 @@
 # check.sh - `make check-cuda`: what ptxas told while `make cuda` built, and what it made. Fails where a kernel's
 # registers spilled, where products of a warpgroup run one after the other because its registers are touched meanwhile,
-# and where the innermost loops of stage 1 have too many instructions. POSIX sh.
+# and where the innermost loops of stage 1, or a tile of stage 3, have too many instructions. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 
@@ -101,6 +101,23 @@ item_loops() { # item_loops ARCHITECTURE
     ok "$name: $(tail -n 1 "$cuda/attn_$1.loops.log")"
 }
 
+# A tile of stage 3, of which every kernel with products of a warpgroup has a loop: at most 900 instructions where rows of
+# head size 128 end. What each kernel has is left in attn_90a.tiles; any object's: cuobjdump -sass X | awk -f tiles.awk.
+item_tiles() { # item_tiles ARCHITECTURE
+    name="sm_$1: instructions of a tile in stage 3"
+    [ -n "$CUOBJDUMP" ] || { skipped "$name ($WITHOUT_CUOBJDUMP)"; return; }
+    "$CUOBJDUMP" -sass "$cuda/attn_$1.o" 2>"$cuda/attn_$1.tiles.log" | awk -f tests/cuda/tiles.awk >"$cuda/attn_$1.tiles"
+    kernels=$(grep -cE 'Compiling entry.*hopper_(forward|grad)_kernel' "$cuda/attn_$1.ptxas")
+    awk -v kernels="$kernels" '
+         { loops++ }
+         /hopper_forward_kernel.*Li128ELi128E.*Lb0ELb0E/ { n++; whole = $3; if ($4 > edge) edge = $4; last = $5 }
+         END { printf "%d of a whole tile of head size 128, %d at an edge, %d with infinite numbers; %d of %d kernels\n",
+                   whole, edge, last, loops, kernels
+               exit n != 2 || edge > 900 || !loops || loops != kernels }' "$cuda/attn_$1.tiles" \
+        >>"$cuda/attn_$1.tiles.log" 2>&1 || { failed "$name" "$cuda/attn_$1.tiles.log"; return; }
+    ok "$name: $(tail -n 1 "$cuda/attn_$1.tiles.log")"
+}
+
 # The checks themselves: a kernel that must spill, and one that reads what a product is still writing, are found.
 item_spilling() {
     cat >"$cuda/spilling.cu" <<'END'
@@ -141,4 +158,7 @@ END
 }
 
 if [ -z "$NVCC" ]; then skipped "make check-cuda ($WITHOUT_NVCC)"; echo "0 passed, 0 failed, 1 skipped"; exit 0; fi
-items "$1" start spilling serialised $(for arch in $ARCHS; do echo "architecture:$arch" "loops:$arch"; done) "trimmed:${ARCHS%% *}"
+items "$1" start spilling serialised $(for arch in $ARCHS; do
+                                           echo "architecture:$arch" "loops:$arch"
+                                           [ "$arch" != 90a ] || echo "tiles:$arch"
+                                       done) "trimmed:${ARCHS%% *}"

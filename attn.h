@@ -10908,6 +10908,7 @@ static void attn__set_block_tasks(attn__call *c)
     }
     if (both && whole <= cut) return;
     if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(4 * workers, key_units), attn__max(key_blocks, 1));
+    if (w->cross && c->ragged) w->key_parts = attn__min(w->key_parts, 1);       /* each entry is cut elsewhere */
     if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(4 * workers, units), attn__max(w->blocks, 1));
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }

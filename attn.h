@@ -8330,7 +8330,7 @@ static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
     const int far2 = (in_order || t->c->abreast == 1) && (together == 1 || t->lanes == 1);
-    const int64_t side_by_side = together > 1 && t->lanes > 1 ? ATTN__SKINNY_KEYS / ATTN__GROUP : 1;
+    const int64_t side_by_side = together > 1 && t->lanes > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
     const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
     const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
     p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, side_by_side, most1);

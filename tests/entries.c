@@ -470,40 +470,8 @@ static void rows_of_one_entry(void) {
     }
 }
 
-/* The gradient of a bias that all entries share, of entries with numbers of keys of their own: the same bits for any
-   number of workers, among whom the keys of a large call are cut. */
-static void bias_of_all_entries(void) {
-    for (int n = 0; n < 2 * test_isa_count(); n++) {
-        float first[512];
-        attn_view lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, 4, 0, 0, 0);
-        attn_view starts = make_view(ATTN_I32, LAYOUT_PACKED, 1, 4, 0, 0, 0);
-        attn_desc d = {0};
-        attn_grad g = {0};
-        for (int64_t b = 0; b < 4; b++) put_at(&lengths, 0, 0, 0, b, test_int(1, 512)), put_at(&starts, 0, 0, 0, b, 0);
-        d.q = make_filled(LAYOUT_PACKED, 1, 4, 4, 1, 64, 64);
-        d.k = make_filled(LAYOUT_PACKED, 1, 4, 4, 1, 512, 64);
-        d.v = make_filled(LAYOUT_PACKED, 1, 4, 4, 1, 512, 64);
-        d.bias = make_filled(LAYOUT_PACKED, 1, 1, 512, 0, 0, 0);
-        d.out = make_out(LAYOUT_PACKED, 4, 4, 1, 64, 64);
-        d.key_lengths = lengths, d.query_starts = starts;
-        d.isa = test_isa(n / 2);
-        g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 4, 1, 64, 64);
-        g.d_bias = make_out(LAYOUT_PACKED, 1, 512, 0, 0, 0);
-        if (n % 2) g.dk = make_out(LAYOUT_PACKED, 4, 4, 1, 512, 64), g.dv = make_out(LAYOUT_PACKED, 4, 4, 1, 512, 64);
-        if (!run_desc(&d, "entries with a bias in common")) return;
-        for (d.parallel.workers = 1; d.parallel.workers < 12; d.parallel.workers += 2) {
-            CHECK_STATUS(attn_backward(&d, &g, NULL), ATTN_OK);
-            if (d.parallel.workers == 1) memcpy(first, g.d_bias.data, sizeof first);
-            CHECKF(!memcmp(g.d_bias.data, first, sizeof first), "%d workers on %s: other bits",
-                   (int)d.parallel.workers, attn_isa_string(d.isa));
-        }
-        test_release();
-    }
-}
-
 const test_case suite_entries[] = {
     {"entries.forward", forward},
-    {"entries.bias_of_all_entries", bias_of_all_entries},
     {"entries.few_rows_in_pages", few_rows_in_pages},
     {"entries.few_rows_of_heads_side_by_side", few_rows_of_heads_side_by_side},
     {"entries.few_rows_from_any_key", few_rows_from_any_key},

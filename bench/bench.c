@@ -88,7 +88,7 @@ static double product_peak(int isa) {
     x.p.a = a, x.p.b = b, x.p.c = c;
     x.p.rows = ROWS, x.p.depth = FLOATS / wide < DEPTH ? FLOATS / wide : DEPTH;
     x.p.a_row = x.p.depth, x.p.a_k = 1, x.p.b_row = x.p.c_row = wide;
-    x.p.vecs = x.kernels->vecs, x.p.kind = ATTN__PRODUCT;
+    x.p.vecs = x.kernels->vecs, x.p.kind = ATTN__PRODUCT, x.p.chain = x.p.depth;
     return rate(run_product, &x, 0) * 2 * ROWS * (double)x.p.depth * wide;
 }
 

@@ -9512,7 +9512,8 @@ static attn__hull attn__graded_keys(const attn__pass *p, const attn__tile *t, in
     h.to = attn__min(attn__up(h.to, ATTN__HULL_KEYS), n);
     return h;
 }
-/* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there. */
+/* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there, with a dP of 0, for
+   nothing has written theirs. */
 static void attn__grade_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
                               attn__grade g)
 {
@@ -11744,7 +11745,6 @@ ATTN__CALL(attn_softmax_backward, attn__softmax(x, d_out, &dx, options, bytes, e
 #endif
 
 /* ---- masks as data */
-/* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 /* Of the options those that decide which keys a query may attend to. A function of its own for its stack's sake. */
 ATTN__NOINLINE static attn_status attn__reaching(const attn_desc *options, attn_desc *d, attn_error *err)
 {
@@ -11764,6 +11764,7 @@ ATTN__NOINLINE static attn_status attn__reaching(const attn_desc *options, attn_
                        sizeof(attn_view));
     return ATTN_OK;
 }
+/* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
 {

@@ -1119,7 +1119,7 @@ static void tiles_entries(void) {
     CHECKF(tiled_calls[0] == cases, "stage 1 did %ld of %d calls", tiled_calls[0], cases);
 }
 
-/* Gradients of additive scores, whose tiles go another way where numbers are not finite: of a key that is masked out. */
+/* Gradients of additive scores, whose tiles go another way where numbers are not finite: of a key that is masked. */
 static void tiles_excluded(void) {
     attn_desc d = make_desc(1, 1, 1, 40, 70, 9, 8);
     attn_grad g = {0};

@@ -6210,10 +6210,20 @@ static void attn__store_grads(const attn__kernels *f, const attn__array *o, int6
 
 /* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
    of keys and values for them first; four are always few. */
+static int attn__as_they_are(const attn__call *c)
+{ return c->f->types && !attn__is_f32(&c->k) && !attn__is_f32(&c->v); }
 static int64_t attn__most_skinny(const attn__call *c)
 {
-    const int as_they_are = c->f->types && !attn__is_f32(&c->k) && !attn__is_f32(&c->v);
-    return c->f->width < (as_they_are ? 1 : 2) * ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
+    return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
+}
+/* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 64 of them at a time
+   and each row costs something of its own; the tile's own way costs by keys and columns. Where both take the same time
+   was measured: 22 keys for one row, 52 for 4, 100 for 8, of head size 64; half of that where floats are to be made. */
+static int attn__is_skinny(const attn__call *c, int64_t rows)
+{
+    const int64_t work = attn__mul64(c->keys, attn__add64(attn__add64(c->size_k, c->size_v), 64));
+    return c->skinny_floats && c->tiles == 1 && rows <= attn__most_skinny(c) &&
+           work >= (rows + 1) * (attn__as_they_are(c) ? 1024 : 2048);
 }
 
 /* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch
@@ -10384,7 +10394,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     row0 *= t->f->width;
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = c->skinny_floats && c->tiles == 1 && t->lanes <= attn__most_skinny(c);
+    t->skinny = attn__is_skinny(c, t->lanes);
     t->by_row = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;

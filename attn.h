@@ -1593,8 +1593,8 @@ typedef struct attn__additive_gradient {
 #define ATTN__KERNEL_LIST(X) \
     X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
-       j < columns. Lanes are keys, transposed on the way. Up to ATTN__SKINNY rows; a_k is `width`: so many floats can
-       be read there. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind
+       j < columns. Lanes are keys, transposed on the way. Up to ATTN__SKINNY rows; a_k is `width`, and so many floats
+       can be read there, but 1 for one row. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind
        and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* A product of up to ATTN__SKINNY rows that goes on, all in one chain, with a B of any type and of any width */ \
@@ -1645,8 +1645,11 @@ typedef struct attn__additive_gradient {
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
     /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
-       weights go to y, which may be x, or nowhere */ \
-    X(void, mass, (const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)) \
+       weights go to y, which may be x, or nowhere. n: of each chunk's scores those that count, the others are as good
+       as -inf; a multiple of ATTN__PARTS */ \
+    X(void, mass, (const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)) \
+    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
+    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
     X(void, drop, (const attn__drop *d)) \
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
@@ -1665,8 +1668,6 @@ typedef struct attn__additive_gradient {
     X(void, grade, (const attn__grade *g)) \
     /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
-    /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
-    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
     /* rows[r][c] = from[r*row + c], c < n: of a result so large that it would only pass through the caches */ \
     X(void, deliver_far, (const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
@@ -2007,14 +2008,14 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, float sc
     }
 }
 
-static void attn__mass_scalar(const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)
+static void attn__mass_scalar(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)
 {
     float s[ATTN__CHUNK];
     int64_t c, i;
     for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
-        for (i = 0; i < ATTN__CHUNK; i++) s[i] = x[i] * scale;
-        attn__weigh_scalar(s, 1, 0, ATTN__CHUNK, 0, 0, top + c, sum + c);
-        for (i = 0; y && i < ATTN__CHUNK; i++) y[c * ATTN__CHUNK + i] = s[i];
+        for (i = 0; i < n; i++) s[i] = x[i] * scale;
+        attn__weigh_scalar(s, 1, 0, n, 0, 0, top + c, sum + c);
+        for (i = 0; y && i < n; i++) y[c * ATTN__CHUNK + i] = s[i];
     }
 }
 
@@ -2055,14 +2056,6 @@ static void attn__drop_scalar(const attn__drop *d)
         }
 }
 
-#ifndef ATTN_NO_BACKWARD
-static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
-{
-    int64_t c, l;
-    for (l = 0; l < ld; l++)
-        for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
-}
-
 /* x*factor, or y + x*factor, rounded once: no compiler can make something else of it */
 static float attn__scaled(float x, float factor, float y, int add)
 {
@@ -2075,6 +2068,14 @@ static void attn__deliver_scalar(const float *from, float *to, int64_t n, float 
     for (c = 0; c < n; c++) {
         to[c] = attn__quiet(attn__scaled(from[c], factor, to[c], add));
     }
+}
+
+#ifndef ATTN_NO_BACKWARD
+static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
+{
+    int64_t c, l;
+    for (l = 0; l < ld; l++)
+        for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
 static void attn__deliver_far_scalar(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
@@ -3281,7 +3282,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             if (i%G == 0) ATTN__V(prefetch_step)(p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
-                if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[(k + n)*ATTN__LANES]), y, acc[i]);
+                if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
                 else ATTN__STORE(columns + ((k - first + n)*U*G + i)*ATTN__LANES, y);
             }
         }
@@ -3289,7 +3290,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             float *column = columns + (alone ? 0 : (k - first)*U*ATTN__GROUP) + i*ATTN__LANES;
             if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, column);
             y = ATTN__LOAD(column);
-            if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k*ATTN__LANES]), y, acc[i]);
+            if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k]), y, acc[i]);
         }
         ATTN__EACH(i, U*G) if (first) acc[i] = ATTN__ADD(sum[i], acc[i]);
         ATTN__EACH(i, U*G) sum[i] = acc[i];
@@ -3317,7 +3318,7 @@ ATTN__DOTS_OF(f16, ATTN_F16) ATTN__DOTS_OF(bf16, ATTN_BF16) ATTN__DOTS_OF(i8, AT
 #endif
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    ATTN_ASSERT(p->a_k == ATTN__LANES && (ATTN__TYPES || p->b_type == ATTN_F32));
+    ATTN_ASSERT(p->a_k == (p->rows == 1 ? 1 : ATTN__LANES) && (ATTN__TYPES || p->b_type == ATTN_F32));
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
     else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);
@@ -3843,7 +3844,8 @@ ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, c
 }
 
 /* All chunks in each of four steps: what one chunk waits for another has at hand. */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, float scale, float *top, float *sum)
+ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top,
+                                float *sum)
 {
     enum { VECS = ATTN__PARTS / ATTN__LANES };
     const ATTN__VEC by = ATTN__ALL(scale);
@@ -3853,8 +3855,7 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, float 
     int r;
     for (c = 0; c < chunks; c++) {
         m = ATTN__ALL(ATTN__NEG_INF);
-        for (j = 0; j < ATTN__CHUNK; j += ATTN__LANES)
-            m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + c*ATTN__CHUNK + j), by), m);
+        for (j = 0; j < n; j += ATTN__LANES) m = ATTN__MAX(ATTN__MUL(ATTN__LOAD(x + c*ATTN__CHUNK + j), by), m);
         ATTN__STORE(part[c], m);
     }
     for (c = 0; c < chunks; c++) {
@@ -3864,7 +3865,7 @@ ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, float 
     for (c = 0; c < chunks; c++) {
         base = ATTN__ALL(attn__is_none(top[c]) ? 0.0f : top[c]);
         ATTN__EACH(r, VECS) sums[r] = ATTN__ALL(0.0f);
-        for (j = c*ATTN__CHUNK; j < (c + 1)*ATTN__CHUNK; j += ATTN__PARTS)
+        for (j = c*ATTN__CHUNK; j < c*ATTN__CHUNK + n; j += ATTN__PARTS)
             ATTN__EACH(r, VECS) {
                 m = ATTN__SUB(ATTN__MUL(ATTN__LOAD(x + j + r*ATTN__LANES), by), base);
                 m = ATTN__V(exp)(m);
@@ -3960,6 +3961,17 @@ ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
         }
 }
 
+ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
+{
+    int64_t c;
+    for (c = 0; c < n; c += ATTN__LANES) {
+        ATTN__VEC x = ATTN__V(take)(from + c, n - c);
+        if (add) x = ATTN__FMA(x, ATTN__ALL(factor), ATTN__V(take)(to + c, n - c));
+        else x = ATTN__MUL(x, ATTN__ALL(factor));
+        ATTN__V(give)(to + c, n - c, ATTN__V(quiet)(x));
+    }
+}
+
 /* ---- gradients */
 #ifndef ATTN_NO_BACKWARD
 ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int64_t n, float *sum)
@@ -3969,17 +3981,6 @@ ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int
         ATTN__VEC acc = ATTN__ALL(0.0f);
         for (c = 0; c < n; c++) acc = ATTN__FMA(ATTN__LOAD(x + c*ld + l), ATTN__LOAD(y + c*ld + l), acc);
         ATTN__STORE(sum + l, acc);
-    }
-}
-
-ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
-{
-    int64_t c;
-    for (c = 0; c < n; c += ATTN__LANES) {
-        ATTN__VEC x = ATTN__V(take)(from + c, n - c);
-        if (add) x = ATTN__FMA(x, ATTN__ALL(factor), ATTN__V(take)(to + c, n - c));
-        else x = ATTN__MUL(x, ATTN__ALL(factor));
-        ATTN__V(give)(to + c, n - c, ATTN__V(quiet)(x));
     }
 }
 
@@ -7120,10 +7121,24 @@ static void attn__load_bf16_pairs(const attn__tile *t)
             to[1] = (attn__half)(x + 1 < t->c->size_q ? rows[l][(x + 1) * q->stride[3]] : 0);
         }
 }
+/* Keys as lanes want the one query of a tile side by side. */
+static int attn__is_row(const attn__tile *t) { return t->skinny && t->lanes == 1; }
+static void attn__lane_to_row(attn__tile *t, int64_t n)
+{
+    int64_t x;
+    for (x = 1; x < n; x++) t->m.query[x] = t->m.query[x * t->ld];
+}
 static void attn__load_query(attn__tile *t)
 {
+    const attn__array *q = &t->c->q;
+    const int64_t n = t->c->size_q;
     if (t->c->fast & ATTN__FAST_SCORES) attn__load_bf16_pairs(t);
-    else attn__load_lanes(t, &t->c->q, 0, t->c->size_q, t->scale, t->m.query);
+    else if (attn__is_row(t) && attn__is_contiguous(q))
+        t->f->deliver(attn__at(q, t->b, t->h[0], t->i[0], 0), t->m.query, n, t->scale[0], 0);
+    else {
+        attn__load_lanes(t, q, 0, n, t->scale, t->m.query);
+        if (attn__is_row(t)) attn__lane_to_row(t, n);
+    }
 }
 
 /* Where a tile's queries lie and its scores go: keys j0..j1 of a chunk, vectors x0..x1. */
@@ -7320,6 +7335,7 @@ static void attn__bilinear_load(attn__tile *t)
     attn__load_lanes(t, &c->q, 0, c->size_q, t->scale, t->m.raw);
     attn__apply(t->f, attn__parameter_of(t, &transposed, c->size_k, c->size_q), t->m.raw, t->m.query, c->size_k,
                 c->size_q, t->ld);
+    if (attn__is_row(t)) attn__lane_to_row(t, c->size_k);
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
@@ -8526,7 +8542,7 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
     const int64_t size = t->c->size_k;
     attn__product p;
     int64_t j, n, x;
-    p.a_k = t->ld;
+    p.a_k = t->lanes == 1 ? 1 : t->ld;
     p.c_row = ATTN__SKINNY_ROW;
     p.rows = t->lanes;
     p.depth = size;
@@ -8546,14 +8562,16 @@ static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__scores_abreast(&t, 1, c0, j0, j1);
     if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
+static int64_t attn__up_to_parts(int64_t n) { return (n + ATTN__PARTS - 1) & -(int64_t)ATTN__PARTS; }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
+    const int64_t up = attn__up_to_parts(n);
     int64_t l;
     for (l = 0; l < t->ld; l++)
         if (l < t->lanes) {
             float *row = t->m.skinny_s + l * ATTN__SKINNY_ROW;
-            attn__fill(row + n, 1, ATTN__CHUNK - n, ATTN__NEG_INF);
-            t->f->mass(row, row, 1, 1.0f, cmax + l, csum + l);
+            attn__fill(row + n, 1, up - n, ATTN__NEG_INF);
+            t->f->mass(row, row, 1, up, 1.0f, cmax + l, csum + l);
         } else {
             cmax[l] = cmax[l - 1];
             csum[l] = csum[l - 1];
@@ -9041,17 +9059,19 @@ static void attn__softmax_only_row(attn__tile *t, int64_t l)
     const float *x = attn__softmax_only_scores(t, l), scale = t->c->scale;
     const int64_t first = t->row[l].first, last = t->row[l].last;
     float tops[ATTN__PARTS], sums[ATTN__PARTS], *edge = t->m.t;
-    int64_t c0, from, to, chunks;
+    int64_t c0, from, to, chunks, n;
     for (c0 = first / ATTN__CHUNK * ATTN__CHUNK; c0 < last; c0 += chunks * ATTN__CHUNK) {
         chunks = attn__min((last - c0) / ATTN__CHUNK, ATTN__PARTS);
         if (c0 < first || chunks == 0) {
             chunks = 1;
             from = attn__max(first, c0);
             to = attn__min(last, c0 + ATTN__CHUNK);
-            attn__fill(edge, 1, ATTN__CHUNK, ATTN__NEG_INF);
+            n = attn__up_to_parts(to - c0);
+            attn__fill(edge, 1, from - c0, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
-            t->f->mass(edge, NULL, 1, scale, tops, sums);
-        } else t->f->mass(x + c0, NULL, chunks, scale, tops, sums);
+            attn__fill(edge + (to - c0), 1, n - (to - c0), ATTN__NEG_INF);
+            t->f->mass(edge, NULL, 1, n, scale, tops, sums);
+        } else t->f->mass(x + c0, NULL, chunks, ATTN__CHUNK, scale, tops, sums);
         attn__softmax_only_join(t, l, chunks, tops, sums);
     }
 }
@@ -9200,6 +9220,19 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
     if (c->weights.rank) attn__finish_weights(t, l, *inverse);
     return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
+/* A tile's outputs that are rows. */
+static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
+{
+    const attn__array *o = &t->c->out;
+    const int direct = attn__is_contiguous(o);
+    const int64_t size = t->c->size_v, row = attn__skinny_row(t);
+    int64_t l;
+    for (l = 0; o->rank && l < t->lanes; l++) {
+        float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
+        t->f->deliver(from, to, size, factor[l], 0);
+        if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], 0, size, to);
+    }
+}
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -9207,9 +9240,13 @@ static void attn__finish_tile(attn__tile *t)
                           !c->scores_masked.rank && c->empty == ATTN_EMPTY_ZERO && c->dropout == 0.0f;
     float inverse[ATTN__MAX_LANES], factor[ATTN__MAX_LANES];
     int64_t l;
+    if (out_alone) t->f->invert(t->sum, factor, t->ld);         /* not one by one: unpack would wait for these stores */
+    if (out_alone && t->skinny && !c->carry_out.rank) {
+        attn__store_skinny_rows(t, factor);
+        return;
+    }
     if (t->skinny && attn__has_outputs(c)) attn__skinny_to_lanes(t);
     if (c->carry_out.rank) attn__store_carry(t);
-    if (out_alone) t->f->invert(t->sum, factor, t->ld);         /* not one by one: unpack would wait for these stores */
     for (l = 0; !out_alone && l < t->lanes; l++) {
         if (c->softmax_only) attn__softmax_only_row(t, l);
         factor[l] = attn__finish_row(t, l, &inverse[l]);

@@ -6217,14 +6217,14 @@ static int64_t attn__most_skinny(const attn__call *c)
 {
     return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
 }
-/* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 64 of them at a time
+/* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 32 of them at a time
    and each row costs something of its own; the tile's own way costs by keys and columns. Where both take the same time
-   was measured: 22 keys for one row, 52 for 4, 100 for 8, of head size 64; half of that where floats are to be made. */
+   was measured: 9 keys for one row, 30 for 4, 50 for 8, of head size 64; half of that where floats are to be made. */
 static int attn__is_skinny(const attn__call *c, int64_t rows)
 {
     const int64_t work = attn__mul64(c->keys, attn__add64(attn__add64(c->size_k, c->size_v), 64));
     return c->skinny_floats && c->tiles == 1 && rows <= attn__most_skinny(c) &&
-           work >= (rows + 1) * (attn__as_they_are(c) ? 1024 : 2048);
+           work >= (rows + 1) * (attn__as_they_are(c) ? 640 : 1280);
 }
 
 /* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch

@@ -46,6 +46,7 @@ static const version_row rows[] = {
     {{"1x16x16 d16, size query too", SELF(1, 16, 16)}, 'w', 0, 1},
     {{"1x16x16 d16, tasks of a plan", SELF(1, 16, 16)}, 'p', 0, 1},
     {{"2 queries, 8 heads, 16 keys d32", SIZES(1, 8, 8, 2, 16, 32, 32)}, 0, 0, 1},
+    {{"one query, 8 heads, 64 keys d64", SIZES(1, 8, 8, 1, 64, 64, 64)}, 0, 0, 1},
     {{"one query, 8 heads, 4096 keys d128", SIZES(1, 8, 8, 1, 4096, 128, 128)}, 0, 0, 0},
     {{"one query, 8 heads, 32768 keys d128", SIZES(1, 8, 8, 1, 32768, 128, 128)}, 0, 0, 0},
     {{"8 queries, 32 heads on 8, 8192 keys d128", SIZES(1, 32, 8, 8, 8192, 128, 128)}, 0, 0, 0},

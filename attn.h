@@ -1594,8 +1594,8 @@ typedef struct attn__additive_gradient {
     X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
        j < columns. Lanes are keys, transposed on the way. Up to ATTN__SKINNY rows; a_k is `width`, and so many floats
-       can be read there, but 1 for one row. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b, a_row, chain, vecs, kind
-       and onto do not count */ \
+       can be read there, but 1 for one row. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b,
+       a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* A product of up to ATTN__SKINNY rows that goes on, all in one chain, with a B of any type and of any width */ \
     X(void, skinny, (const attn__product *p)) \

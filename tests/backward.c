@@ -237,55 +237,6 @@ static void check_other_ways(const call *c, int32_t workers) {
         ref_print(&c->d);
 }
 
-/* The part of a call that belongs to one entry of the batch, in place. */
-static call entry_of(const call *c, int64_t b) {
-    call one = *c;
-    ref_result r;
-    ref_sizes(&c->d, &r);
-    ref_entry e = ref_entry_of(&c->d, &r, b);
-    if (!r.has_entries) e.q = r.sq;
-    one.d = entry_alone(&c->d, b);
-    one.g.d_out = cut_entry(c->g.d_out, b, e.q0, e.q);
-    one.g.d_lse = cut_entry(c->g.d_lse, b, e.q0, e.q);
-    if (c->g.d_weights.rank) one.g.d_weights = attn_view_slice(cut_entry(c->g.d_weights, b, e.q0, e.q), 3, e.k0, e.k);
-    for (int n = 0; n < GRAD_COUNT; n++) {
-        int keys = n == GRAD_K || n == GRAD_V;
-        attn_view views[2] = {attn_view_of(*grad_of(&one.g, n)), one.start[n]};
-        for (int v = 0; v < 2; v++) {
-            if (n == GRAD_BIAS) {
-                views[v] = cut_broadcast(cut_broadcast(views[v], 0, b, 1), 2, e.q0, e.q);
-                views[v] = cut_broadcast(views[v], 3, e.k0, e.k);
-            }
-            if (n > GRAD_GIVEN || !views[v].rank) continue; /* a sum over the batch */
-            views[v] = cut_entry(views[v], b, keys ? e.k0 : e.q0, keys ? e.k : e.q);
-            if (n == GRAD_GIVEN) views[v] = attn_view_slice(views[v], 3, e.k0, e.k);
-        }
-        memcpy(grad_of(&one.g, n), &views[0], sizeof(attn_out));
-        one.start[n] = views[1];
-    }
-    return one;
-}
-
-/* Rows outside of an entry are no part of its own call, but under ATTN_EMPTY_UNIFORM they add to dv, and with a sink to
-   d_sink. */
-static int outside_counts(const call *c) {
-    ref_result r;
-    ref_sizes(&c->d, &r);
-    return r.has_entries && r.rows_b == r.b && (c->d.sink.rank || c->d.empty == ATTN_EMPTY_UNIFORM);
-}
-
-/* One entry of the batch alone: the same bits of what is its own. */
-static void check_batch_alone(const call *c, int64_t b) {
-    call copy = copy_grads(c), whole = *c, one, want;
-    for (int n = GRAD_GIVEN + 1; n < GRAD_COUNT; n++)
-        memset(grad_of(&copy.g, n), 0, sizeof(attn_out)), memset(grad_of(&whole.g, n), 0, sizeof(attn_out));
-    if (outside_counts(c)) memset(&copy.g.dv, 0, sizeof copy.g.dv), memset(&whole.g.dv, 0, sizeof whole.g.dv);
-    if (!copy.g.dq.rank && !copy.g.dk.rank && !copy.g.dv.rank && !copy.g.d_given_scores.rank) return;
-    one = entry_of(&copy, b), want = entry_of(&whole, b);
-    if (!run_call(&one, "one entry of the batch alone")) return;
-    if (!same_grads(&want, &one, "one entry of the batch alone")) ref_print(&c->d);
-}
-
 /* A batch in parts, as a training program accumulates micro-batches: added up they are the gradient of the whole. */
 static void check_micro_batches(const call *c, int64_t batch) {
     ref_grads want;

@@ -30,7 +30,7 @@
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  have f64 arithmetic (an unsupported type is an error). It does not start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
-             those that are said to run on the host; keys in parts and gradients of sequences do not run there, either.
+             those that are said to run on the host; keys in parts do not run there, either.
              So far the kernels have run in an emulator only: see there.
 
    CONTENTS  search for ">>" and a name
@@ -572,7 +572,7 @@ typedef struct attn_desc {
                                            attn_cuda.cuh. attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
 
-    /* sequences of unequal length in shared arrays (see SEQUENCES). On a device: no gradients */
+    /* sequences of unequal length in shared arrays (see SEQUENCES) */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
@@ -5817,9 +5817,6 @@ static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const att
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
-    ATTN__RULE_OF(!(w->sides & ATTN__STARTS && w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE,
-                  attn__name_of(&attn__fields[attn__starts_field(d)], ATTN__T_VIEW),
-                  "must be absent where gradients are wanted on a device");
     ATTN__RULE(!d->carry_in.rank, ATTN_ERR_OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, ATTN_ERR_OPTION, "carry_out", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->key_origin || d->stats.rank, ATTN_ERR_NULL, "stats",

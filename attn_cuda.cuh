@@ -36,11 +36,14 @@
              on results).
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
-             pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows, these may be
-             written for any of them, or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as
-             on the CPU.
-   SEQUENCES Starts and pages are stage 1's, in forward calls and attn_mask (gradients: ATTN_ERR_PLACE; keys in parts,
-             too). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side by side.
+             pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
+             where there are gradients of them), these may be written for any of them, or not at all. ATTN_ALIGN_UNSET
+             is top-left in each entry. All else is checked as on the CPU.
+   SEQUENCES Starts and pages are stage 1's, forward, backward and in attn_mask; keys in parts are refused
+             (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side
+             by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs
+             by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries
+             share is summed over the batch, always in the same order.
              Queries outside of entries may be read. Each block of a packed call looks for its entry from the first on,
              so thousands of short entries take their time.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
@@ -558,13 +561,15 @@ struct tiled_params : params {
     float   *query_norm, *key_norm;         /* cosine: 1/|q| [B,H,Sq], 1/|k| [B,Hkv,Sk] */
     float   *covered;                       /* [B,Sk]  1: some query may attend to the key, 0: it must not be read */
 
-    /* backward: per row [B,H,Sq] what its scores are taken relative to, 1/mass (0: no mass; -1: no mass, and
-       ATTN_EMPTY_UNIFORM), what is subtracted from the gradient of a weight, and the row's part of some gradients */
+    /* backward: per row [B,H,Sq] what its scores are taken relative to, 1/mass (-0: no mass; -1: no mass, and
+       ATTN_EMPTY_UNIFORM; +0: packed, and of no entry), what is subtracted from the gradient of a weight, and the row's
+       part of some gradients */
     float   *row_base, *row_inverse, *row_shift, *row_scale, *row_sigma, *row_sink, *row_alibi;
     float   *row_vector;                    /* [B,H,Sq,size_u]  bilinear: dL/d(q M); additive: dL/d(W_q q) */
     float   *row_tanh;                      /* [B,H,Sq,h]  dL/dw_v of each row */
     float   *key_vector;                    /* [B,key_heads,Sk,h]  dL/d(W_k k) */
-    float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it */
+    float   *key_reached;                   /* [B,key_heads,Sk]  1: some row with mass attends to it; -0: none; +0:
+                                               packed, and of no entry */
 };
 static_assert(sizeof(tiled_params) <= 4096, "kernel parameters fit in 4 KB");
 
@@ -588,6 +593,14 @@ ATTN__BOTH int64_t batch_of_rows(const params &p) { return p.packed_queries ? 1 
 ATTN__BOTH int64_t batch_of_keys(const params &p) { return p.packed_keys ? 1 : p.batch; }
 ATTN__DEVICE int64_t row_batch(const params &p, int64_t b) { return p.packed_queries ? 0 : b; }
 ATTN__DEVICE int64_t key_batch(const params &p, int64_t b) { return p.packed_keys ? 0 : b; }
+ATTN__DEVICE int64_t first_row(const params &p, int64_t b, int64_t h)       /* of a head, among all in the workspace */
+{
+    return (row_batch(p, b) * p.heads + h) * p.queries;
+}
+ATTN__DEVICE int64_t first_key(const params &p, int64_t b, int64_t heads, int64_t h)        /* of so many heads */
+{
+    return (key_batch(p, b) * heads + h) * p.keys;
+}
 
 /* ---- numbers */
 ATTN__DEVICE uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, sizeof b); return b; }
@@ -684,9 +697,9 @@ ATTN__DEVICE int64_t add_clamped(int64_t a, int64_t b)         /* positions may 
     return a + b;
 }
 
-/* The rows of the arrays that a batch entry has. A reach is in rows of the arrays, too; positions, lengths and what
-   dropout counts are an entry's own, from its first query and key on. */
-struct entry { int64_t row0, rows, key0, keys; };
+/* The rows of the arrays that a batch entry has: from its first one to before its end. A reach is in rows of arrays,
+   too; positions, lengths and what dropout counts are an entry's own, from its first query and key on. */
+struct entry { int64_t row0, rows_end, key0, keys_end; };
 
 ATTN__DEVICE entry whole_entry(const params &p)
 {
@@ -696,10 +709,10 @@ ATTN__DEVICE entry whole_entry(const params &p)
 ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t i)
 {
     reach r;
-    int64_t key_length = e.keys, query_length = e.rows, end;
-    const int64_t own = i - e.row0;
-    if (p.key_lengths.rank) key_length = clamp(load_integer(p.key_lengths, b, i), 0, e.keys);
-    if (p.query_lengths.rank) query_length = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
+    const int64_t own = i - e.row0, rows = e.rows_end - e.row0, keys = e.keys_end - e.key0;
+    int64_t key_length = keys, query_length = rows, end;
+    if (p.key_lengths.rank) key_length = clamp(load_integer(p.key_lengths, b, i), 0, keys);
+    if (p.query_lengths.rank) query_length = clamp(load_integer(p.query_lengths, b, 0), 0, rows);
     r.position = own;
     if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = own + key_length - query_length;
     else if (p.align == ATTN_ALIGN_POSITIONS)
@@ -724,25 +737,25 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
     if (!p.ragged && !p.page) return e;
     if (p.query_starts.rank) e.row0 = clamp(load_integer(p.query_starts, b, 0), 0, p.queries);
     if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
-    e.rows -= e.row0;
-    e.keys -= e.key0;
-    if (p.packed_queries && p.query_lengths.rank) e.rows = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
-    if (p.page && !p.pool) e.keys = 0;
+    if (p.packed_queries && p.query_lengths.rank)
+        e.rows_end = e.row0 + clamp(load_integer(p.query_lengths, b, 0), 0, p.queries - e.row0);
+    if (p.page && !p.pool) e.keys_end = e.key0;
     return e;
 }
-/* How many keys the entry has: the largest of its lengths, or all to the end; without starts and pages, Sk. */
-ATTN__DEVICE int64_t keys_in(const params &p, const entry &e, int64_t b)
+/* Behind the last key that the entry has: as many as the largest of its lengths, or all to the end */
+ATTN__DEVICE int64_t keys_end_of(const params &p, const entry &e, int64_t b)
 {
-    int64_t rows = e.rows, keys = 0;
-    if (!p.key_lengths.rank || !p.ragged) return e.keys;
-    if (p.key_lengths.rank == 1) return clamp(load_integer(p.key_lengths, b, 0), 0, e.keys);
-    if (p.query_lengths.rank) rows = clamp(load_integer(p.query_lengths, b, 0), 0, e.rows);
+    const int64_t most = e.keys_end - e.key0;
+    int64_t rows = e.rows_end - e.row0, keys = 0;
+    if (!p.key_lengths.rank || !p.ragged) return e.keys_end;
+    if (p.key_lengths.rank == 1) return e.key0 + clamp(load_integer(p.key_lengths, b, 0), 0, most);
+    if (p.query_lengths.rank) rows = clamp(load_integer(p.query_lengths, b, 0), 0, rows);
     if (!p.key_lengths.stride[2] && rows > 1) rows = 1;         /* all the same */
     for (int64_t i = e.row0; i < e.row0 + rows; i++) {
-        const int64_t n = clamp(load_integer(p.key_lengths, b, i), 0, e.keys);
+        const int64_t n = clamp(load_integer(p.key_lengths, b, i), 0, most);
         keys = n > keys ? n : keys;
     }
-    return keys;
+    return e.key0 + keys;
 }
 /* Where the rows of a key lie: in a pool, row `row` of page `page`. Of a key that no query may attend to the page table
    is not read. */
@@ -834,6 +847,7 @@ struct product : attn__matmul {
     attn__array row_flag, depth_flag;   /* (b,h,r), (b,h,k): 0 = not read, counts as 0. Absent: all are read */
     int64_t a_shares;                   /* so many heads share one of a */
     int32_t by_warp;                    /* a warp per element, its lanes along k; else a lane per element */
+    int32_t partial;                    /* rows whose flag is +0 are not written */
 };
 
 ATTN__DEVICE bool is_flagged(const attn__array &flag, int64_t b, int64_t h, int64_t i)
@@ -869,6 +883,7 @@ ATTN__DEVICE float sum_of_terms(const product &m, int64_t x, int64_t y, int64_t 
 }
 ATTN__DEVICE void store_product(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, float value)
 {
+    if (m.partial && bits_of(load(m.row_flag, x, y * (m.batch[1] / m.out_batch[1]), r, 0)) == 0) return;
     value *= m.scale;
     if (m.adds) value += load(m.out, x, y, r, c);
     store(m.out, x, y, r, c, value);
@@ -899,12 +914,12 @@ ATTN__KERNEL(32 * WARPS, 1) void cover_keys(ATTN__PARAM tiled_params p)
         for (int64_t b = b0; b < end; b++) {
             const entry e = entry_of(p, b);
             if (p.scores.rank || p.scores_softcap.rank)
-                covered = covered || (e.key0 <= j && j < e.key0 + keys_in(p, e, b));
-            for (int64_t i0 = e.row0; i0 < e.row0 + e.rows; i0 += 32) {
+                covered = covered || (e.key0 <= j && j < keys_end_of(p, e, b));
+            for (int64_t i0 = e.row0; i0 < e.rows_end; i0 += 32) {
                 const int64_t i = i0 + hw::lane();
                 reach r;
                 r.first = r.last = 0;
-                if (i < e.row0 + e.rows) r = reach_in(p, e, b, i);
+                if (i < e.rows_end) r = reach_in(p, e, b, i);
                 covered = covered || (r.first <= j && j < r.last);
             }
         }
@@ -1080,7 +1095,7 @@ ATTN__DEVICE void save_row(const tiled_params &p, const row &w, norm of, float d
 {
     const float lse = p.d_lse.rank && !of.empty ? load(p.d_lse, w.b, w.h, w.i, 0) : 0.0f;
     p.row_base[w.n] = of.base;
-    p.row_inverse[w.n] = of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : of.inverse;
+    p.row_inverse[w.n] = has_mass(of.inverse) ? of.inverse : of.empty && p.empty == ATTN_EMPTY_UNIFORM ? -1.0f : -0.0f;
     p.row_shift[w.n] = delta - lse;
     p.row_sink[w.n] = of.sink == 0.0f ? 0.0f : of.sink * (lse - delta);
 }
@@ -1107,7 +1122,7 @@ ATTN__DEVICE bool is_marked(const params &p, int64_t pictures, int64_t picture, 
     const int64_t end = pictures == 1 ? p.batch : picture + 1;
     for (int64_t b = picture; b < end; b++) {
         const entry e = entry_of(p, b);
-        if (i < e.row0 || i >= e.row0 + e.rows || j < e.key0 || j >= e.key0 + keys_in(p, e, b)) continue;
+        if (i < e.row0 || i >= e.rows_end || j < e.key0 || j >= keys_end_of(p, e, b)) continue;
         return !is_none(mask(p, reach_in(p, e, b, i), b, h, i, j, 0.0f));
     }
     return false;
@@ -1189,14 +1204,13 @@ enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
 struct tiled_tile {
     int64_t b, h, i0, j0;
     int64_t first, last;                            /* the keys that its queries reach */
-    int64_t rows_end, keys_end;                     /* behind the last query, and the last key, that there is for it */
-    entry   e;
+    entry   e;                                      /* without queries behind those that it has tiles of */
     bool    all;                                    /* scores of the other keys are results, too */
     bool    clear;                                  /* additive: all vectors */
 };
-ATTN__DEVICE tiled_tile tile_at(const params &p, int64_t b, int64_t h, int64_t i0, int64_t j0)
+ATTN__DEVICE tiled_tile tile_at(const params &p, int64_t b, int64_t h)
 {
-    const tiled_tile t = {b, h, i0, j0, 0, 0, p.queries, p.keys, whole_entry(p), false, false};
+    const tiled_tile t = {b, h, 0, 0, 0, 0, whole_entry(p), false, false};
     return t;
 }
 
@@ -1520,11 +1534,11 @@ ATTN__DEVICE bool additive_is_clear(const tiled_params &p, tiled_room<R, G> &s, 
     const int64_t i = t.i0 + hw::thread(), j = t.j0 + hw::thread();
     bool query = true, key = true;
     if (hw::thread() < 16 * R) {
-        if (i < p.queries) query = m.query_clear[(row_batch(p, t.b) * p.heads + t.h) * p.queries + i] != 0.0f;
+        if (i < t.e.rows_end) query = m.query_clear[first_row(p, t.b, t.h) + i] != 0.0f;
         s.query_clear[tiled_place<R>(hw::thread())] = query;
     }
     if (hw::thread() < TILED_KEYS) {
-        if (j < p.keys) key = m.key_clear[(key_batch(p, t.b) * p.key_heads + key_head(p, t.h)) * p.keys + j] != 0.0f;
+        if (j < t.e.keys_end) key = m.key_clear[first_key(p, t.b, p.key_heads, key_head(p, t.h)) + j] != 0.0f;
         s.key_clear[tiled_place<4>(hw::thread())] = key;
     }
     return !hw::barrier_or(0, TILED_THREADS, !query || !key);
@@ -1544,7 +1558,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
 {
     const int64_t j = t.j0 + hw::thread();
     bool reached = false;
-    tiled_find<R>(p, s, t, t.all ? t.e.key0 : t.first, t.all ? t.keys_end : t.last);
+    tiled_find<R>(p, s, t, t.all ? t.e.key0 : t.first, t.all ? t.e.keys_end : t.last);
     if (p.positions.rank < 2 || hw::thread() >= TILED_KEYS) return;
     for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
     s.reached[hw::thread()] = reached;
@@ -1569,7 +1583,7 @@ ATTN__DEVICE tiled_source tiled_values(const params &p, const tiled_room<R, G> &
 }
 ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &a)
 {
-    const tiled_source queries = {a, t.b, t.h, 0, t.rows_end, NULL, NULL, NULL, NULL};
+    const tiled_source queries = {a, t.b, t.h, 0, t.e.rows_end, NULL, NULL, NULL, NULL};
     return queries;
 }
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
@@ -1582,12 +1596,12 @@ ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const t
     hw::sync();                                     /* everybody is done with what is there */
     if (t.all) {
         key.first = t.e.key0;
-        key.last = t.keys_end;
+        key.last = t.e.keys_end;
         key.reads = NULL;
     }
     if (Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE) {
-        query.factor = p.query_norm + (row_batch(p, t.b) * p.heads + t.h) * p.queries;
-        key.factor = p.key_norm + (key_batch(p, t.b) * p.heads_kv + key.h) * p.keys;
+        query.factor = p.query_norm + first_row(p, t.b, t.h);
+        key.factor = p.key_norm + first_key(p, t.b, p.heads_kv, key.h);
     }
     if (Kind == ADDITIVE && t.clear) {
         const tiled_memory m = tiled_memory_of(p);
@@ -1676,7 +1690,7 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_
         for (int k = 0; k < 4; k++) {
             const int64_t i = t.i0 + hw::thread() / 16 + 16 * r, j = t.j0 + hw::thread() % 16 + 16 * k;
             const reach reach = s.reaches[hw::thread() / 16 + 16 * r];
-            const bool there = p.score == ATTN_SCORE_GIVEN && i < t.rows_end && j < t.keys_end &&
+            const bool there = p.score == ATTN_SCORE_GIVEN && i < t.e.rows_end && j < t.e.keys_end &&
                                (t.all || (reach.first <= j && j < reach.last));
             s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
         }
@@ -1713,37 +1727,65 @@ ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_til
     tiled_put<PerKey, R>(s.weight, qk);
 }
 
-/* How many tiles of so many queries a head has, of one batch entry or, where these are packed, at most of all */
+/* How many tiles of so many queries, or of keys, a head has: of one batch entry or, where these are packed, at most of
+   all. An entry's tiles begin at its first query and key; what lies in front of it has tiles, too, where that is not
+   another entry's, for there are results of it. */
+ATTN__BOTH int64_t tiles_of(int64_t count, int size, const attn__array &starts, int64_t entries)
+{
+    return (count + size - 1) / size + (entries ? entries : starts.rank ? 1 : 0);
+}
 ATTN__BOTH int64_t tiles_of_head(const params &p, int rows)
 {
-    return (p.queries + rows - 1) / rows + (p.packed_queries ? p.batch : 0);
+    return tiles_of(p.queries, rows, p.query_starts, p.packed_queries ? p.batch : 0);
 }
-/* The n-th of them all */
+ATTN__BOTH int64_t tiles_of_keys(const params &p)
+{
+    return tiles_of(p.keys, TILED_KEYS, p.key_starts, p.packed_keys ? p.batch : 0);
+}
+/* The n-th of them in entry b, or in all, without queries or keys where there is no such tile */
+struct tiled_span { int64_t b, first, end; };       /* first to before `end`, but for no more than a tile has */
+template <bool Keys> ATTN__DEVICE tiled_span nth_span(const params &p, int64_t b, int64_t n, int size)
+{
+    const bool packed = (Keys ? p.packed_keys : p.packed_queries) != 0;
+    for (b = packed ? 0 : b; b < p.batch; b++) {
+        const entry e = entry_of(p, b);
+        const int64_t start = Keys ? e.key0 : e.row0, in_front = packed ? 0 : (start + size - 1) / size;
+        const int64_t end = !Keys ? e.rows_end : packed ? keys_end_of(p, e, b) : p.keys;
+        const tiled_span in = {b, n * size, start}, own = {b, start + (n - in_front) * size, end};
+        if (n < in_front) return in;
+        if (!packed || own.first < end) return own;
+        n -= (end - start + size - 1) / size;
+    }
+    const tiled_span none = {0, 0, 0};
+    return none;
+}
+ATTN__DEVICE tiled_tile tile_of_entry(const params &p, int64_t b, int64_t h)
+{
+    tiled_tile t = tile_at(p, b, h);
+    if (!p.ragged && !p.page) return t;
+    t.e = entry_of(p, b);
+    t.e.keys_end = keys_end_of(p, t.e, b);
+    return t;
+}
+/* The n-th tile of queries of all heads */
 ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
 {
-    const int64_t tiles = tiles_of_head(p, rows);
-    return tile_at(p, n / tiles / p.heads, n / tiles % p.heads, n % tiles * rows, 0);
-}
-/* The same where there may be starts. Where there is no such tile it is without queries. */
-ATTN__DEVICE tiled_tile nth_tile_of_entries(const params &p, int64_t n, int rows)
-{
-    const int64_t tiles = tiles_of_head(p, rows);
-    int64_t b = n / tiles / p.heads, i0 = n % tiles * rows, tile = n % tiles;
-    for (b = p.packed_queries ? 0 : b; p.packed_queries && b < p.batch; b++) {
-        const entry e = entry_of(p, b);
-        const int64_t own = (e.rows + rows - 1) / rows;
-        i0 = e.row0 + tile * rows;
-        if (tile < own) break;
-        tile -= own;
-    }
-    tiled_tile t = tile_at(p, b < p.batch ? b : 0, n / tiles % p.heads, i0, 0);
-    if (b == p.batch) t.rows_end = 0;
-    else if (p.ragged || p.page) {
-        t.e = entry_of(p, b);
-        t.keys_end = t.e.key0 + keys_in(p, t.e, b);
-        if (p.packed_queries) t.rows_end = t.e.row0 + t.e.rows;
-    }
+    const int64_t tiles = tiles_of_head(p, rows), h = n / tiles % p.heads;
+    const tiled_span s = nth_span<false>(p, n / tiles / p.heads, n % tiles, rows);
+    tiled_tile t = s.first < s.end ? tile_of_entry(p, s.b, h) : tile_at(p, s.b, h);
+    t.i0 = s.first;
+    t.e.rows_end = s.end;
     return t;
+}
+/* f() for each tile of queries of entry t.b */
+template <class F> ATTN__DEVICE void each_tile_of_rows(const params &p, tiled_tile &t, F f)
+{
+    ATTN__LOOP
+    for (t.i0 = p.packed_queries ? t.e.row0 : 0; t.i0 < (p.packed_queries ? t.e.rows_end : p.queries);
+         t.i0 = t.i0 + 64 < t.e.rows_end ? t.i0 + 64 : t.e.rows_end) {
+        if (!p.packed_queries) t.e.rows_end = t.i0 < t.e.row0 ? t.e.row0 : p.queries;
+        f();
+    }
 }
 /* Which keys each query of the tile reaches, and all of them */
 template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R, G> &s, tiled_tile &t)
@@ -1752,7 +1794,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_ro
     if (hw::thread() < 16 * R) {
         reach r;
         r.position = r.first = r.last = 0;
-        if (t.i0 + hw::thread() < t.rows_end) r = reach_in(p, t.e, t.b, t.i0 + hw::thread());
+        if (t.i0 + hw::thread() < t.e.rows_end) r = reach_in(p, t.e, t.b, t.i0 + hw::thread());
         s.reaches[hw::thread()] = r;
     }
     hw::sync();
@@ -1778,7 +1820,7 @@ ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const til
     w.h = t.h;
     w.hkv = t.h / (p.heads / p.heads_kv);
     w.i = t.i0 + local;
-    w.n = (row_batch(p, t.b) * p.heads + t.h) * p.queries + w.i;
+    w.n = first_row(p, t.b, t.h) + w.i;
     w.row0 = t.e.row0;
     w.key0 = t.e.key0;
     w.r = s.reaches[local];
@@ -1820,7 +1862,7 @@ ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
         const float score = score_of(p, w, slot), soft = softcapped(p, score);
-        const bool inside = w.i < t.rows_end && j < t.keys_end;
+        const bool inside = w.i < t.e.rows_end && j < t.e.keys_end;
         slot = inside ? mask(p, w.r, w.b, w.h, w.i, j, soft) : -infinity();
         if (!results || !inside) return;
         if (p.scores.rank) store(p.scores, w.b, w.h, w.i, j, score);
@@ -1895,28 +1937,29 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
         saved &to = s.rows_saved[hw::thread()];
         to.base = of.base;
         to.inverse = of.empty ? -1.0f : m.sum == 0.0f ? 0.0f : of.inverse;      /* a sink alone, which may be NaN */
-        if (p.lse.rank && w.i < t.rows_end) store(p.lse, w.b, w.h, w.i, 0, of.lse);
-        if (p.stats.rank && w.i < t.rows_end) store(p.stats, w.b, w.h, w.i, 0, m.top);
-        if (p.stats.rank && w.i < t.rows_end) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        if (p.lse.rank && w.i < t.e.rows_end) store(p.lse, w.b, w.h, w.i, 0, of.lse);
+        if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 0, m.top);
+        if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 1, m.sum);
     }
     hw::sync();
 }
 /* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
+ATTN__DEVICE float uniform_weight(const tiled_tile &t) { return 1.0f / (float)(t.e.keys_end - t.e.key0); }
 template <int R>
 ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
 {
     tiled_source values = tiled_values(p, s, t);
     values.first = t.e.key0;
-    values.last = t.keys_end;
+    values.last = t.e.keys_end;
     values.reads = NULL;
     const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
     if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
-    each_tile(t, t.e.key0, t.keys_end, [&] {
+    each_tile(t, t.e.key0, t.e.keys_end, [&] {
         hw::sync();                                 /* everybody is done with the weights of the tile before */
-        tiled_find<R>(p, s, t, t.e.key0, t.keys_end);
+        tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
         each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.rows_end && j < t.keys_end;
-            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, 1.0f / (float)(t.keys_end - t.e.key0)) : -0.0f;
+            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
+            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
         });
         tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
     });
@@ -1925,17 +1968,17 @@ ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t
 template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
 {
     const bool there = p.weights.type == ATTN_F32;
-    each_tile(t, t.e.key0, t.keys_end, [&] {
+    each_tile(t, t.e.key0, t.e.keys_end, [&] {
         const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
         if (visited && !there) tiled_scores<Kind, R>(p, s, t, false);
         each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
             const saved of = s.rows_saved[w.i - t.i0];
             const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
             float score = -infinity(), weight = 0.0f;
-            if (w.i >= t.rows_end || j >= t.keys_end) return;
+            if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
             if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
             if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
-            else if (uniform) weight = 1.0f / (float)(t.keys_end - t.e.key0);
+            else if (uniform) weight = uniform_weight(t);
             else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
             if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
             store(p.weights, w.b, w.h, w.i, j, weight);
@@ -1946,15 +1989,17 @@ template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p
 /* Of the tile's rows, the results that belong to keys of no entry */
 template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_tile &t)
 {
+    if (!p.ragged || p.packed_queries || p.packed_keys) return;     /* there are none */
     ATTN__LOOP
     for (int r = 0; r < R; r++) {
         const int64_t i = t.i0 + hw::thread() / 16 + 16 * r;
-        for (int64_t j = hw::thread() % 16; i < t.rows_end && j < p.keys; j += 16) {
-            if (j >= t.e.key0 && j < t.keys_end) continue;
+        for (int64_t j = hw::thread() % 16; i < t.e.rows_end && j < p.keys; j += 16) {
+            if (j >= t.e.key0 && j < t.e.keys_end) continue;
             if (p.weights.rank) store(p.weights, t.b, t.h, i, j, 0.0f);
             if (p.scores.rank) store(p.scores, t.b, t.h, i, j, -infinity());
             if (p.scores_softcap.rank) store(p.scores_softcap, t.b, t.h, i, j, -infinity());
             if (p.scores_masked.rank) store(p.scores_masked, t.b, t.h, i, j, -infinity());
+            if (p.is_backward && p.d_given_scores.rank) store(p.d_given_scores, t.b, t.h, i, j, 0.0f);
         }
     }
 }
@@ -1966,8 +2011,8 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
     const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = p.out.rank ? p.size_v : 0;
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        tiled_tile t = nth_tile_of_entries(p, task, 16 * R);
-        if (t.i0 >= t.rows_end) continue;
+        tiled_tile t = nth_tile(p, task, 16 * R);
+        if (t.i0 >= t.e.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];
         t.all = p.scores.rank || p.scores_softcap.rank;
@@ -1975,7 +2020,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
-        each_tile(t, every ? t.e.key0 : t.first, every ? t.keys_end : t.last, [&] {
+        each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
             float rescale[R];
             tiled_scores<Kind, R>(p, s, t, true);
             tiled_softmax<R>(s, m, rescale);
@@ -1997,11 +2042,11 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_rows_end<R>(p, s, t);
         if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
         if (p.weights.rank) tiled_weights<Kind, R>(p, s, t);
-        if (p.ragged && !p.packed_queries && !p.packed_keys) tiled_outside<R>(p, t);
+        tiled_outside<R>(p, t);
         tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
             const int local = hw::thread() / 16 + 16 * r;
             const float inverse = s.rows_saved[local].inverse;
-            if (t.i0 + local >= t.rows_end) return;
+            if (t.i0 + local >= t.e.rows_end) return;
             if (inverse >= 0.0f || is_nan(inverse)) value *= inverse;       /* else: zeros, or ATTN_EMPTY_UNIFORM's */
             else if (p.empty == ATTN_EMPTY_NAN) value = float_of(0x7fc00000u);
             store(p.out, t.b, t.h, t.i0 + local, c, value);
@@ -2103,7 +2148,7 @@ ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const 
                                float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const int64_t count = Keys ? p.keys - t.j0 : p.queries - t.i0;
+    const int64_t count = Keys ? t.e.keys_end - t.j0 : t.e.rows_end - t.i0;
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
         float slopes[4][2], quotients[4][2];
         tiled_load<ADDITIVE>(p, s, t, u0);
@@ -2122,14 +2167,14 @@ ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const 
     }
 }
 /* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
-ATTN__DEVICE void additive_clear_rows(const tiled_params &p, int64_t i0, float *vector, float *quotient)
+ATTN__DEVICE void additive_clear_rows(const tiled_params &p, const tiled_tile &t, float *vector, float *quotient)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
     for (int64_t u = tx; u < p.size_u; u += 16)
         ATTN__UNROLL
         for (int r = 0; r < 4; r++) {
             const int64_t at = (ty + 16 * r) * p.size_u + u;
-            if (i0 + ty + 16 * r >= p.queries) continue;
+            if (t.i0 + ty + 16 * r >= t.e.rows_end) continue;
             if (vector) vector[at] = 0.0f;
             if (quotient) quotient[at] = 0.0f;
         }
@@ -2140,7 +2185,7 @@ ATTN__DEVICE void tiled_recall(const tiled_params &p, tiled_grad_room &s, const 
 {
     saved of = {0.0f, 0.0f, 0.0f};
     if (hw::thread() >= 64) return;
-    if (t.i0 + hw::thread() < p.queries) of = saved_of(p, tiled_row<4>(p, s, t, hw::thread()));
+    if (t.i0 + hw::thread() < t.e.rows_end) of = saved_of(p, tiled_row<4>(p, s, t, hw::thread()));
     s.rows_saved[hw::thread()] = of;
 }
 /* What this thread has in `from`, added by rows */
@@ -2164,7 +2209,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tile
     tiled_masses<4>(s, m);
     if (hw::thread() < 64) {
         const row w = tiled_row<4>(p, s, t, hw::thread());
-        if (p.stats.rank && w.i < p.queries) {
+        if (p.stats.rank && w.i < t.e.rows_end) {
             s.masses[hw::thread()].top = load(p.stats, w.b, w.h, w.i, 0);
             s.masses[hw::thread()].sum = load(p.stats, w.b, w.h, w.i, 1);
         }
@@ -2181,11 +2226,12 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
-    const int64_t all = p.batch * p.heads * tiles_of_head(p, 64);
+    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 64);
     /* the sum of weight times gradient is the output times its gradient */
     const bool by_out = !p.d_weights.rank && (!p.d_out.rank || (p.out.rank && p.out.type == ATTN_F32));
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
+        if (t.i0 >= t.e.rows_end) continue;
         float delta[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
         tiled_weighing<Kind>(p, s, t);
@@ -2198,7 +2244,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
         ATTN__UNROLL
         for (int r = 0; r < 4; r++) {
             const int local = hw::thread() / 16 + 16 * r;
-            const bool reads = by_out && p.d_out.rank && t.i0 + local < p.queries &&
+            const bool reads = by_out && p.d_out.rank && t.i0 + local < t.e.rows_end &&
                                has_mass(s.rows_saved[local].inverse);
             for (int64_t c = hw::thread() % 16; reads && c < p.size_v; c += 16)
                 delta[r] = hw::fma(load(p.d_out, t.b, t.h, t.i0 + local, c), load(p.out, t.b, t.h, t.i0 + local, c),
@@ -2209,7 +2255,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
         hw::sync();
         if (hw::thread() >= 64) continue;
         const row w = tiled_row<4>(p, s, t, hw::thread());
-        if (w.i < p.queries) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.delta[hw::thread()]);
+        if (w.i < t.e.rows_end) save_row(p, w, norm_of(p, w, s.masses[hw::thread()]), s.delta[hw::thread()]);
     }
 }
 
@@ -2224,8 +2270,8 @@ template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, c
 }
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, float slopes, float shape, float alibi,
-                                   const float *vector, float *quotient)
+ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int local, float slopes, float shape,
+                                   float alibi, const float *vector, float *quotient)
 {
     if (hw::thread() % 16 == 0) {
         p.row_scale[w.n] = Kind == DISTANCES ? 0.0f : shape;
@@ -2233,7 +2279,7 @@ ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, float sl
         p.row_alibi[w.n] = alibi;
     }
     for (int64_t u = hw::thread() % 16; Kind == ADDITIVE && u < p.size_u; u += 16) {
-        const int64_t at = w.i % 64 * p.size_u + u;
+        const int64_t at = local * p.size_u + u;
         if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
         if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, u, vector[at]);
     }
@@ -2258,13 +2304,14 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
-    const int64_t all = p.batch * p.heads * tiles_of_head(p, 64);
+    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 64);
     const int64_t columns = Kind != ADDITIVE && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
     const bool all_given = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, 4);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
-        const int64_t row0 = ((t.b * p.heads + t.h) * p.queries + t.i0) * p.size_u;
+        if (t.i0 >= t.e.rows_end) continue;
+        const int64_t row0 = (first_row(p, t.b, t.h) + t.i0) * p.size_u;
         float *const vector = Kind == ADDITIVE && p.row_vector ? p.row_vector + row0 : NULL;
         float *const quotient = p.row_tanh ? p.row_tanh + row0 : NULL;
         tiled_sums<4> dq;
@@ -2273,18 +2320,18 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
         tiled_recall(p, s, t);
         const tiled_source queries = tiled_queries(t, p.query);
         tiled_source keys = tiled_keys(p, s, t, p.key, key_head(p, t.h));
-        if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + (t.b * p.heads_kv + keys.h) * p.keys;
+        if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + first_key(p, t.b, p.heads_kv, keys.h);
         tiled_start<4>(dq, columns, workspace);
-        if (Kind == ADDITIVE) additive_clear_rows(p, t.i0, vector, quotient);
+        if (Kind == ADDITIVE) additive_clear_rows(p, t, vector, quotient);
         for (int r = 0; r < 4; r++) s.alibi[r][hw::thread()] = 0.0f;
-        each_tile(t, all_given ? 0 : t.first, all_given ? p.keys : t.last, [&] {
+        each_tile(t, all_given ? t.e.key0 : t.first, all_given ? t.e.keys_end : t.last, [&] {
             tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
                 const int slot = tiled_slot<4, true>(r, k);
                 s.slope[slot] = factor_of<Kind>(p, w, x);
                 s.weight[slot] = shape_of<Kind>(p, w, x);
                 if (p.alibi.rank && x.counts)
                     s.alibi[r][hw::thread()] = hw::fma(-x.masked, distance_of(w.r, j), s.alibi[r][hw::thread()]);
-                if (p.d_given_scores.rank && w.i < p.queries && j < p.keys && (all_given || x.counts))
+                if (p.d_given_scores.rank && w.i < t.e.rows_end && j < t.e.keys_end && (all_given || x.counts))
                     store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, x.raw * p.scale);
             });
             add_slots(sums.shape, s.weight);
@@ -2292,36 +2339,44 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
             if (vector || quotient) additive_add<false>(p, s, t, vector, quotient);
             tiled_add<Kind == DISTANCES, TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, queries, t.i0);
         });
+        if (all_given) tiled_outside<4>(p, t);
         ATTN__UNROLL
         for (int r = 0; r < 4; r++) {
-            const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
+            const int local = hw::thread() / 16 + 16 * r;
+            const row w = tiled_row<4>(p, s, t, local);
             sums.slopes[r] = row_sum(sums.slopes[r]);
             sums.shape[r] = row_sum(sums.shape[r]);
             const float alibi = row_sum(s.alibi[r][hw::thread()]);
-            if (w.i < p.queries)
-                tiled_finish_row<Kind>(p, w, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
+            if (w.i < t.e.rows_end)
+                tiled_finish_row<Kind>(p, w, local, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
         }
         tiled_finish<4>(dq, s.rows, columns, [&](int r, int64_t c, float value) {
             const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
             const bool alive = has_mass(s.rows_saved[w.i - t.i0].inverse);
-            if (w.i < p.queries) tiled_finish_query<Kind>(p, w, alive, sums.shape[r], c, value);
+            if (w.i < t.e.rows_end) tiled_finish_query<Kind>(p, w, alive, sums.shape[r], c, value);
         });
     }
 }
 
+/* Behind the last key of the tile that has gradients, be they 0 because it is in no entry */
+ATTN__DEVICE int64_t written_keys_end(const params &p, const tiled_tile &t)
+{
+    return p.packed_keys ? t.e.keys_end : t.j0 < t.e.key0 ? t.e.key0 : p.keys;
+}
 /* The gradients of the tile's keys. */
 template <int Kind>
-ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, int64_t b, int64_t hkv, int64_t j0,
+ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, int64_t hkv,
                                     int64_t columns, tiled_sums<4> &dk)
 {
-    const int64_t first = (b * p.heads_kv + hkv) * p.keys, key = j0 + hw::thread() / 16;
+    const int64_t first = first_key(p, t.b, p.heads_kv, hkv), key = t.j0 + hw::thread() / 16;
+    const int64_t end = written_keys_end(p, t);
     const bool cosine = Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE;
     float along[4] = {0.0f, 0.0f, 0.0f, 0.0f}, size[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     /* cosine: only what is not along k; a key that nobody attends to is not read */
-    const auto unit = [&](int64_t j, int64_t c) { return load(p.k, b, hkv, j, c) * p.key_norm[first + j]; };
+    const auto unit = [&](int64_t j, int64_t c) { return load(p.k, t.b, hkv, j, c) * p.key_norm[first + j]; };
     tiled_finish<4>(dk, s.rows, cosine ? columns : 0, [&](int n, int64_t c, float value) {
         const int64_t j = key + 16 * n;
-        if (j >= p.keys || value == 0.0f) return;
+        if (j >= end || value == 0.0f) return;
         size[n] += magnitude(value);
         along[n] = hw::fma(value, unit(j, c), along[n]);
     });
@@ -2332,38 +2387,39 @@ ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, i
     }
     tiled_finish<4>(dk, s.rows, columns, [&](int n, int64_t c, float value) {
         const int64_t j = key + 16 * n;
-        if (j >= p.keys) return;
+        if (j >= end) return;
         if (cosine && size[n] != 0.0f) value = p.key_norm[first + j] * hw::fma(-along[n], unit(j, c), value);
-        store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
+        store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
     });
 }
 /* Additive scores: what belongs to the tile's keys, of all heads that have keys of their own, starts as 0; grows by a
    tile of queries; is the gradient of the keys where these are not projected. */
-ATTN__DEVICE void additive_clear_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_clear_keys(const tiled_params &p, const tiled_tile &t, int64_t hkv)
 {
-    const int64_t heads = p.key_heads / p.heads_kv;
+    const int64_t heads = p.key_heads / p.heads_kv, end = written_keys_end(p, t);
     for (int64_t head = hkv * heads; head < (hkv + 1) * heads; head++)
-        for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16) {
-            const int64_t key = (b * p.key_heads + head) * p.keys + j;
-            if (hw::thread() % 16 == 0) p.key_reached[key] = 0.0f;
+        for (int64_t j = t.j0 + hw::thread() / 16; j < t.j0 + TILED_KEYS && j < end; j += 16) {
+            const int64_t key = first_key(p, t.b, p.key_heads, head) + j;
+            if (hw::thread() % 16 == 0) p.key_reached[key] = -0.0f;
             for (int64_t u = hw::thread() % 16; u < p.size_u; u += 16) p.key_vector[key * p.size_u + u] = 0.0f;
         }
 }
 ATTN__DEVICE void additive_add_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t)
 {
-    const int64_t key = (t.b * p.key_heads + key_head(p, t.h)) * p.keys + t.j0;
+    const int64_t key = first_key(p, t.b, p.key_heads, key_head(p, t.h)) + t.j0;
     const int own = hw::thread() % 16 * 4 + hw::thread() / 16;
     additive_add<true>(p, s, t, p.key_vector + key * p.size_u, NULL);
     hw::sync();                                     /* the slopes are there, were there no units */
     for (int i = 0; hw::thread() < TILED_KEYS && i < 64; i++)
         if (bits_of(s.slope[i * tiled_line<4> + own]) != 0x80000000u) p.key_reached[key + hw::thread()] = 1.0f;
 }
-ATTN__DEVICE void additive_finish_keys(const tiled_params &p, int64_t b, int64_t hkv, int64_t j0)
+ATTN__DEVICE void additive_finish_keys(const tiled_params &p, const tiled_tile &t, int64_t hkv)
 {
-    for (int64_t j = j0 + hw::thread() / 16; j < j0 + TILED_KEYS && j < p.keys; j += 16)
+    const int64_t end = written_keys_end(p, t);
+    for (int64_t j = t.j0 + hw::thread() / 16; j < t.j0 + TILED_KEYS && j < end; j += 16)
         for (int64_t u = hw::thread() % 16; p.dk.rank && !p.w_k.rank && u < p.size_u; u += 16)
-            store_gradient(p, p.dk, ATTN_GRAD_K, b, hkv, j, u,
-                           p.key_vector[((b * p.key_heads + hkv) * p.keys + j) * p.size_u + u]);
+            store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, u,
+                           p.key_vector[(first_key(p, t.b, p.key_heads, hkv) + j) * p.size_u + u]);
 }
 
 /* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
@@ -2373,8 +2429,8 @@ template <int Kind> ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_g
     tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
         const int slot = tiled_slot<4, false>(r, k);
         float weight = x.counts ? x.weight : -0.0f;
-        if (s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < p.queries && j < p.keys)       /* ATTN_EMPTY_UNIFORM */
-            weight = kept(p, w, j, 1.0f / (float)p.keys);
+        if (s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end)  /* ATTN_EMPTY_UNIFORM */
+            weight = kept(p, w, j, uniform_weight(t));
         s.weight[slot] = weight;
         s.slope[slot] = factor_of<Kind>(p, w, x);
     });
@@ -2385,37 +2441,42 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PA
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
-    const int64_t tiles = (p.keys + TILED_KEYS - 1) / TILED_KEYS, all = p.batch * p.heads_kv * tiles;
+    const int64_t tiles = tiles_of_keys(p), all = batch_of_keys(p) * p.heads_kv * tiles;
     const int64_t group = p.heads / p.heads_kv;
     const int64_t columns_v = p.dv.rank && p.d_out.rank ? p.size_v : 0;
-    const int64_t columns_k = Kind != ADDITIVE && p.dk.rank && has_vectors(p.score) ? p.size_u : 0;
+    const int64_t columns_k = Kind != ADDITIVE && p.dk.rank ? p.size_u : 0;
+    const int64_t pulled = has_vectors(p.score) ? columns_k : 0;        /* the gradients of the others are 0 */
     const int64_t floats_v = tiled_floats(p.size_v, 4);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * (floats_v + tiled_floats(p.size_u, 4));
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
-        const int64_t j0 = task % tiles * TILED_KEYS, hkv = task / tiles % p.heads_kv, b = task / tiles / p.heads_kv;
+        const int64_t hkv = task / tiles % p.heads_kv;
+        const tiled_span of = nth_span<true>(p, task / tiles / p.heads_kv, task % tiles, TILED_KEYS);
+        if (of.first >= of.end) continue;
+        tiled_tile t = tile_of_entry(p, of.b, 0);
+        t.j0 = of.first;
         tiled_sums<4> dk, dv;
         tiled_start<4>(dv, p.dv.rank ? p.size_v : 0, workspace);
         tiled_start<4>(dk, columns_k, workspace + floats_v);
-        if (p.key_vector) additive_clear_keys(p, b, hkv, j0);
-        for (int64_t h = hkv * group; h < (hkv + 1) * group; h++)
-            for (int64_t i0 = 0; i0 < p.queries; i0 += 64) {
-                tiled_tile t = tile_at(p, b, h, i0, j0);
+        if (p.key_vector) additive_clear_keys(p, t, hkv);
+        const bool some = (columns_v || pulled || p.key_vector) && t.e.key0 <= t.j0 && t.j0 < t.e.keys_end;
+        for (t.h = hkv * group; some && t.h < (hkv + 1) * group; t.h++)
+            each_tile_of_rows(p, t, [&] {
                 tiled_source queries = tiled_queries(t, p.query);
                 tiled_reach<4>(p, s, t);
-                if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= j0 + TILED_KEYS || t.last <= j0)) continue;
+                if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0)) return;
                 const tiled_source outs = tiled_queries(t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
-                if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + (b * p.heads + h) * p.queries;
+                if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + first_row(p, t.b, t.h);
                 tiled_pairs<Kind>(p, s, t);
-                tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, i0, columns_v, keys, j0);
-                tiled_add<Kind == DISTANCES, 64, 4>(dk, s.slope, s.rows, queries, i0, columns_k, keys, j0);
+                tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, t.i0, columns_v, keys, t.j0);
+                tiled_add<Kind == DISTANCES, 64, 4>(dk, s.slope, s.rows, queries, t.i0, pulled, keys, t.j0);
                 if (p.key_vector) additive_add_keys(p, s, t);
-            }
+            });
         tiled_finish<4>(dv, s.rows, p.dv.rank ? p.size_v : 0, [&](int n, int64_t c, float value) {
-            const int64_t j = j0 + hw::thread() / 16 + 16 * n;
-            if (j < p.keys) store_gradient(p, p.dv, ATTN_GRAD_V, b, hkv, j, c, value);
+            const int64_t j = t.j0 + hw::thread() / 16 + 16 * n;
+            if (j < written_keys_end(p, t)) store_gradient(p, p.dv, ATTN_GRAD_V, t.b, hkv, j, c, value);
         });
-        if (Kind == ADDITIVE) additive_finish_keys(p, b, hkv, j0);
-        else tiled_finish_keys<Kind>(p, s, b, hkv, j0, columns_k, dk);
+        if (Kind == ADDITIVE) additive_finish_keys(p, t, hkv);
+        else tiled_finish_keys<Kind>(p, s, t, hkv, columns_k, dk);
     }
 }
 
@@ -2451,17 +2512,17 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         const int64_t j0 = task % tiles_j * TILED_KEYS, i0 = task / tiles_j % tiles_i * 64;
         const int64_t h0 = task / tiles_j / tiles_i % size[1], b0 = task / tiles_j / tiles_i / size[1];
-        const int64_t end_i = rows ? p.queries : i0 + 1, end_j = columns ? p.keys : j0 + 1;
         float sum[4][4];
         set_zero<4>(sum);
-        for (int64_t b = b0; b < b0 + end_b; b++)
-            for (int64_t h = h0; h < h0 + end_h; h++)
-                for (int64_t i = i0; i < end_i; i += 64) {
-                    tiled_tile t = tile_at(p, b, h, i, 0);
+        for (int64_t b = b0; b < b0 + end_b; b++) {
+            tiled_tile t = tile_of_entry(p, b, h0);
+            for (; t.h < h0 + end_h; t.h++)
+                for (t.i0 = rows ? t.e.row0 : i0; t.i0 < (rows ? t.e.rows_end : i0 + 1); t.i0 += 64) {
                     tiled_reach<4>(p, s, t);
                     tiled_recall(p, s, t);
-                    each_tile(t, j0, end_j, [&] {
-                        if (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0) return;
+                    ATTN__LOOP
+                    for (t.j0 = columns ? t.e.key0 : j0; t.j0 < (columns ? t.last : j0 + 1); t.j0 += TILED_KEYS) {
+                        if (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0) continue;
                         tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                             s.slope[tiled_slot<4, true>(r, k)] = x.masked;
                         });
@@ -2469,8 +2530,9 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
                         for (int r = 0; r < 4; r++)
                             ATTN__UNROLL
                             for (int k = 0; k < 4; k++) sum[r][k] += s.slope[tiled_slot<4, true>(r, k)];
-                    });
+                    }
                 }
+        }
         tiled_finish_bias(p, s, sum, b0, h0, i0, j0);
     }
 }
@@ -5560,8 +5622,8 @@ namespace attn__gpu {
                                         38 (64 rows)
        tiled_grad_rows         256      58             all                           215        dot_do_o
        tiled_grad_queries      256      58             all                           228        dQ
-       tiled_grad_keys         256      58             all                           254        dK, dV
-       tiled_grad_bias         256      58             all                           197
+       tiled_grad_keys         256      58             all                           255        dK, dV
+       tiled_grad_bias         256      58             all                           207
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
@@ -5748,13 +5810,13 @@ static int64_t lay_out(tiled_params &p, char *base)
     if (bilinear || p.w_q.rank) p.query = rows_of(p, allocate(r, rows * p.size_u), p.size_u);
     if (p.w_k.rank) p.key = keys_of(p, allocate(r, keys * p.size_u), p.key_heads, p.size_u);
     if (!p.is_backward) return r.used;
-    p.row_base = allocate(r, rows);
-    p.row_inverse = allocate(r, rows);
-    p.row_shift = allocate(r, rows);
-    p.row_scale = allocate(r, rows);
-    p.row_sigma = allocate(r, rows);
-    p.row_sink = allocate(r, rows);
-    p.row_alibi = allocate(r, rows);
+    p.row_base = allocate(r, 7 * rows);
+    p.row_inverse = p.row_base + rows;
+    p.row_shift = p.row_inverse + rows;
+    p.row_scale = p.row_shift + rows;
+    p.row_sigma = p.row_scale + rows;
+    p.row_sink = p.row_sigma + rows;
+    p.row_alibi = p.row_sink + rows;
     p.row_vector = allocate(r, rows * p.size_u, (bilinear && (p.dq.rank || p.d_bilinear.rank)) ||
                             (additive && (p.dq.rank || p.d_w_q.rank || p.d_hidden_bias.rank)));
     p.row_tanh = allocate(r, rows * p.size_u, p.d_w_v.rank != 0);
@@ -5797,7 +5859,7 @@ static product product_of(const params &p, attn__array a, attn__array b, attn__a
     m.a = a;
     m.b = b;
     m.out = out;
-    m.batch[0] = m.out_batch[0] = p.batch;
+    m.batch[0] = m.out_batch[0] = batch_of_rows(p);
     m.batch[1] = m.out_batch[1] = p.heads;
     m.rows = rows;
     m.columns = columns;
@@ -5814,6 +5876,7 @@ static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
     return tiles >= 16 && elements >= tiles * 1024 && m.b.rank && !m.depth_flag.rank &&
            (!m.row_flag.rank || !is_sum);
 }
+/* in_order: an element's bits do not depend on how many there are, so on other rows and batch entries */
 static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
 {
     const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
@@ -5836,10 +5899,9 @@ static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
         ATTN__CUDA_TRY(run(unpack, keys, stream, m));
     }
     if (p.query_norm) ATTN__CUDA_TRY(run(find_norms, (rows + keys + 31) / 32, stream, p));
-    product of_rows = p.w_q.rank ? product_of(p, p.q, attn__transposed(p.w_q), p.query, p.queries, p.hidden, p.size_q)
-                                 : product_of(p, p.q, p.bilinear, p.query, p.queries, p.size_k, p.size_q);
-    of_rows.batch[0] = of_rows.out_batch[0] = batch_of_rows(p);
-    if (p.w_q.rank || p.bilinear.rank) ATTN__CUDA_TRY(run(of_rows, stream));
+    if (p.w_q.rank || p.bilinear.rank)
+        ATTN__CUDA_TRY(run(product_of(p, p.q, p.w_q.rank ? attn__transposed(p.w_q) : p.bilinear, p.query, p.queries,
+                                      p.size_u, p.size_q), stream, true));
     if (p.w_k.rank) {
         product m = product_of(p, p.k, attn__transposed(p.w_k), p.key, p.keys, p.hidden, p.size_k);
         m.batch[0] = m.out_batch[0] = batch_of_keys(p);
@@ -5847,7 +5909,7 @@ static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
         if (p.heads_kv) m.a_shares = p.key_heads / p.heads_kv;
         m.row_flag = packed(p.covered, 1, p.keys, 1);
         m.row_flag.stride[1] = 0;
-        ATTN__CUDA_TRY(run(m, stream));
+        ATTN__CUDA_TRY(run(m, stream, true));
     }
     return cudaSuccess;
 }
@@ -5858,7 +5920,7 @@ static int64_t tiled_tasks(const params &p, int rows = 64)
 {
     return batch_of_rows(p) * p.heads * tiles_of_head(p, rows);
 }
-static int64_t tiled_key_tasks(const params &p) { return p.batch * p.heads_kv * ((p.keys + 63) / 64); }
+static int64_t tiled_key_tasks(const params &p) { return batch_of_keys(p) * p.heads_kv * tiles_of_keys(p); }
 /* What stage 1 is given is all of a call's. */
 static const tiled_params &all_of(const params &p) { return static_cast<const tiled_params &>(p); }
 static int64_t tiled_workspace(const params &call, const device &, bool backward, bool)
@@ -5917,7 +5979,7 @@ static product parameter_of(const tiled_params &p, attn__array a, attn__array b,
     product m = product_of(p, a, b, out, rows, columns, p.queries);
     m.out_batch[0] = 1;
     m.out_batch[1] = per_head ? p.heads : 1;
-    m.depth_flag = packed(p.row_inverse, p.heads, p.queries, 1);
+    m.depth_flag = rows_of(p, p.row_inverse, 1);
     m.adds = (p.accumulate & bit) != 0;
     return m;
 }
@@ -5925,33 +5987,36 @@ static product parameter_of(const tiled_params &p, attn__array a, attn__array b,
 static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
-    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u);
-    const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    const attn__array row_vector = rows_of(p, p.row_vector, p.size_u);
+    const attn__array key_vector = keys_of(p, p.key_vector, p.key_heads, p.size_u);
     product m;
     if (p.dq.rank && (!vectors || bilinear || p.w_q.rank)) {
         m = product_of(p, row_vector, bilinear ? attn__transposed(p.bilinear) : p.w_q, p.dq, p.queries, p.size_q,
                        vectors ? p.size_u : 0);
-        m.row_flag = packed(p.row_inverse, p.heads, p.queries, 1);
+        m.row_flag = rows_of(p, p.row_inverse, 1);
+        m.partial = 1;
         m.scale = bilinear ? p.scale : 1.0f;
         m.adds = (p.accumulate & ATTN_GRAD_Q) != 0;
-        ATTN__CUDA_TRY(run(m, stream));
+        ATTN__CUDA_TRY(run(m, stream, true));
     }
-    if (p.dk.rank && (!vectors || p.w_k.rank)) {
-        m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, vectors ? p.size_u : 0);
+    if (p.dk.rank && p.w_k.rank) {
+        m = product_of(p, key_vector, p.w_k, p.dk, p.keys, p.size_k, p.size_u);
+        m.batch[0] = m.out_batch[0] = batch_of_keys(p);
         m.batch[1] = p.key_heads;
         m.out_batch[1] = p.heads_kv;
-        if (vectors) m.row_flag = packed(p.key_reached, p.key_heads, p.keys, 1);
+        m.row_flag = keys_of(p, p.key_reached, p.key_heads, 1);
+        m.partial = 1;
         m.adds = (p.accumulate & ATTN_GRAD_K) != 0;
-        ATTN__CUDA_TRY(run(m, stream));
+        ATTN__CUDA_TRY(run(m, stream, true));
     }
     return cudaSuccess;
 }
 /* And those of what else a score is made of. */
 static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
 {
-    const attn__array row_vector = packed(p.row_vector, p.heads, p.queries, p.size_u), none = attn__array();
-    const attn__array row_tanh = packed(p.row_tanh, p.heads, p.queries, p.size_u);
-    const attn__array key_vector = packed(p.key_vector, p.key_heads, p.keys, p.size_u);
+    const attn__array row_vector = rows_of(p, p.row_vector, p.size_u), none = attn__array();
+    const attn__array row_tanh = rows_of(p, p.row_tanh, p.size_u);
+    const attn__array key_vector = keys_of(p, p.key_vector, p.key_heads, p.size_u);
     product m;
     ATTN__CUDA_TRY(finish_inputs(p, stream));
     if (p.d_bilinear.rank) {
@@ -5966,10 +6031,11 @@ static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
     if (p.d_w_k.rank) {
         m = parameter_of(p, attn__transposed(key_vector), p.k, p.d_w_k, p.d_w_k.rank == 3, p.hidden, p.size_k,
                          ATTN_GRAD_W_K);
+        m.batch[0] = batch_of_keys(p);
         m.batch[1] = p.key_heads;
         if (p.heads_kv) m.b_shares = p.key_heads / p.heads_kv;
         m.depth = p.keys;
-        m.depth_flag = packed(p.key_reached, p.key_heads, p.keys, 1);
+        m.depth_flag = keys_of(p, p.key_reached, p.key_heads, 1);
         ATTN__CUDA_TRY(run(m, stream));
     }
     if (p.d_w_v.rank)
@@ -5985,12 +6051,21 @@ static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
         {p.row_alibi, p.d_alibi, true, ATTN_GRAD_ALIBI}};
     for (int i = 0; i < 4; i++) {
         if (!sums[i].out.rank) continue;
-        m = parameter_of(p, attn__transposed(packed(sums[i].row, p.heads, p.queries, 1)), none, sums[i].out,
+        m = parameter_of(p, attn__transposed(rows_of(p, sums[i].row, 1)), none, sums[i].out,
                          sums[i].per_head, 1, 1, sums[i].bit);
         m.depth_flag = none;
         ATTN__CUDA_TRY(run(m, stream));
     }
     return cudaSuccess;
+}
+/* Packed: no tile comes to rows and keys of no entry. +0 says so, and adds nothing: a product, the sum of nothing. */
+static cudaError_t clear(float *data, int64_t count, cudaStream_t stream)
+{
+    product m = product();
+    m.out = packed(data, 1, 1, count);
+    m.batch[0] = m.batch[1] = m.out_batch[0] = m.out_batch[1] = m.rows = 1;
+    m.columns = count;
+    return run(m, stream);
 }
 static cudaError_t tiled_backward_run(const params &call, const device &, cudaStream_t stream)
 {
@@ -5998,9 +6073,11 @@ static cudaError_t tiled_backward_run(const params &call, const device &, cudaSt
     const tiled_kernels k = tiled_kernels_for(p);
     const size_t room = sizeof(tiled_grad_room);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
+    if (p.packed_queries) ATTN__CUDA_TRY(clear(p.row_base, 7 * p.heads * p.queries, stream));
+    if (p.packed_keys && p.key_reached) ATTN__CUDA_TRY(clear(p.key_reached, p.key_heads * p.keys, stream));
     ATTN__CUDA_TRY(tiled_run(k.rows, room, tiled_tasks(p), p, stream));
     if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(k.queries, room, tiled_tasks(p), p, stream));
-    if (p.dv.rank || p.key_vector || (p.dk.rank && has_vectors(p.score)))
+    if (p.dv.rank || p.key_vector || p.dk.rank)
         ATTN__CUDA_TRY(tiled_run(k.keys, room, tiled_key_tasks(p), p, stream));
     if (p.d_bias.rank) {
         const int64_t *size = p.bias_size, tasks = size[0] * size[1] * ((size[2] + 63) / 64) * ((size[3] + 63) / 64);

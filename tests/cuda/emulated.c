@@ -63,7 +63,7 @@ static int run_with_workspace(attn_desc *d, const char *what) {
     return fine;
 }
 
-/* Without starts: they have no gradients on a device. */
+/* Without starts: all elements of results are written. */
 static void draw_factors_of_whole_arrays(int f[FACTOR_COUNT]) {
     draw_factors(f);
     f[F_SEQUENCES] = 0;
@@ -104,7 +104,7 @@ static void forward_pairs(void) {
 }
 
 /* ---- gradients */
-/* Against the reference; again in another timing, with a workspace: the same bits. */
+/* Against the reference; again in another timing, with a workspace: the same bits, and those of an entry alone. */
 static void check_backward(call *c, const char *what) {
     ref_grads g;
     ref_upstream up = upstream_of(&c->g);
@@ -122,19 +122,21 @@ static void check_backward(call *c, const char *what) {
         count_launches();
         if (run_call(&again, "run again") && !same_grads(c, &again, "run again")) ref_print(&c->d);
         CHECKF(fake_counted().allocations == 0, "%s: allocated although a workspace was given", what);
+        if (g.forward.b > 0) check_batch_alone(c, test_int(0, (int)g.forward.b - 1));
     }
     ref_free_grads(&g);
 }
 
 static void backward_pairs(void) {
     const int cases = cases_of(900);
+    for_gradients = 1;
     memset(covered, 0, sizeof covered);
     forget_worst();
     for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         call c;
         char what[40];
-        draw_factors_of_whole_arrays(f);
+        draw_factors(f);
         build_call(&c, f);
         snprintf(what, sizeof what, "case %d", n);
         on_device();
@@ -143,6 +145,7 @@ static void backward_pairs(void) {
         check_backward(&c, what);
         test_release();
     }
+    for_gradients = 0;
     print_worst("gradients of random descriptors", cases);
     print_launches("backward", cases, 1);
     CHECKF(missing_pairs() == 0, "%d pairs of options were not tried", missing_pairs());
@@ -831,19 +834,6 @@ static void of_the_host(void) {
     refused(attn_convert(rows, floats, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
     refused(attn_quantize(rows, codes, scale, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
     refused(attn_unpack_q8_0(rows.data, codes, scale, &err), ATTN_ERR_PLACE, &err, "codes", "must lie on the host");
-    for (int n = 0; n < 2; n++) { /* gradients of entries */
-        attn_grad g = {0};
-        attn_view starts = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 1, 1);
-        d = make_desc(1, 1, 1, 3, 4, 4, 5);
-        *(n ? &d.key_starts : &d.query_starts) = starts;
-        g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 3, 5);
-        g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
-        fake_everything(2);
-        refused(attn_backward(&d, &g, &err), ATTN_ERR_PLACE, &err, n ? "key_starts" : "query_starts",
-                "must be absent where gradients are wanted on a device");
-        fake_everything(0);
-        CHECK_STATUS(attn_backward(&d, &g, &err), ATTN_OK);
-    }
     for (int n = 0; n < 3; n++) { /* keys in parts */
         static const char *const names[] = {"key_origin", "carry_in", "carry_out"};
         d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
@@ -1008,6 +998,12 @@ static void starts_are_clamped(void) {
         on_device();
         poison_results(&d);
         if (!CHECK_STATUS(attn_forward(&d, 0), ATTN_OK)) printf("    case %d\n", n);
+        if (!paged) {
+            call c = {.d = d};
+            draw_upstream(&c.g, &d, FROM_OUT, LAYOUT_PACKED);
+            ask_grads(&c, ~0u, n % 2 ? ATTN_GRAD_ALL : 0, LAYOUT_PACKED);
+            run_call(&c, "gradients");
+        }
         CHECKF(!*fake_failure(), "case %d: %s", n, fake_failure());
         attn_view *const unread[5] = {&d.query_starts, &d.key_starts, &d.key_lengths, &d.query_lengths, &d.page_table};
         for (int i = 0; i < 5; i++)
@@ -1201,39 +1197,47 @@ static void tiles_pictures(void) {
     }
 }
 
-/* From above, what is asked, options: random. NaN in some keys, NaN or infinity in some values, and NaN above rows that
-   have no key by their length. */
+/* From above, what is asked, options, where entries lie: random. NaN in some keys, NaN or infinity in some values, and
+   NaN above rows that have no key by their length. */
 static void tiles_backward(void) {
     const int cases = cases_of(15 * ATTN_SCORE_COUNT);
-    static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}};
+    static const int heads[][2] = {{2, 2}, {4, 2}, {1, 1}, {3, 1}}, sequences[] = {0, 4, 3, 4};
+    int had[2][2] = {{0}}; /* queries, keys that are packed */
     memset(covered, 0, sizeof covered);
     forget_worst();
     tiled_calls[1] = 0;
+    for_gradients = 1;
     for (int n = 0; n < cases; n++) {
         int f[FACTOR_COUNT];
         const tiled_sizes sizes = draw_sizes(n + n / 7);
         const int last = (int)sizes.queries - 1;
         call c;
         char what[40];
-        draw_factors_of_whole_arrays(f);
+        draw_factors(f);
         f[F_SCORE] = n % ATTN_SCORE_COUNT;
+        f[F_SEQUENCES] = sequences[n / ATTN_SCORE_COUNT % 4];
         if (n % 3) f[F_PER_HEAD] = 0;
         const int *h = heads[f[F_HEADS]];
         const shape s = {1 + f[F_BATCH], h[0], h[1], sizes.queries, sizes.keys, sizes.vector, sizes.value};
         snprintf(what, sizeof what, "case %d", n);
         memset(&c, 0, sizeof c);
         build_shaped(&c.d, f, s);
+        const attn_view *starts = c.d.query_starts.rank ? &c.d.query_starts : &c.d.key_starts;
+        if (starts->rank) had[drawn.q_b != starts->size[0]][drawn.k_b != starts->size[0]]++;
         if (f[F_SCORE] == ATTN_SCORE_ADDITIVE && n % 2) {
             set_score(&c.d, ATTN_SCORE_ADDITIVE, sizes.value % 70 + 1);
             memset(&c.d.hidden_bias, 0, sizeof c.d.hidden_bias);
         }
+        if (f[F_SCORE] == ATTN_SCORE_ADDITIVE && c.d.w_q.rank && n / 11 % 3 == 1)
+            fill(&c.d.w_q, draw_normal, 0, 6); /* beyond what is clear, in some rows */
         if ((n % 5 == 3 || f[F_SCORE] == ATTN_SCORE_ADDITIVE) && c.d.k.rank)
-            put_at(&c.d.k, 0, 0, test_int(0, (int)s.sk - 1), 0, NAN);
-        if (n % 7 == 3) put_at(&c.d.v, 0, 0, test_int(0, (int)s.sk - 1), 0, n % 2 ? INFINITY : NAN);
+            put_at(&c.d.k, 0, 0, test_int(0, (int)c.d.k.size[2] - 1), 0, NAN);
+        if (n % 7 == 3) put_at(&c.d.v, 0, 0, test_int(0, (int)c.d.v.size[2] - 1), 0, n % 2 ? INFINITY : NAN);
         build_gradients(&c, f);
         attn_view above[3] = {c.g.d_out, c.g.d_weights, c.g.d_lse};
         for (int k = 0; k < 3; k++)
-            if (above[k].rank && c.d.query_lengths.rank && ref_int(&c.d.query_lengths, 0, 0) <= last) {
+            if (!f[F_SEQUENCES] && above[k].rank && c.d.query_lengths.rank &&
+                ref_int(&c.d.query_lengths, 0, 0) <= last) {
                 attn_view row = attn_view_slice(attn_view_slice(above[k], 0, 0, 1), 2, last, 1);
                 fill(&row, draw_normal, NAN, 0);
             }
@@ -1243,8 +1247,55 @@ static void tiles_backward(void) {
         check_backward(&c, what);
         test_release();
     }
+    for_gradients = 0;
     print_worst("gradients by tiles", cases);
+    printf("    stage 1: gradients with starts %d, of packed queries %d, keys %d, both %d\n", had[0][0], had[1][0],
+           had[0][1], had[1][1]);
+    CHECK(had[0][0] > 0 && had[1][0] > 0 && had[0][1] > 0 && had[1][1] > 0);
     CHECKF(tiled_calls[1] == cases, "stage 1 did %ld of %d calls", tiled_calls[1], cases);
+}
+
+/* Rows and keys in front of an entry have tiles of their own. With ATTN_EMPTY_UNIFORM these rows add to dv. */
+static void tiles_in_front(void) {
+    for (int n = 0; n < 6; n++) {
+        attn_desc d = make_desc(2, 2, 1, 100, 140, 5, 6);
+        d.query_starts = make_ints(ATTN_I64, 1, 2, 0, 0, 0, 70, 70);
+        d.key_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 10, 10);
+        put_at(&d.query_starts, 0, 0, 0, n % 2, 3);
+        put_at(&d.key_starts, 0, 0, 0, n % 2, 66);
+        d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 65, 65); /* a tile, and a key */
+        d.bias = make_filled(LAYOUT_PACKED, 1, 4, 2, 2, n % 3 ? 1 : 100, n % 3 == 1 ? 1 : 140);
+        d.empty = n % 2 ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO;
+        on_device();
+        call c = make_call(&d, FROM_OUT, ~0u);
+        check_backward(&c, "rows in front");
+        for (int64_t b = 0; b < 2; b++) check_batch_alone(&c, b);
+        test_release();
+    }
+}
+
+/* Packed rows and keys of no entry, which hold NaN here: they add to no gradient, and theirs are not written. */
+static void put_nan(attn_view v, int64_t first, int64_t end) {
+    v = attn_view_slice(v, 2, first, end - first);
+    fill(&v, draw_normal, NAN, 0);
+}
+static void tiles_others(void) {
+    for (int n = 0; n < 4; n++) {
+        static const int32_t starts[2][2] = {{40, 5}, {3, 70}}, lengths[2][2] = {{45, 20}, {60, 66}};
+        attn_desc d = make_desc(1, 2, 1, 90, 150, 9, 8);
+        set_score(&d, n % 2 ? ATTN_SCORE_BILINEAR : ATTN_SCORE_ADDITIVE, n ? 9 : 96);
+        d.query_starts = attn_view_i32(starts[0], 1, 2, 0, 0, 0);
+        d.key_starts = attn_view_i32(starts[1], 1, 2, 0, 0, 0);
+        d.query_lengths = attn_view_i32(lengths[0], 1, 2, 0, 0, 0);
+        d.key_lengths = attn_view_i32(lengths[1], 1, 2, 0, 0, 0);
+        put_nan(d.q, 0, 5), put_nan(d.q, 25, 40), put_nan(d.q, 85, 90);
+        put_nan(d.k, 0, 3), put_nan(d.k, 63, 70), put_nan(d.k, 136, 150);
+        on_device();
+        call c = make_call(&d, FROM_OUT, 0);
+        ask_grads(&c, ~0u, n < 2 ? 0 : ATTN_GRAD_ALL, LAYOUT_PACKED);
+        check_backward(&c, "rows and keys of no entry");
+        test_release();
+    }
 }
 
 /* ---- matrix products with enough elements for tiles: the bits of the CPU, from any strides, NaN and infinity too */
@@ -1275,9 +1326,9 @@ static void products(void) {
         test_release();
     }
 }
-/* The gradient of a projection's weights, where it is tiles: tokens beyond query_lengths may hold NaN, and have no
-   part in it. Against the CPU's, whose tests compare it with float64. */
-static void projections(void) {
+/* The gradient of a projection's weights, where it is tiles: tokens beyond query_lengths, or in front of
+   query_starts, may hold NaN, and have no part in it. Against the CPU's, whose tests compare it with float64. */
+static void projections_of(int starts) {
     attn_mha_desc m;
     attn_mha_grad g;
     attn_desc options;
@@ -1294,8 +1345,9 @@ static void projections(void) {
     m.attention = &options;
     options.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 7, 7);
     options.key_lengths = options.query_lengths;
+    if (starts) options.query_starts = options.key_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 1, 1);
     put_at(&m.query, 0, 0, 8, 3, NAN);
-    put_at(&m.query, 0, 1, 7, 269, INFINITY);
+    put_at(&m.query, 0, 1, starts ? 0 : 7, 269, INFINITY);
     g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, 256, 0);
     for (int device = 0; device < 2; device++) {
         g.dw_query = results[device] = make_out(LAYOUT_PACKED, 2, 256, 270, 0, 0);
@@ -1310,6 +1362,10 @@ static void projections(void) {
             break;
     }
     test_release();
+}
+static void projections(void) {
+    projections_of(0);
+    projections_of(1);
 }
 
 /* ---- memory and streams */
@@ -1375,6 +1431,8 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_codes", tiles_codes},
     {"emulated.tiles_pictures", tiles_pictures},
     {"emulated.tiles_backward", tiles_backward},
+    {"emulated.tiles_in_front", tiles_in_front},
+    {"emulated.tiles_others", tiles_others},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},

@@ -1498,7 +1498,7 @@ typedef struct attn__product {
     /* of dots and few alone, which take B of any type: */
     const char *const *groups;  /* where each b_together rows of B begin, b_row apart; behind them where what is read
                                    after B begins */
-    int64_t      b_together;    /* ATTN__GROUP; of few also 1 */
+    int64_t      b_together;    /* ATTN__GROUP; of few also 1, of dots 4 or 8 */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
@@ -1594,8 +1594,9 @@ typedef struct attn__additive_gradient {
     X(void, product, (const attn__product *p)) \
     /* Few rows against B's rows: c[r*c_row + j] = sum over k, in chains of ATTN__RUN, of a[k*a_k + r] * B[j][k],
        j < columns. Lanes are keys, transposed on the way. Up to ATTN__SKINNY rows; a_k is `width`, and so many floats
-       can be read there, but 1 for one row. Up to a multiple of ATTN__SIDE there are rows, scales and room in c. b,
-       a_row, chain, vecs, kind and onto do not count */ \
+       can be read there, but 1 for one row. One row whose B, no codes, lies in pieces of 4 or 8 rows has another number
+       for each lane: a[k*a_k + j % a_k], a_k is `width`. Up to a multiple of ATTN__SIDE there are rows, scales and room
+       in c. b, a_row, chain, vecs, kind and onto do not count */ \
     X(void, dots, (const attn__product *p, int64_t columns)) \
     /* A product of up to ATTN__SKINNY rows that goes on, all in one chain, with a B of any type and of any width */ \
     X(void, skinny, (const attn__product *p)) \
@@ -1774,6 +1775,7 @@ static float attn__of_b(const attn__product *p, int64_t row, int64_t column)
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
+    const int pieces = p->b_together < ATTN__GROUP;
     int64_t r, j, k;
     for (r = 0; r < p->rows; r++)
         for (j = 0; j < columns; j++) {
@@ -1781,7 +1783,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
             for (k = 0; k < p->depth;) {
                 const int64_t end = attn__min(p->depth, k + ATTN__RUN);
                 for (part = 0.0f; k < end; k++)
-                    part = attn__fma(p->a[k * p->a_k + r], attn__of_b(p, j, k), part);
+                    part = attn__fma(p->a[k * p->a_k + (pieces ? j % p->a_k : r)], attn__of_b(p, j, k), part);
                 if (k > ATTN__RUN) part = sum + part;
                 sum = part;
             }
@@ -3149,19 +3151,18 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
 #define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
 
-/* A step of LANES rows, `row` bytes apart: the n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
-ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int32_t type)
+/* A step of LANES rows: four from `from` on, `row` bytes apart, four more four[1] bytes behind these, and so on. The
+   n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
+ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
+                                     const int32_t type)
 {
-    const int vectors = type == ATTN_F16 ? ATTN__LANES : 4, quarters = type == ATTN_F16 ? 1 : ATTN__LANES/4;
-    const char *y;
     int i, q;
-    ATTN__EACH(i, vectors) {
-        y = from;
-        if (type == ATTN_F16) x[i] = ATTN__V(widened)(y, ATTN_F16);
-        else x[i] = ATTN__LOAD_QUARTER(y);
-        ATTN__UNROLL for (q = 1; q < quarters; q++) {
-            y += 4*row;
-            x[i] = ATTN__PUT_QUARTER(x[i], q, y);
+    ATTN__EACH(i, 4) {
+        ATTN__UNROLL for (q = 0; q < ATTN__LANES/4; q++) {
+            const char *y = q ? from + four[q] : from;
+            if (type == ATTN_F16) x[i + 4*q] = ATTN__V(widened)(y, ATTN_F16);
+            else if (q) x[i] = ATTN__PUT_QUARTER(x[i], q, y);
+            else x[i] = ATTN__LOAD_QUARTER(y);
         }
         from += row;                    /* one pointer walks over them: there are no registers for one per row */
         ATTN__KEEP_POINTER(from);
@@ -3183,7 +3184,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
 /* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
    order of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache,
    the next lines of each, for one query: with more there is the time to fetch whole groups. */
-ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int64_t at, const int32_t type)
+ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *p, int64_t j, int64_t at,
+                                         const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, bytes = p->depth*size;
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64, wide = p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW;
@@ -3194,9 +3196,16 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
         for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->next[j + x], at));
         return;
     }
-    if (p->b_row == p->depth && !wide) {
-        to1 = ATTN__V(behind)(to1, ATTN__GROUP*at);
-        to2 = ATTN__V(behind)(to2, ATTN__GROUP*at);
+    if (p->b_row == p->depth && (!wide || pieces)) {
+        at *= ATTN__GROUP;
+        if (pieces) {
+            groups = p->groups + j/p->b_together;
+            for (; at >= p->b_together*bytes; at -= p->b_together*bytes) groups++;
+            to1 = groups[p->ahead1];
+            to2 = groups[p->ahead2];
+        }
+        to1 = ATTN__V(behind)(to1, at);
+        to2 = ATTN__V(behind)(to2, at);
         ATTN__EACH(x, lines) {
             ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
             if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
@@ -3218,10 +3227,11 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const attn__product *p, int64_t j, int6
 ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_t j, int64_t k)
 {
     const float *from = p->b_scale + j*p->b_scales;
+    const int64_t row = 4*p->b_scales, four[4] = {0, 4*row, 8*row, 12*row};
     ATTN__VEC x[ATTN__LANES];
     int i;
     if (p->b_scales == 1) x[0] = x[1] = x[2] = x[3] = ATTN__LOAD(from);
-    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), 4*p->b_scales, ATTN_F32);
+    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), row, four, ATTN_F32);
     ATTN__EACH(i, 4) ATTN__STORE(to + i*ATTN__GROUP, x[i]);
 }
 /* A column of a group, where no step is left. */
@@ -3256,19 +3266,34 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
+/* Where B's LANES rows from the j-th on begin, and how far behind that each four of them. */
+ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, int64_t row, int64_t *four)
+{
+    const char *from[4];
+    int q;
+    ATTN__EACH(q, ATTN__LANES/4) {
+        const int64_t at = j + 4*q;
+        from[q] = p->groups[at/p->b_together] + at%p->b_together*row;
+        four[q] = (int64_t)((uintptr_t)from[q] - (uintptr_t)from[0]);
+    }
+    return from[0];
+}
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
    way of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
-ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const attn__product *p, int64_t j,
-                                          const int32_t type)
+ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, const int U, const attn__product *p,
+                                          int64_t j, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
     float *const columns = p->columns;
     const int E = ATTN__NUMBERS_OF(type), G = ATTN__GROUP/ATTN__LANES, numbers = (int)step;
     ATTN__VEC acc[4], sum[4], scale[4], x[ATTN__LANES], y;      /* U*G at most */
     float scales[8*ATTN__GROUP];                                /* 4*U groups at most */
-    int64_t k = 0, first = 0, end;
+    const int64_t in_order[4] = {0, 4*row, 8*row, 12*row};
+    const char *from[4];
+    int64_t k = 0, first = 0, end, four[4][4];
     int i, n;
     ATTN__EACH(i, U*G) scale[i] = sum[i] = ATTN__ALL(0.0f);
+    if (pieces) ATTN__EACH(i, U*G) from[i] = ATTN__V(lanes_of_b)(p, j + i*ATTN__LANES, row, four[i]);
     for (; k < p->depth; first = k) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(i, U*G) acc[i] = ATTN__ALL(0.0f);
@@ -3278,11 +3303,13 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             if (type == ATTN_I8 && k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, at, k);
             if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
                 scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
-            ATTN__V(turn_step)(x, p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row + k*size, row, type);
-            if (i%G == 0) ATTN__V(prefetch_step)(p, at, k*size, type);
+            if (!pieces) from[i] = p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row;
+            ATTN__V(turn_step)(x, from[i] + k*size, row, pieces ? four[i] : in_order, type);
+            if (i%G == 0) ATTN__V(prefetch_step)(pieces, p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
-                if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
+                if (pieces) acc[i] = ATTN__FMA(ATTN__LOAD(p->a + (k + n)*ATTN__LANES), y, acc[i]);
+                else if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
                 else ATTN__STORE(columns + ((k - first + n)*U*G + i)*ATTN__LANES, y);
             }
         }
@@ -3290,7 +3317,8 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
             float *column = columns + (alone ? 0 : (k - first)*U*ATTN__GROUP) + i*ATTN__LANES;
             if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, column);
             y = ATTN__LOAD(column);
-            if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k]), y, acc[i]);
+            if (pieces) acc[i] = ATTN__FMA(ATTN__LOAD(p->a + k*ATTN__LANES), y, acc[i]);
+            else if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k]), y, acc[i]);
         }
         ATTN__EACH(i, U*G) if (first) acc[i] = ATTN__ADD(sum[i], acc[i]);
         ATTN__EACH(i, U*G) sum[i] = acc[i];
@@ -3308,9 +3336,12 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int U, const at
     { \
         const int U = ATTN__LANES == ATTN__GROUP ? 2 : 1, alone = type == ATTN_F32 ? 1 : U; \
         int64_t j = 0; \
-        if (p->rows == 1) for (; j < columns; j += alone*ATTN__GROUP) \
-            ATTN__V(dots_of_groups)(1, alone, p, j, type); \
-        else for (; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
+        const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_together < ATTN__GROUP; \
+        if (pieces) for (; j < columns; j += alone*ATTN__GROUP) \
+            ATTN__V(dots_of_groups)(1, 1, alone, p, j, type); \
+        else if (p->rows == 1) for (; j < columns; j += alone*ATTN__GROUP) \
+            ATTN__V(dots_of_groups)(1, 0, alone, p, j, type); \
+        else for (; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, 0, U, p, j, type); \
     }
 ATTN__DOTS_OF(f32, ATTN_F32)
 #if ATTN__TYPES
@@ -3318,7 +3349,8 @@ ATTN__DOTS_OF(f16, ATTN_F16) ATTN__DOTS_OF(bf16, ATTN_BF16) ATTN__DOTS_OF(i8, AT
 #endif
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    ATTN_ASSERT(p->a_k == (p->rows == 1 ? 1 : ATTN__LANES) && (ATTN__TYPES || p->b_type == ATTN_F32));
+    ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_together == ATTN__GROUP ? 1 : ATTN__LANES));
+    ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
     else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);
@@ -8554,6 +8586,57 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
         }
     }
 }
+/* ---- Heads of one row each whose rows of a key lie one behind the other, as in [B,S,H,D] or pages of one key: lanes
+   are then the rows of some keys, of all heads, so that memory is read in its order, and each has its own head's query:
+   in t->m.raw, which nobody needs once the queries are loaded. */
+static int attn__heads_are_lanes(const attn__tile *t, int64_t heads)
+{
+    const attn__array *k = &t->c->k;
+    return t->f->types && t->lanes == 1 && k->type != ATTN_I8 && k->stride[1] == t->c->size_k && heads % 4 == 0 &&
+           t->f->width % heads == 0;
+}
+static void attn__heads_to_lanes(attn__tile *const *tiles, int64_t heads)
+{
+    const attn__tile *t = tiles[0];
+    float *to = t->m.raw;
+    int64_t k, l;
+    for (k = 0; k < t->c->size_k; k++)
+        for (l = 0; l < t->ld; l++) *to++ = tiles[l % heads]->m.query[k];
+}
+static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t n)
+{
+    const attn__tile *t = tiles[0];
+    const attn__array *keys = &t->c->k;
+    attn__lists *s = t->m.lists;
+    const int64_t together = ATTN__GROUP / heads, side = ATTN__SIDE / heads;
+    attn__product p;
+    int64_t j, some, i, x;
+    p.a = t->m.raw;
+    p.a_k = t->ld;
+    p.c = t->m.s;
+    p.columns = t->m.t;
+    p.rows = 1;
+    p.depth = p.b_row = t->c->size_k;
+    p.groups = s->rows;
+    p.next = NULL;
+    p.b_together = heads;
+    p.b_type = keys->type;
+    p.b_first = 0;
+    p.b_scales = 1;
+    attn__set_ahead(t, ATTN__GROUP, p.depth * attn__type_size(p.b_type), &p);
+    p.ahead1 *= together;
+    p.ahead2 *= together;
+    for (j = 0; j < n; j += some) {
+        some = attn__min(n - j, ATTN__SIDE);
+        s->count = attn__blocks(some, side) * side;
+        i = attn__list_stretch(t, keys, c0 + j, c0 + j + some, 1, some, s->rows);
+        for (; i < s->count; i++) s->rows[i] = s->rows[i - 1];
+        attn__list_rows(t, keys, c0 + j, c0 + j + some, some, 1, p.ahead2, s->rows + s->count);
+        t->f->dots(&p, some * heads);
+        for (x = 0; x < heads; x++)
+            for (i = 0; i < some; i++) tiles[x]->m.skinny_s[j + i] = p.c[i * heads + x];
+    }
+}
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     attn__scores_abreast(&t, 1, c0, j0, j1);
@@ -8593,7 +8676,7 @@ static void attn__skinny_columns(const attn__tile *t, int64_t n, const attn__pro
             const int64_t left = (whole - column) / width;
             const int64_t most = t->f->types ? left : p->rows == 1 && left >= 8 ? 8 : t->f->vecs;
             part.vecs = (int32_t)attn__max(attn__min(left, most), 1);
-            part.b_first = attn__min(column, size - width);
+            part.b_first = p->b_first + attn__min(column, size - width);
             part.c = p->c + column;
             if (t->f->types) t->f->skinny(&part);
             else {
@@ -8625,6 +8708,30 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
             sum[l * row + column] = sum[l * row + column + width - (size - whole)];
     if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones);
 }
+/* n single rows of v, no codes, for heads of one row each: so few keys of all heads in turn that these and the next
+   ones have room in a first cache. Measured: with two heads that costs more than it saves. */
+static void attn__single_rows_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
+                                      int64_t n, attn__product *p)
+{
+    const attn__tile *t = tiles[0];
+    const attn__array *v = &t->c->v;
+    const int64_t size = attn__type_size(v->type), step = v->stride[t->c->page == 1 ? 0 : 2] * size;
+    const int64_t most = step % ATTN__SAME_SETS ? (int64_t)ATTN__SIDE : (int64_t)ATTN__ROWS_AHEAD;
+    const int64_t turn = attn__rows_ahead(ATTN__AHEAD2, heads * t->c->size_v * size, 1, most);
+    int64_t i, x, some;
+    p->ahead1 = p->ahead2 = turn;
+    attn__list_head(t, v, c0 + j, n, 1, p);
+    for (i = 0; i < n; i += some) {
+        some = attn__min(n - i, turn);
+        p->groups = t->m.lists->rows + i;
+        for (x = 0; x < heads; x++) {
+            p->a = tiles[x]->m.skinny_s + j + i;
+            p->c = attn__chain_at(tiles[x], heads, j0);
+            p->b_first = x * v->stride[1];
+            attn__skinny_columns(t, some, p);
+        }
+    }
+}
 static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
                                 const attn__reach *r)
 {
@@ -8646,6 +8753,10 @@ static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
             n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
+            if (heads >= 4 && p.b_together == 1 && t->lanes == 1 && p.b_type != ATTN_I8) {
+                attn__single_rows_abreast(tiles, heads, c0, j0, j, n, &p);
+                continue;
+            }
             for (x = 0; x < heads; x++) {
                 attn__skinny_turn(tiles[x], x, heads, &t->c->v, c0 + j, n, size, &p);
                 p.a = tiles[x]->m.skinny_s + j;
@@ -9001,7 +9112,8 @@ static void attn__chunk_abreast(attn__tile *const *tiles, int64_t count, int64_t
     attn__reach r;
     attn__find_reach(tiles[0], c0, n, &r);
     for (i = 0; i < count; i++) tiles[i]->by_row = 1;
-    attn__scores_abreast(tiles, count, c0, 0, n);
+    if (attn__heads_are_lanes(tiles[0], count)) attn__scores_of_lanes(tiles, count, c0, n);
+    else attn__scores_abreast(tiles, count, c0, 0, n);
     for (i = 0; i < count; i++) attn__skinny_weights(tiles[i], n, cmax[i], csum[i]);
     for (j = 0; j < n; j += ATTN__CHAIN)
         attn__chain_abreast(tiles, count, c0, j, attn__min(n, j + ATTN__CHAIN), &r);
@@ -10474,6 +10586,7 @@ static void attn__run_group(attn__task *task)
     for (i = 0; i < n; i++)
         tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
     if (!attn__has_row_results(c)) return;
+    if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
     for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->softmax_only && c0 < to;
          c0 += ATTN__CHUNK) {

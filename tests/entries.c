@@ -299,10 +299,13 @@ static void forward(void) {
 static void few_rows_in_pages(void) {
     static const int64_t page_sizes[] = {1, 2, 5, 16, 24, 48, 80}, most = 610;
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
-    for (int n = 0; n < 56; n++) { /* twice every type with every size of a page */
+    for (int n = 0; n < 84; n++) { /* three times every type with every size of a page */
         const int64_t page = page_sizes[n % 7], b = 2, keys = (most + page - 1) / page * page;
-        const int64_t kv_heads = page > 2 ? 2 : test_int(2, 9); /* of the smallest pages several heads take turns */
-        const int64_t heads = kv_heads * test_int(1, 9), size_k = test_int(1, 80), size_v = test_int(1, 160);
+        const int64_t lanes = page > 1 || n < 28 ? 0 : 4 << n % 2; /* heads of one row each, which may be lanes */
+        /* of the smallest pages several heads take turns */
+        const int64_t kv_heads = page > 2 ? 2 : lanes ? lanes : test_int(2, 9);
+        const int64_t heads = kv_heads * (lanes ? 1 : test_int(1, 9));
+        const int64_t size_k = test_int(1, 80), size_v = test_int(1, 160);
         const int32_t type = types[n / 7 % 4];
         const int64_t scales_k = n % 8 < 4 ? 1 : (size_k + 31) / 32, scales_v = n % 8 < 4 ? 1 : (size_v + 31) / 32;
         const size_t bytes = (size_t)(b * heads * size_v) * sizeof(float);
@@ -347,12 +350,13 @@ static void few_rows_in_pages(void) {
 
 /* Few rows whose keys lie [B,S,H,D] are read for several heads at a time: the bits of the same keys [B,H,S,D], for
    every type, lengths and windows that end within a chunk, values that are not finite, keys cut among tasks, and any
-   number of workers, who share the heads. Some tasks have a single head. */
+   number of workers, who share the heads. Some tasks have a single head; 4 or 8 heads of one row may be lanes. */
 static void few_rows_of_heads_side_by_side(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
     for (int n = 0; n < 32; n++) {
-        const int cut = n % 8 == 7;
-        const int64_t b = cut ? 1 : test_int(1, 2), kv_heads = test_int(2, cut ? 4 : 11), group = test_int(1, 8);
+        const int cut = n % 8 == 7, lanes = n % 8 >= 4 && !cut;
+        const int64_t b = cut ? 1 : test_int(1, 2), kv_heads = lanes ? 4 << n / 8 % 2 : test_int(2, cut ? 4 : 11);
+        const int64_t group = lanes ? 1 : test_int(1, 8);
         const int64_t keys = cut ? test_int(4096, 4400) : test_int(512, 900), size_k = test_int(1, cut ? 8 : 70);
         const int64_t size_v = test_int(16, cut ? 20 : 70), rows = b * kv_heads * group * size_v;
         const int32_t type = types[n % 4];
@@ -378,7 +382,7 @@ static void few_rows_of_heads_side_by_side(void) {
         e.out = make_out(LAYOUT_PACKED, 4, b, kv_heads * group, 1, size_v);
         e.k = copy_view(&d.k, LAYOUT_PACKED), e.v = copy_view(&d.v, LAYOUT_PACKED);
         for (int i = 0; i < test_isa_count(); i++) {
-            d.isa = e.isa = test_isa(i), d.parallel.workers = test_int(1, 5);
+            d.isa = e.isa = test_isa(i), d.parallel.workers = test_int(1, lanes ? 2 : 5);
             if (!run_desc(&d, "heads side by side") || !run_desc(&e, "keys side by side")) return;
             if (i == 0) memcpy(first, e.out.data, (size_t)rows * sizeof(float));
             CHECKF(!memcmp(d.out.data, first, (size_t)rows * sizeof(float)) &&

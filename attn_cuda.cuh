@@ -55,9 +55,9 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
-             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 64 numbers, the
+             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
              scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
-             but not the same bits from run to run. Its floats are summed in the workspace, 4 bytes for each number.
+             but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for each row.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
 
@@ -4181,6 +4181,7 @@ template <int Threads, int Consumers> constexpr bool registers_suffice(int consu
    use, with tiles of 176 keys, too; where not, the next larger pair has Extra. */
 template <int QK, int V, bool All = true> struct head_pair {
     static constexpr int qk = QK, v = V;
+    static constexpr int panels_qk = (QK + 63) / 64 * 64;       /* columns in shared memory, where those behind are 0 */
     static constexpr bool all = All;
 };
 template <class Heads, bool Extra, bool Wide> struct hopper_shape {
@@ -4669,6 +4670,7 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
+    static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
     static constexpr int shared_bytes = fixed_bytes + 2 * slot + dp_slots * slot_dp + 2 * gradients + of_fixed +
                                         2 * of_moving + 3 * 16 + 10 * 8;
     static constexpr bool most_sums = scores && values && qk > 64;
@@ -4968,8 +4970,9 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
 /* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
    its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
    stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
-   multiplies those of all 128 keys by half of the columns of k. Of a tile of 64 queries the workspace has the columns
-   of consumer 0, then those of 1: four numbers of every thread, then the next four, as they are in its accumulator. */
+   multiplies those of all 128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the
+   next, or half of the only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1:
+   four numbers of every thread, then the next four, as they are in its accumulator. */
 ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t h, int64_t query)
 {
     return ((b * m.p.heads + h) * m.padded + query) * columns;
@@ -4984,7 +4987,7 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
         const uint16_t x = (uint16_t)(pair >> 16 * n);
         return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
     };
-    ATTN__LOOP for (int j = 0; j < Shape::qk / 16; j++, to += 512) {
+    ATTN__LOOP for (int j = 0; j < Shape::half_dq / 8; j++, to += 512) {
         float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
             const uint32_t k = hw::load_shared_word(fixed + chunk_of(key, column0 / 8 + j, Shape::rows) + l % 4 * 4);
@@ -5138,16 +5141,16 @@ template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, con
    the workspace, unless add_nonfinite has done that. */
 template <class T, class Shape>
 ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
-                           float (&dq)[Shape::qk / 4])
+                           float (&dq)[Shape::half_dq / 2])
 {
     const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), Shape::rows) +
-                           wgmma_along(c.number * Shape::qk / 32, Shape::rows);
+                           wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
     hw::barrier_sync(GRADIENTS, 256);
     hw::wgmma_keep(dq);
     hw::wgmma_fence();
     ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
-        hw::wgmma<T, Shape::qk / 2, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
-                                                wgmma_desc(right + wgmma_down(k)), k != 0);
+        hw::wgmma<T, Shape::half_dq, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
+                                                 wgmma_desc(right + wgmma_down(k)), k != 0);
     hw::wgmma_commit();
 }
 template <int N> ATTN__DEVICE void add_dq(float *to, const float (&dq)[N])
@@ -5162,25 +5165,25 @@ template <class T, class Shape, bool Extra>
 ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
                                   const grad_tile &t, int b, grad_registers<Shape> &r)
 {
-    constexpr int qk = Shape::qk;
+    constexpr int half = Shape::half_dq;
     const query_positions at_tile = grad_products<T, Shape, Extra>(m.p, at, c, t, r);
     const uint32_t flags = hw::load_shared_word(t.words);
     const bool plain = !(flags & NONFINITE_FIXED);
-    float dq[Shape::all ? qk / 4 : 1], *to = NULL;
+    float dq[Shape::all ? half / 2 : 1], *to = NULL;
     grad_weights<T, Shape, Extra>(m.p, at, c, t, flags, at_tile, r);
     if constexpr (Shape::all) leave_gradients(t, r);
     add_grads<T, Shape>(t, r);
     if constexpr (Shape::all) {
-        to = (float *)m.p.workspace + dq_place(m, qk, b, (int)hw::load_shared_word(t.words + 12),
+        to = (float *)m.p.workspace + dq_place(m, 2 * half, b, (int)hw::load_shared_word(t.words + 12),
                                                (int)hw::load_shared_word(t.words + 4));
-        to += c.number * (Shape::moving * qk / 2) + c.thread * 4;
+        to += c.number * Shape::moving * half + c.thread * 4;
         start_dq<T>(at, c, t, dq);
     }
     hw::wgmma_wait<0>();
     keep_grads(r);
     if constexpr (Shape::all) {
         hw::wgmma_keep(dq);
-        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, hw::shared_address(at.fixed), c.number * qk / 2);
+        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, hw::shared_address(at.fixed), c.number * half);
     }
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
@@ -5297,13 +5300,11 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     f(Heads());
     return true;
 }
-/* One kernel for dk and dv, or where these do not fit in the registers together one each. */
+/* One kernel for dk and dv, or where these do not fit in the registers together one each; and one for both and dq. */
 template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
-/* Is there a kernel for the sums of dq, dk and dv? Of head size 128 it would spill registers. */
-template <class Heads> constexpr bool hopper_has_sweep = Heads::qk <= 64;
 /* Larger heads, and what Extra computes, leave no registers for more keys. */
 template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
@@ -5320,7 +5321,7 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
     if constexpr (of_values != of_keys)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
-    else if constexpr (!Extra && hopper_has_sweep<Heads>)
+    else if constexpr (!Extra)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
@@ -5508,13 +5509,13 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
 inline bool sweeps_once(const params &p)
 {
     return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
-           larger_head(p) <= 64;
+           larger_head(p) <= 128;
 }
 /* Columns of the sums of dq in the workspace */
 inline int dq_columns(const params &p)
 {
     int columns = 0;
-    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::qk; });
+    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::panels_qk; });
     return columns;
 }
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
@@ -5558,7 +5559,7 @@ template <class T, class Heads>
 int hopper_sweep_once(hopper_grad_work m, const device &dev, cudaStream_t stream)
 {
     const params &p = m.g.p;
-    m.dq_columns = Heads::qk;
+    m.dq_columns = Heads::panels_qk;
     const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
     int error = (int)ATTN__LAUNCH(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
@@ -5584,7 +5585,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
         error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
-    if constexpr (!Extra && hopper_has_sweep<Heads>)
+    if constexpr (!Extra && !hopper_grads_in_two<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
@@ -5638,7 +5639,7 @@ namespace attn__gpu {
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
-         of all sums, of 64    384      99             GRADIENTS, too                224 / 56
+         of all sums           384      99, 167        GRADIENTS, too                224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          22
        hopper_grad_dq          128      none           none                          40         convert dQ
 

@@ -451,38 +451,54 @@ static void stages_compiled(const attn_desc *d, const attn_grad *g) {
     }
     fake_set_compiled(90);
 }
-/* With ATTN_PRECISION_FAST one sweep finds dq, dk and dv; dk and dv with the bits that they have without. */
-static void sweep_of_all(attn_desc d, attn_grad g) {
+/* With ATTN_PRECISION_FAST one sweep finds dq, dk and dv; dk and dv with the bits that they have without. `once`: heads
+   of this size have a kernel for that, and d none of the options that have others. */
+static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
     const int64_t keys = d.k.size[2];
-    attn_desc none = d;
-    attn_grad of_none;
-    size_t bytes = 0;
-    d.precision = none.precision = ATTN_PRECISION_FAST;
-    CHECK(explained(&d, &g, "stage 3, wgmma") && !explained(&d, &g, "in one sweep")); /* dq alone is wanted */
+    attn_grad g = *of, fast = *of;
     for (int n = 0; n < 2; n++) {
-        attn_grad fast = g;
-        g.dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64), fast.dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64);
-        g.dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64), fast.dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, 64);
-        fast.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, 64);
-        if (n) d.softcap = 3.0f; /* that has kernels of its own */
-        d.precision = ATTN_PRECISION_F32;
-        CHECK_STATUS(attn_backward(&d, &g, 0), ATTN_OK);
-        d.precision = ATTN_PRECISION_FAST;
-        CHECK(explained(&d, &fast, "gradients in one sweep") == !n);
-        CHECK_STATUS(attn_backward(&d, &fast, 0), ATTN_OK);
-        CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * 64) * sizeof(float)) == 0);
-        CHECK(memcmp(g.dv.data, fast.dv.data, (size_t)(2 * keys * 64) * sizeof(float)) == 0);
-        for (int i = 0; i < 4 * 64 * 64; i++) {
-            const float want = ((float *)g.dq.data)[i], got = ((float *)fast.dq.data)[i];
-            CHECKF(fabsf(got - want) <= 1e-4f * (1 + fabsf(want)), "dq[%d]: %.9g, not %.9g", i, got, want);
-        }
-        if (n) return;
-        of_none = fast;
+        attn_grad *const at = n ? &fast : &g;
+        at->dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, size);
+        at->dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
+        at->dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
+        d.precision = n ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
+        CHECK(explained(&d, at, "stage 3, wgmma") && explained(&d, at, "gradients in one sweep") == (n && once));
+        CHECK_STATUS(attn_backward(&d, at, 0), ATTN_OK);
+    }
+    CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * size) * sizeof(float)) == 0);
+    CHECK(memcmp(g.dv.data, fast.dv.data, (size_t)(2 * keys * size) * sizeof(float)) == 0);
+    for (int i = 0; i < 4 * 64 * size; i++) {
+        const float want = ((float *)g.dq.data)[i], got = ((float *)fast.dq.data)[i];
+        CHECKF(fabsf(got - want) <= 1e-4f * (1 + fabsf(want)), "dq[%d]: %.9g, not %.9g", i, got, want);
+    }
+    if (once) {
+        attn_desc none = d;
+        attn_grad of_none = fast;
+        size_t bytes = 0;
         none.q.data = none.k.data = none.v.data = of_none.d_out.data = 0;
         none.out.data = of_none.dq.data = of_none.dk.data = of_none.dv.data = 0;
         CHECK_STATUS(attn_backward_workspace_size(&none, &of_none, &bytes, 0), ATTN_OK);
         check_workspace(&d, &fast, bytes, 1);
         check_least(&d, &fast);
+    }
+}
+static void sweep_of_all(void) {
+    static const int sizes[] = {64, 72, 96, 128, 136};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        const int size = sizes[n];
+        attn_desc d = make_desc(1, 4, 2, 64, 200, size, size);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 64, size);
+        attn_grad g = {0};
+        d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        g.d_out = narrow(&above, ATTN_BF16);
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        check_sweep(d, &g, size, size <= 128);
+        if (n) continue;
+        d.softcap = 3.0f; /* that has kernels of its own */
+        check_sweep(d, &g, size, 0);
+        d.softcap = 0.0f, d.precision = ATTN_PRECISION_FAST;
+        g.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, size); /* alone, that has another kernel */
+        CHECK(explained(&d, &g, "stage 3, wgmma") && !explained(&d, &g, "in one sweep"));
     }
 }
 /* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
@@ -517,7 +533,7 @@ static void fast_workspace(void) {
     }
     fake_set_tma(1);
     stages_compiled(&d, &g);
-    sweep_of_all(d, g);
+    sweep_of_all();
     none = d, none.out.data = 0; /* on the device alone */
     CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);

@@ -685,6 +685,10 @@ static void backward_in_one(call &c, const stage &s) {
     if (fake_counted().launches != timings * (others + of_sums))
         fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));
 }
+template <class Heads> static void backward_in_one_of(call &c, const stage &s) {
+    check_heads<Heads>(c);
+    backward_in_one(c, s);
+}
 
 static const struct kind {
     const char *name;
@@ -733,6 +737,8 @@ static const struct kind {
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
+    {"stage 3 backward in one sweep, heads of 96", 2, backward_in_one_of<heads_96>, 90, 227 * 1024,
+     {64, 250, 0, 0, 72, 96}},
     {"stage 3 backward in one sweep, softcap and ALiBi", 2, backward_in_one, 90, 227 * 1024,
      {64, 300, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward in one sweep, infinite numbers", 2, backward_in_one, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},

@@ -5153,11 +5153,13 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
                                                  wgmma_desc(right + wgmma_down(k)), k != 0);
     hw::wgmma_commit();
 }
-template <int N> ATTN__DEVICE void add_dq(float *to, const float (&dq)[N])
+template <class Shape> ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer)
 {
-    ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+    constexpr int half = Shape::half_dq;
+    ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
         const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-        hw::add_to_global(to + j * 512, four);
+        const bool exists = half + 8 * j < Shape::qk || consumer == 0;          /* of 96 columns the last panel has 32 */
+        if (exists) hw::add_to_global(to + j * 512, four);
     }
 }
 /* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
@@ -5188,7 +5190,7 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
     if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
-    if constexpr (Shape::all) if (plain) add_dq(to, dq);
+    if constexpr (Shape::all) if (plain) add_dq<Shape>(to, dq, c.number);
     return (flags & LAST) != 0;
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
@@ -5639,7 +5641,7 @@ namespace attn__gpu {
            of 192 and 128      384      164
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
-         of all sums           384      99, 167        GRADIENTS, too                224 / 56, 232 / 40
+         of all sums           384      99, 163        GRADIENTS, too                224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          22
        hopper_grad_dq          128      none           none                          40         convert dQ
 

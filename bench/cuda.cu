@@ -20,7 +20,7 @@
    heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
 extern "C" {
 struct cuda_job {
-    int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score;
+    int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score, precision;
     float softcap, dropout;
     void *q, *k, *v, *w_v, *bias, *out, *stats, *d_out, *dq, *dk, *dv, *d_w_v, *workspace;
     size_t workspace_bytes;
@@ -61,6 +61,7 @@ static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
     if (j->bias) d->bias = view_of(j->bias, j->type, 1, 1, j->queries, j->keys);
     if (j->stats) d->stats = attn_out_f32((float *)j->stats, 4, j->batch, j->heads, j->queries, 2);
     d->score = j->score;
+    d->precision = j->precision;
     d->causal = j->causal;
     d->align = j->align;
     if (j->window) d->window = 1, d->window_left = j->window - 1;
@@ -157,6 +158,12 @@ static void add_options(std::vector<row> &rows) {
         row dropout = make_row(pass + "d128 4k dropout", 4, 16, 16, 4096, 4096, 128, ATTN_BF16, backward);
         dropout.job.dropout = 0.1f;
         for (const row &r : {values, window, softcap, bias, dropout}) rows.push_back(r);
+    }
+    for (int d = 64; d <= 128; d += 32) { /* beside the same with two sweeps */
+        const int heads = 2048 / d;
+        rows.push_back(make_row("backward d" + std::to_string(d) + " 4k, one sweep", 4, heads, heads, 4096, 4096, d,
+                                ATTN_BF16, true));
+        rows.back().job.precision = ATTN_PRECISION_FAST;
     }
 }
 static std::vector<row> all_rows() {

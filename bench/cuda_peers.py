@@ -45,7 +45,7 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTEN
 
 class Job(ctypes.Structure):  # cuda_job of cuda.cu
     _fields_ = [(n, ctypes.c_int32) for n in
-                "batch heads heads_kv queries keys d d_v causal align window type score".split()] + [
+                "batch heads heads_kv queries keys d d_v causal align window type score precision".split()] + [
         ("softcap", ctypes.c_float), ("dropout", ctypes.c_float)] + [
         (n, ctypes.c_void_p) for n in "q k v w_v bias out stats d_out dq dk dv d_w_v workspace".split()] + [
         ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
@@ -61,11 +61,13 @@ SCALED_DOT, ADDITIVE = (ctypes.c_int32 * 2).in_dll(LIB, "cuda_job_scores")
 # ---- the rows, as in cuda.cu
 class Row:
     def __init__(self, name, batch, heads, heads_kv, queries, keys, d, causal=False, backward=False, decode=False,
-                 additive=False, f32=False, d_v=0, window=0, softcap=0.0, bias=False, dropout=0.0):
+                 additive=False, f32=False, d_v=0, window=0, softcap=0.0, bias=False, dropout=0.0,
+                 one_sweep=False):
         self.name, self.batch, self.heads, self.heads_kv = name, batch, heads, heads_kv
         self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
         self.decode, self.additive, self.f32 = decode, additive, f32 or additive
         self.d_v, self.window, self.softcap, self.bias, self.dropout = d_v or d, window, softcap, bias, dropout
+        self.one_sweep = one_sweep  # ATTN_PRECISION_FAST, which is 1: dq's additions in any order, as others have them
         seen = window - window * (window - 1) / 2 / queries if window else keys / 2 if causal else keys
         pairs = batch * heads * queries * seen  # seen: keys of a query, on average
         if decode:
@@ -98,6 +100,8 @@ def all_rows():
         yield Row(f"{name} d128 4k softcap", 4, 16, 16, 4096, 4096, 128, backward=backward, softcap=2.0)
         yield Row(f"{name} d128 4k bias", 4, 16, 16, 4096, 4096, 128, backward=backward, bias=True)
         yield Row(f"{name} d128 4k dropout", 4, 16, 16, 4096, 4096, 128, backward=backward, dropout=0.1)
+    for d in (64, 96, 128):
+        yield Row(f"backward d{d} 4k, one sweep", 4, 2048 // d, 2048 // d, 4096, 4096, d, backward=True, one_sweep=True)
     for batch, kv, group, keys in ((1, 8, 4, 65536), (8, 8, 4, 8192), (32, 8, 4, 8192), (128, 8, 4, 1024),
                                    (32, 32, 1, 2048), (32, 8, 8, 8192)):
         name = f"decode {batch} x {kv * group}/{kv} heads, {keys // 1024}k keys"
@@ -118,7 +122,7 @@ class Ours:
         self.held = (q, k, v, d_out, w_v, bias)
         job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, row.d_v,
                              int(row.causal), 0, row.window, F32 if row.f32 else BF16,
-                             ADDITIVE if row.additive else SCALED_DOT, row.softcap, row.dropout)
+                             ADDITIVE if row.additive else SCALED_DOT, int(row.one_sweep), row.softcap, row.dropout)
         for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("bias", bias), ("out", self.out),
                         ("stats", self.stats), ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]),
                         ("dv", self.grads[2])):

@@ -5158,7 +5158,7 @@ template <class Shape> ATTN__DEVICE void add_dq(float *to, const float (&dq)[Sha
     constexpr int half = Shape::half_dq;
     ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
         const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-        const bool exists = half + 8 * j < Shape::qk || consumer == 0;          /* of 96 columns the last panel has 32 */
+        const bool exists = half + 8 * j < Shape::qk || consumer == 0;      /* the last panel of 96 has 32 */
         if (exists) hw::add_to_global(to + j * 512, four);
     }
 }
@@ -5302,7 +5302,8 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     f(Heads());
     return true;
 }
-/* One kernel for dk and dv, or where these do not fit in the registers together one each; and one for both and dq. */
+/* One kernel for dk and dv, and another for these and dq (sweeps_once); or one each, where dk and dv do not fit in the
+   registers together: of 192 and 128 columns they have 160 of a thread's 232, the scores and their gradients 64. */
 template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
@@ -5507,7 +5508,7 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     }
     return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
-/* Are all gradients found in one sweep? The additions of dq have no order then. */
+/* Are all gradients found in one sweep? The additions of dq have no order then. Larger heads have no kernel for it. */
 inline bool sweeps_once(const params &p)
 {
     return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&

@@ -37,15 +37,15 @@
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
-             where there are gradients of them), these may be written for any of them, or not at all. ATTN_ALIGN_UNSET
-             is top-left in each entry. All else is checked as on the CPU.
+             where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
+             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
    SEQUENCES Starts and pages are stage 1's, forward, backward and in attn_mask; keys in parts are refused
              (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side
              by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs
              by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries
              share is summed over the batch, always in the same order.
              Queries outside of entries may be read. Each block of a packed call looks for its entry from the first on,
-             so thousands of short entries take their time.
+             so thousands of short entries take their time, and so do packed keys with a length for each query.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
              of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
@@ -1503,18 +1503,23 @@ ATTN__BOTH tiled_memory tiled_memory_of(const tiled_params &p)
     return m;
 }
 
+/* What no query or key needs counts as 0: padding does not tell how the tile's other pairs are computed. A row of
+   packed queries may be several entries', and scores that are results are those of all rows. */
 ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM tiled_params p)
 {
     const tiled_memory m = tiled_memory_of(p);
+    const bool each = p.packed_queries || p.scores.rank || p.scores_softcap.rank;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, all = rows + batch_of_keys(p) * p.key_heads * p.keys;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool query = n < rows;
         const int64_t k = n - rows, b = query ? n / p.queries / p.heads : k / p.keys / p.key_heads;
-        const bool read = query || p.covered[b * p.keys + k % p.keys] != 0.0f;
+        reach of = {0, 0, 0};
+        if (query && !each) of = reach_in(p, entry_of(p, b), b, n % p.queries);
+        const bool read = query ? each || of.first < of.last : p.covered[b * p.keys + k % p.keys] != 0.0f;
         bool beyond = false;
         for (int64_t u = hw::lane(); u < p.size_u; u += 32) {
             float x = 0.0f;
-            if (query) {
+            if (read && query) {
                 const int64_t h = n / p.queries % p.heads;
                 x = load(p.query, b, h, n % p.queries, u) +
                     (p.hidden_bias.rank ? load(p.hidden_bias, 0, h, 0, u) : 0.0f);
@@ -1894,6 +1899,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_softmax(tiled_room<R, G> &s, ti
             slot = none ? -0.0f : weight;
             sum += none ? 0.0f : weight;
         }
+        if (sum == 0.0f && rescale[r] == 1.0f) continue;    /* which tiles it meets depends on the rows beside it */
         /* Kahan's sum, for rows may be long */
         const float before_sum = m[r].sum * rescale[r], part = sum - m[r].rest * rescale[r];
         m[r].sum = before_sum + part;

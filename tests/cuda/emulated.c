@@ -1314,6 +1314,28 @@ static void tiles_others(void) {
     }
 }
 
+/* Padding behind an entry's queries, not finite or large: the entry has the bits of a call of its own. */
+static void tiles_padding(void) {
+    static const int32_t q_from[2] = {3, 0}, q_count[2] = {20, 30}, k_from[2] = {5, 0}, k_count[2] = {60, 66};
+    for (int n = 0; n < 4; n++) {
+        attn_desc d = make_desc(2, 2, 1, 60, 100, 9, 8);
+        attn_view padding = attn_view_slice(d.q, 2, 40, 10);
+        set_score(&d, ATTN_SCORE_ADDITIVE, 5);
+        d.query_starts = attn_view_i32(q_from, 1, 2, 0, 0, 0);
+        d.query_lengths = attn_view_i32(q_count, 1, 2, 0, 0, 0);
+        if (n & 1) d.key_starts = attn_view_i32(k_from, 1, 2, 0, 0, 0);
+        if (n & 1) d.key_lengths = attn_view_i32(k_count, 1, 2, 0, 0, 0);
+        if (n & 2) put_nan(d.q, 40, 50);
+        else fill(&padding, draw_normal, 0, 100);
+        on_device();
+        call c = make_call(&d, FROM_OUT, 0);
+        ask_grads(&c, ~0u, 0, LAYOUT_PACKED);
+        check_backward(&c, "padding");
+        for (int64_t b = 0; b < 2; b++) check_batch_alone(&c, b);
+        test_release();
+    }
+}
+
 /* ---- matrix products with enough elements for tiles: the bits of the CPU, from any strides, NaN and infinity too */
 static attn_view draw_factor(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
     const layout how = (layout)test_int(0, LAYOUT_COUNT - 1);
@@ -1449,6 +1471,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_backward", tiles_backward},
     {"emulated.tiles_in_front", tiles_in_front},
     {"emulated.tiles_others", tiles_others},
+    {"emulated.tiles_padding", tiles_padding},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
     {"emulated.fast_stages", fast_stages},

@@ -6,9 +6,9 @@
 
 dir=$out/cuda${FULL:+-full}
 items="sanitized program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces
-       suite:softmax suite:entries python steps:run steps:first"
+       suite:softmax suite:entries suite:properties python steps:run steps:first"
 calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
-if [ -n "$FULL" ]; then items="suite:forward suite:properties $items"; calls="12 0" sanitized="2 2"; fi
+if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 
 # A program of its own; its last line counts.
 item_program() {

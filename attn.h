@@ -8589,11 +8589,12 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
 /* ---- Heads of one row each whose rows of a key lie one behind the other, as in [B,S,H,D] or pages of one key: lanes
    are then the rows of some keys, of all heads, so that memory is read in its order, and each has its own head's query:
    in t->m.raw, which nobody needs once the queries are loaded. */
+static int attn__has_one_row_a_head(const attn__tile *t) { return t->lanes == 1 && t->c->streams == t->c->heads_kv; }
 static int attn__heads_are_lanes(const attn__tile *t, int64_t heads)
 {
     const attn__array *k = &t->c->k;
-    return t->f->types && t->lanes == 1 && k->type != ATTN_I8 && k->stride[1] == t->c->size_k && heads % 4 == 0 &&
-           t->f->width % heads == 0;
+    return t->f->types && attn__has_one_row_a_head(t) && k->type != ATTN_I8 && k->stride[1] == t->c->size_k &&
+           heads % 4 == 0 && t->f->width % heads == 0;
 }
 static void attn__heads_to_lanes(attn__tile *const *tiles, int64_t heads)
 {
@@ -8753,7 +8754,7 @@ static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
             n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
-            if (heads >= 4 && p.b_together == 1 && t->lanes == 1 && p.b_type != ATTN_I8) {
+            if (heads >= 4 && p.b_together == 1 && attn__has_one_row_a_head(t) && p.b_type != ATTN_I8) {
                 attn__single_rows_abreast(tiles, heads, c0, j0, j, n, &p);
                 continue;
             }

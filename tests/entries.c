@@ -304,7 +304,8 @@ static void few_rows_in_pages(void) {
         const int64_t lanes = page > 1 || n < 28 ? 0 : 4 << n % 2; /* heads of one row each, which may be lanes */
         /* of the smallest pages several heads take turns */
         const int64_t kv_heads = page > 2 ? 2 : lanes ? lanes : test_int(2, 9);
-        const int64_t heads = kv_heads * (lanes ? 1 : test_int(1, 9));
+        const int matrices = lanes && n >= 56; /* one for each head */
+        const int64_t heads = kv_heads * (matrices ? 2 : lanes ? 1 : test_int(1, 9));
         const int64_t size_k = test_int(1, 80), size_v = test_int(1, 160);
         const int32_t type = types[n / 7 % 4];
         const int64_t scales_k = n % 8 < 4 ? 1 : (size_k + 31) / 32, scales_v = n % 8 < 4 ? 1 : (size_v + 31) / 32;
@@ -324,6 +325,8 @@ static void few_rows_in_pages(void) {
         if (type == ATTN_I8) d.v_scale = make_filled(LAYOUT_PACKED, 0.02, 4, b, kv_heads, keys, scales_v);
         d.key_lengths = lengths;
         if (n % 5 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (matrices) d.score = ATTN_SCORE_BILINEAR;
+        if (matrices) d.bilinear = make_filled(LAYOUT_PACKED, 0.2, 3, heads, size_k, size_k, 0);
         d.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);
         e = d;
         e.out = make_out(LAYOUT_PACKED, 4, b, heads, 1, size_v);
@@ -353,10 +356,10 @@ static void few_rows_in_pages(void) {
    number of workers, who share the heads. Some tasks have a single head; 4 or 8 heads of one row may be lanes. */
 static void few_rows_of_heads_side_by_side(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8};
-    for (int n = 0; n < 32; n++) {
-        const int cut = n % 8 == 7, lanes = n % 8 >= 4 && !cut;
+    for (int n = 0; n < 40; n++) {
+        const int cut = n % 8 == 7, lanes = n % 8 >= 4 && !cut, matrices = n >= 32; /* one for each head */
         const int64_t b = cut ? 1 : test_int(1, 2), kv_heads = lanes ? 4 << n / 8 % 2 : test_int(2, cut ? 4 : 11);
-        const int64_t group = lanes ? 1 : test_int(1, 8);
+        const int64_t group = matrices ? 2 : lanes ? 1 : test_int(1, 8);
         const int64_t keys = cut ? test_int(4096, 4400) : test_int(512, 900), size_k = test_int(1, cut ? 8 : 70);
         const int64_t size_v = test_int(16, cut ? 20 : 70), rows = b * kv_heads * group * size_v;
         const int32_t type = types[n % 4];
@@ -377,6 +380,8 @@ static void few_rows_of_heads_side_by_side(void) {
         }
         if (n % 2) d.key_lengths = lengths;
         if (n % 5 == 0) d.window = 1, d.window_left = test_int(0, 400), d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (matrices) d.score = ATTN_SCORE_BILINEAR;
+        if (matrices) d.bilinear = make_filled(LAYOUT_PACKED, 0.2, 3, kv_heads * group, size_k, size_k, 0);
         d.out = make_out(LAYOUT_PACKED, 4, b, kv_heads * group, 1, size_v);
         e = d;
         e.out = make_out(LAYOUT_PACKED, 4, b, kv_heads * group, 1, size_v);
@@ -441,7 +446,7 @@ static void rows_of_two_tiles(void) {
     uint16_t *values = (uint16_t *)test_guarded(KEYS * SIZE * sizeof *values);
     float out[SIZE];
     for (int n = 0; n < KEYS * SIZE; n++) values[n] = (uint16_t)(0x3f80 + test_int(0, 15) * 8); /* 1 to 2 */
-    values[300 * SIZE + 3] = 0x7f80; /* infinite */
+    values[300 * SIZE + 3] = 0x7f80;                                                            /* infinite */
     d.v = attn_view_typed(ATTN_BF16, values, 4, 1, 1, KEYS, SIZE);
     for (int n = 0; n < test_isa_count(); n++) {
         d.isa = test_isa(n);

@@ -1605,7 +1605,8 @@ typedef struct attn__additive_gradient {
     /* s = scale * sum_u w_u tanh(query_u + key_u), for pairs whose exponentials would overflow */ \
     X(void, additive_direct, (const attn__additive *p)) \
     /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top, unless that is
-       known, and its sum. mark: an excluded entry (-inf) becomes -0 instead of 0 */ \
+       known, and its sum. mark: an excluded entry (-inf) becomes -0 instead of 0, and no other has that sign: a NaN
+       becomes the one NaN */ \
     X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top, float *sum)) \
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
@@ -1866,7 +1867,7 @@ static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int
     for (r = 0; r < ATTN__PARTS; r++) part[r] = 0.0f;
     for (j = j0; j < j1; j++) {
         float e = attn__exp(s[j * ld] - base);
-        if (mark && attn__is_none(s[j * ld])) e = -0.0f;
+        if (mark) e = attn__is_none(s[j * ld]) ? -0.0f : attn__quiet(e);
         s[j * ld] = e;
         part[j % ATTN__PARTS] = part[j % ATTN__PARTS] + e;
     }
@@ -3530,7 +3531,7 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
     ATTN__V(exp_cut)(N, x);
     ATTN__EACH(u, N) {
-        if (mark) x[u] = ATTN__PICK(x[u], ATTN__ALL(-0.0f),
+        if (mark) x[u] = ATTN__PICK(ATTN__V(quiet)(x[u]), ATTN__ALL(-0.0f),
                                     ATTN__SAME(ATTN__LOAD(s + u*ld), ATTN__ALL(ATTN__NEG_INF)));
         ATTN__STORE(s + u*ld, x[u]);
         part[u] = ATTN__ADD(part[u], x[u]);

@@ -195,6 +195,34 @@ static void mask(void) {
     for (int i = 0; i < 40; i++) CHECK(!memcmp(part[i], whole[i] + 256, 444));
 }
 
+/* What a part hands on of a row whose query is not a number, of either sign: NaN, as out is, on each instruction set. */
+static void nan_of_either_sign(void) {
+    static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0xffc12345};
+    for (int n = 0; n < 24; n++) {
+        const int64_t queries = n % 2 ? 3 : 9, keys = ATTN_PART_KEYS, size = 16;
+        attn_desc d = {0};
+        d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, queries, size);
+        d.k = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, keys, size);
+        d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, keys, size);
+        for (int64_t c = 0; c < (n % 4 < 2 ? 1 : size); c++) memcpy((float *)d.q.data + size + c, nans + n % 3, 4);
+        if (n % 8 >= 4) d.causal = 1, d.align = ATTN_ALIGN_TOP_LEFT;
+        d.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, queries, size + 2);
+        const size_t bytes = (size_t)(queries * (size + 2)) * sizeof(float);
+        uint32_t *first = (uint32_t *)test_guarded(bytes);
+        for (int i = 0; i < test_isa_count(); i++) {
+            d.isa = test_isa(i);
+            if (!run_desc(&d, "a query that is not a number")) return;
+            if (i == 0) memcpy(first, d.carry_out.data, bytes);
+            CHECKF(!memcmp(first, d.carry_out.data, bytes), "%s: other bits than %s", attn_isa_string(d.isa),
+                   attn_isa_string(test_isa(0)));
+        }
+        for (int64_t c = 0; c < size; c++)
+            CHECKF(first[size + 2 + c] == 0x7fc00000, "number %d of the row: %08x", (int)c,
+                   (unsigned)first[size + 2 + c]);
+        test_release();
+    }
+}
+
 const test_case suite_parts[] = {
     {"parts.forward", forward},
     {"parts.many_keys", many_keys},
@@ -202,5 +230,6 @@ const test_case suite_parts[] = {
     {"parts.heads", heads},
     {"parts.mask", mask},
     {"parts.one_key_left", one_key_left},
+    {"parts.nan_of_either_sign", nan_of_either_sign},
     {0, 0},
 };

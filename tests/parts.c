@@ -195,7 +195,7 @@ static void mask(void) {
     for (int i = 0; i < 40; i++) CHECK(!memcmp(part[i], whole[i] + 256, 444));
 }
 
-/* What a part hands on of a row whose query is not a number, of either sign: NaN, as out is, on each instruction set. */
+/* What a part hands on of a row whose query is not a number, of either sign: NaN, on each instruction set. */
 static void nan_of_either_sign(void) {
     static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0xffc12345};
     for (int n = 0; n < 24; n++) {

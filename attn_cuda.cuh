@@ -5628,10 +5628,10 @@ namespace attn__gpu {
    Registers: the most that a thread has on any architecture (nvcc 13.0); 255 is the limit.
 
        kernel                  threads  shared memory  barriers                      registers  FlashAttention's
-       tiled_forward           256      23 (16 rows)   all                           221        forward, in f32
+       tiled_forward           256      23 (16 rows)   all                           228        forward, in f32
                                         38 (64 rows)
-       tiled_grad_rows         256      58             all                           215        dot_do_o
-       tiled_grad_queries      256      58             all                           228        dQ
+       tiled_grad_rows         256      58             all                           221        dot_do_o
+       tiled_grad_queries      256      58             all                           240        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           207
        tiled_multiply          256      17             all                           168
@@ -5649,7 +5649,7 @@ namespace attn__gpu {
        hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
          of all sums           384      99, 163        GRADIENTS, too                224 / 56, 232 / 40
-       hopper_clear_dq         128      none           none                          22
+       hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it

@@ -3152,8 +3152,8 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
 #define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
 
-/* A step of LANES rows: four from `from` on, `row` bytes apart, four more four[1] bytes behind these, and so on. The
-   n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
+/* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes behind `from` on, and
+   so on. The n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
 ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
                                      const int32_t type)
 {
@@ -3280,7 +3280,8 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     return from[0];
 }
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
-   way of p->columns, [ATTN__RUN][U*ATTN__GROUP]. */
+   way of p->columns, [ATTN__RUN][U*ATTN__GROUP]. pieces: B's rows lie together in fewer than a group has, and each lane
+   has a number of its own. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, const int U, const attn__product *p,
                                           int64_t j, const int32_t type)
 {
@@ -6788,8 +6789,8 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
     *before = tile * each + attn__min(tile, more);
     return each + (tile < more);
 }
-#ifndef ATTN_NO_BACKWARD
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
+#ifndef ATTN_NO_BACKWARD
 /* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
 static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
@@ -8572,7 +8573,7 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
     const int64_t size = t->c->size_k;
     attn__product p;
     int64_t j, n, x;
-    p.a_k = t->lanes == 1 ? 1 : t->ld;
+    p.a_k = attn__is_row(t) ? 1 : t->ld;
     p.c_row = ATTN__SKINNY_ROW;
     p.rows = t->lanes;
     p.depth = size;
@@ -8644,10 +8645,9 @@ static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j
     attn__scores_abreast(&t, 1, c0, j0, j1);
     if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
-static int64_t attn__up_to_parts(int64_t n) { return (n + ATTN__PARTS - 1) & -(int64_t)ATTN__PARTS; }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
-    const int64_t up = attn__up_to_parts(n);
+    const int64_t up = attn__up(n, ATTN__PARTS);
     int64_t l;
     for (l = 0; l < t->ld; l++)
         if (l < t->lanes) {
@@ -9177,7 +9177,7 @@ static void attn__softmax_only_row(attn__tile *t, int64_t l)
             chunks = 1;
             from = attn__max(first, c0);
             to = attn__min(last, c0 + ATTN__CHUNK);
-            n = attn__up_to_parts(to - c0);
+            n = attn__up(to - c0, ATTN__PARTS);
             attn__fill(edge, 1, from - c0, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
             attn__fill(edge + (to - c0), 1, n - (to - c0), ATTN__NEG_INF);

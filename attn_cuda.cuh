@@ -39,18 +39,18 @@
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
              where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
              or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
-   SEQUENCES Starts and pages are stage 1's, forward, backward and in attn_mask; keys in parts are refused
-             (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of keys side
-             by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs
-             by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries
-             share is summed over the batch, always in the same order.
-             Queries outside of entries may be read. Each block of a packed call looks for its entry from the first on,
-             so thousands of short entries take their time, and so do packed keys with a length for each query.
+   SEQUENCES Starts are stage 1's, forward and backward, pages, too, forward, and both in attn_mask; keys in parts are
+             refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of
+             keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that
+             differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
+             entries share is summed over the batch, always in the same order. Queries outside of entries may be read.
+             Each block of a packed call looks for its entry from the first on, so thousands of short entries take their
+             time, and so do packed keys with a length for each query.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
              of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
-             is stored. In stages 2 and 3 weights and the gradients
-             of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
+             is stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
+             they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it

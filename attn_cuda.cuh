@@ -104,9 +104,6 @@ attn_status attn_cuda_prepare(attn_error *err);
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
 #endif
 
-#ifndef ATTN_CUDA_WIDE_KEYS
-#  define ATTN_CUDA_WIDE_KEYS 4096          /* so many or more: stage 3 has tiles of 176 keys, see is_wide */
-#endif
 #ifndef ATTN_CUDA_SIMPLE
 #  define ATTN_CUDA_SIMPLE 0                /* 1: stage 1 does everything, to hold the others against it */
 #endif
@@ -249,6 +246,8 @@ ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is t
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+/* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
+ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 /* two numbers in one register (sm_80) */
 template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
 {
@@ -415,6 +414,9 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
+/* Adds 1 to a counter in global memory that all blocks share; what it was before. */
+ATTN__DEVICE int take_one(int *counter) { return atomicAdd(counter, 1); }
+
 /* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
    (sm_90; before CUDA 12.1 no instruction for four). */
 ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
@@ -483,9 +485,7 @@ template <int M, int N> ATTN__DEVICE void wgmma_keep(uint32_t (&a)[M][N])
 #define ATTN__ACC96 ATTN__ACC64, ATTN__D8(32), ATTN__D8(40)
 #define ATTN__REGS128 ATTN__REGS96 ", " ATTN__R6 ", " ATTN__R7
 #define ATTN__ACC128 ATTN__ACC64, ATTN__D32(32)
-#define ATTN__REGS176 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10
-#define ATTN__ACC176 ATTN__ACC128, ATTN__D8(64), ATTN__D8(72), ATTN__D8(80)
-#define ATTN__REGS192 ATTN__REGS176 ", " ATTN__R11
+#define ATTN__REGS192 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11
 #define ATTN__ACC192 ATTN__ACC128, ATTN__D32(64)
 #define ATTN__REGS256 ATTN__REGS128 ", " ATTN__R8 ", " ATTN__R9 ", " ATTN__R10 ", " ATTN__R11 ", " ATTN__R12 ", " \
                       ATTN__R13 ", " ATTN__R14 ", " ATTN__R15
@@ -521,7 +521,6 @@ ATTN__WGMMA(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 ATTN__WGMMA(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 ATTN__WGMMA(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54")
 ATTN__WGMMA(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
-ATTN__WGMMA(176, "%88", "%89", "%90", "%91", "%92", "%93", "%94")
 ATTN__WGMMA(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102")
 ATTN__WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 template <class T, int N, bool TransposeA, bool TransposeB>
@@ -2707,15 +2706,21 @@ template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
 {
     return (nonfinite_signs<T>(x) >> 15) * 0xffffu;
 }
-/* Threads of number `thread` of `threads` look at their share of a tile, or put zeros there. */
-template <class T, int Rows, int D> ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
+/* Threads of number `thread` of `threads` look at their share of a tile, so many chunks at once, or put zeros there. Of
+   halves without their signs the largest tells. */
+template <class T, int Rows, int D, int AtOnce = 1>
+ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
 {
-    uint32_t r[4], nonfinite = 0;
-    ATTN__LOOP for (int n = thread; n < Rows * (D / 8); n += threads) {
-        hw::load_shared(r, tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
-        ATTN__UNROLL for (int i = 0; i < 4; i++) nonfinite |= nonfinite_signs<T>(r[i]);
+    uint32_t r[AtOnce][4] = {}, largest = 0;
+    ATTN__LOOP for (int first = thread; first < Rows * (D / 8); first += AtOnce * threads) {
+        ATTN__UNROLL for (int k = 0; k < AtOnce; k++) {
+            const int n = first + k * threads;
+            if (n < Rows * (D / 8)) hw::load_shared(r[k], tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
+        }
+        ATTN__UNROLL for (int i = 0; i < 4 * AtOnce; i++)
+            largest = hw::larger_halves(largest, r[i / 4][i % 4] & 0x7fff7fffu);
     }
-    return nonfinite != 0;
+    return nonfinite_signs<T>(largest) != 0;
 }
 template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t tile, int thread, int threads)
 {
@@ -2855,6 +2860,35 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     }
     return r;
 }
+/* The same of many rows of one batch entry: what they have in common is found once, and a row needs few instructions of
+   32 bits. With a length or a position for each query (per_row) nothing is in common. Otherwise row i is at `position` +
+   i and may attend to keys [low + i, high + i), of so many that the entry has. */
+struct entry_reach {
+    int     low, high, keys, queries;
+    int64_t position;
+    bool    per_row;
+};
+ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
+{
+    const int64_t far = 3ll << 29;          /* sizes are below 2^30: whatever is beyond is beyond for every row */
+    entry_reach e;
+    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
+    e.keys = p.key_lengths.rank == 1 ? (int)clamp(load_integer(p.key_lengths, b, 0), 0, p.keys) : (int)p.keys;
+    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, p.queries) : p.queries);
+    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
+                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
+    e.low = (int)clamp(add_clamped(e.position, -p.left), -far, far);
+    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
+    return e;
+}
+ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, int i)
+{
+    if (e.per_row) return row_at(p, b, 0, 1, i);
+    tile_row r = {(int)b, 0, i, most(e.low + i, 0), i < e.queries ? least(e.keys, e.high + i) : 0,
+                  add_clamped(e.position, i)};
+    if (r.first >= r.last) r.first = r.last = 0;
+    return r;
+}
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
@@ -2976,14 +3010,22 @@ ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, 
    2; with Extra they are brought to that first and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
+/* A thread has two columns of each 8: which of them, from its first one on, are among the first n columns; a bit each. */
+template <int N> ATTN__DEVICE uint32_t columns_below(int n)
+{
+    static_assert(N <= 128, "32 columns of a thread");
+    n = least(most(n, 0), N);
+    const int bits = n / 8 * 2 + least(n % 8, 2);
+    return bits < 32 ? (1u << bits) - 1 : ~0u;
+}
 template <int N, bool Edge>
 ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < N / 2 * Edge; j++) {
-        const tile_row &r = rows[j / 2 % 2];
-        const int key = column + j / 4 * 8 + j % 2;
-        if (key < r.first || key >= r.last) s[j] = -infinity();
+    ATTN__UNROLL for (int e = 0; e < 2 * Edge; e++) {
+        const uint32_t in = columns_below<N>(rows[e].last - column) & ~columns_below<N>(rows[e].first - column);
+        ATTN__UNROLL for (int j = 0; j < N / 4; j++)
+            if (!(in >> j & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
     }
 }
 ATTN__DEVICE void add_alibi(float &score, float slope, float distance)     /* distance: with any sign */
@@ -4183,25 +4225,26 @@ template <int Threads, int Consumers> constexpr bool registers_suffice(int consu
     return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
            Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
 }
-/* Head sizes that kernels are compiled for: of queries and keys, and of values. All: with Extra and, where there is a
-   use, with tiles of 176 keys, too; where not, the next larger pair has Extra. */
+/* Head sizes that kernels are compiled for: of queries and keys, and of values. All: with Extra, too; where not, the
+   next larger pair has Extra. */
 template <int QK, int V, bool All = true> struct head_pair {
     static constexpr int qk = QK, v = V;
     static constexpr int panels_qk = (QK + 63) / 64 * 64;       /* columns in shared memory, where those behind are 0 */
     static constexpr bool all = All;
 };
-template <class Heads, bool Extra, bool Wide> struct hopper_shape {
+template <class Heads, bool Extra> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra;
-    static constexpr int consumers = 2, rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Wide ? 176 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
-    static constexpr int slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
-    static constexpr int description = 2 * 16 + rows * (Extra ? 16 : 8);               /* see describe_task */
-    static constexpr int inputs = tile_bytes<rows, qk> + 2 * (slot_k + slot_v) + 14 * 8 + 2 * description;
-    static constexpr int out = inputs + tile_bytes<rows, v> <= 227 * 1024 ? tile_bytes<rows, v> : 0;    /* 0: no room */
-    static constexpr int shared_bytes = inputs + out;
+    static constexpr int consumers = qk <= 64 && !Extra ? 3 : 2;
+    static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
+    static constexpr int keys = v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
+    static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
+    static constexpr int description = (2 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
+    static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
+    static constexpr int q_slots = others + 2 * slot_q <= 227 * 1024 ? 2 : 1;
+    static constexpr int shared_bytes = others + q_slots * slot_q;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    static constexpr int registers_consumer = 232, registers_producer = 40;
+    static constexpr int registers_consumer = consumers == 3 ? 160 : 232, registers_producer = consumers == 3 ? 32 : 40;
     static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
 /* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
@@ -4212,12 +4255,14 @@ struct hopper_work {
     params p;
     hopper_order order;         /* see hopper_grad_work */
     int    tasks;               /* of all blocks */
+    int   *tickets;             /* see next_task */
     bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
-enum { LOOKERS = 3 };           /* warps of hopper_look */
+enum { LOOKERS = 2 };           /* warps of hopper_look */
+const uint32_t NO_TASK = ~0u;   /* in place of a description's batch */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
    heads that with causal masks have most to do: the last queries, the first keys. */
@@ -4235,45 +4280,61 @@ ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int tas
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
-/* What the consumers need to know of a task. The producer finds it in advance, so that they need not wait for global
-   memory: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, then first and last of each
-   row; with Extra then each row's position. */
-template <int Rows, bool Extra>
-ATTN__DEVICE tile_reach describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
+/* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
+   then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
+ATTN__DEVICE int next_task(int *tickets, int task)
 {
-    tile_reach all = {0x7fffffff, 0, 0, 0x7fffffff};
-    ATTN__LOOP for (int r = hw::lane(); r < Rows; r += 32) {
-        const tile_row row = row_at(p, t.b, t.h, 1, (t.first_row + r) >> packed);
-        hw::store_shared(description + 32 + r * 8, (uint32_t)row.first);
-        hw::store_shared(description + 32 + r * 8 + 4, (uint32_t)row.last);
-        if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8, (uint32_t)row.position);
-        if (Extra) hw::store_shared(description + 32 + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
-        join(all, reach_of_row(p, row));
-    }
-    all = join_warp(all);
-    if (hw::lane() == 0) {
-        const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
-        const int words[8] = {t.b, t.h, t.first_row, (int)bits_of(slope), all.first, all.last, all.from, all.to};
-        ATTN__UNROLL for (int i = 0; i < 8; i++) hw::store_shared(description + i * 4, (uint32_t)words[i]);
-    }
-    hw::sync_warp();
-    return all;
+    if (!tickets) return task + hw::blocks();
+    return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
 }
-/* Of a description, what all rows may attend to. */
-ATTN__DEVICE tile_reach read_reach(uint32_t description)
+/* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then
+   first and last of each row; with Extra then each row's position. */
+template <int Rows> constexpr int description_rows = 32 + Rows / 64 * 16;       /* where rows begin */
+template <int Rows, bool Extra>
+ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
+{
+    constexpr int of_rows = description_rows<Rows>;
+    const auto store_words = [&](uint32_t to, const int (&words)[4]) {
+        ATTN__UNROLL for (int i = 0; i < 4; i++)
+            if (hw::lane() == 0) hw::store_shared(to + i * 4, (uint32_t)words[i]);
+    };
+    const tile_reach none = {0x7fffffff, 0, 0, 0x7fffffff};
+    const entry_reach entry = entry_reach_of(p, t.b);
+    tile_reach all = none;
+    ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
+        tile_reach own = none;
+        ATTN__UNROLL for (int half = 0; half < 2; half++) {
+            const int r = consumer * 64 + half * 32 + hw::lane();
+            const tile_row row = row_in(p, entry, t.b, (t.first_row + r) >> packed);
+            hw::store_shared(description + of_rows + r * 8, (uint32_t)row.first);
+            hw::store_shared(description + of_rows + r * 8 + 4, (uint32_t)row.last);
+            if (Extra) hw::store_shared(description + of_rows + Rows * 8 + r * 8, (uint32_t)row.position);
+            if (Extra) hw::store_shared(description + of_rows + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
+            join(own, reach_of_row(p, row));
+        }
+        own = join_warp(own);
+        store_words(description + 32 + consumer * 16, {own.first, own.last, own.from, own.to});
+        join(all, own);
+    }
+    const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
+    store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
+    store_words(description + 16, {all.first, all.last, all.from, all.to});
+}
+/* Of a description, what all rows may attend to, or those of a consumer: 0, 1, .. */
+ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
 {
     uint32_t of_tile[4];
-    hw::load_shared(of_tile, description + 16);
+    hw::load_shared(of_tile, description + 32 + consumer * 16);
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 /* A consumer reads its rows there: a thread's two, from the row0-th on. */
-ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
+template <int Rows> ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
 {
     uint32_t of_task[4], of_row[2];
     hw::load_shared(of_task, description);
     set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        hw::load_shared(of_row, description + 32 + (row0 + 8 * e) * 8);
+        hw::load_shared(of_row, description + description_rows<Rows> + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
@@ -4282,7 +4343,7 @@ ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
 template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
 {
     uint32_t position[2];
-    hw::load_shared(position, description + 32 + Rows * 8 + row * 8);
+    hw::load_shared(position, description + description_rows<Rows> + Rows * 8 + row * 8);
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 /* Rows of one head into shared memory, which the barrier waits for. */
@@ -4291,21 +4352,14 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 {
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
-/* A block's ten barriers: `full` and `empty` of its fixed rows (in the forward Q), then two each of the moving tiles
-   (K) and of those that come with them (V). At `full` one thread arrives and announces the bytes; at `empty` each warp
-   of the consumers, for a warp reads some of a tile by loads of its own. In the forward so do the warps that look
-   through V (`lookers` of them, see hopper_look), of all but K; two barriers more are theirs. */
-ATTN__DEVICE void init_barriers(uint64_t *bars, int consumers, int lookers = 0)
+/* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where each
+   warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the block. */
+ATTN__DEVICE void init_slots(uint64_t *full, uint64_t *empty, int slots, int users)
 {
-    if (hw::thread() == 0) {
-        for (int i = 0; i < 10; i++) {
-            const bool full = i == 0 || i / 2 == 1 || i / 2 == 3, moving = i / 2 == 2;
-            hw::mbarrier_init(bars + i, full ? 1 : 4 * consumers + (moving ? 0 : lookers));
-        }
-        for (int i = 0; lookers && i < 2; i++) hw::mbarrier_init(bars + 10 + i, lookers);
-        hw::mbarrier_fence_init();
+    for (int i = 0; i < slots; i++) {
+        hw::mbarrier_init(full + i, 1);
+        hw::mbarrier_init(empty + i, users);
     }
-    hw::sync();
 }
 /* The NaN guard (>>mma) of a tile that all consumers have in common, after each has marked its sums: */
 template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
@@ -4346,91 +4400,150 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], 
         hw::wgmma<T, N, false>(d, left[k], wgmma_desc(right + wgmma_along(k, N)), k != 0);
     hw::wgmma_commit();
 }
-/* Shared memory of a block: Q, two slots each of K and V, and for each of these a barrier that it is full and one that
-   it is empty, for V one that it has been looked through, too; results on their way; two slots of describe_task's. One
-   is free as soon as Q of the task before the last is. */
+/* Shared memory of a block: slots of Q, two each of K and V, two of describe_task's, and for each of these a barrier
+   that it is full and one that it is empty, for V one that it has been looked through, too.
+       Where there is room for two slots of Q, the next task's is there before this one ends, and results leave by way
+   of the slot of their own task, each warp's 16 rows where its rows of Q were: it is free when TMA has read them, a
+   while into the next task (release_results). */
 struct hopper_places {
-    unsigned char *q, *k, *v, *out, *descriptions;
-    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty, *v_looked;
+    unsigned char *q, *k, *v, *descriptions;
+    uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty, *v_looked, *task_full, *task_empty;
     uint32_t nonfinite;         /* a word for each slot of V: the number, from 1 on, of the last nonfinite tile in it */
 };
 template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char *shared)
 {
     hopper_places at;
     at.q = shared;
-    at.k = at.q + tile_bytes<Shape::rows, Shape::qk>;
+    at.k = at.q + Shape::q_slots * Shape::slot_q;
     at.v = at.k + 2 * Shape::slot_k;
-    at.out = at.v + 2 * Shape::slot_v;
-    at.q_full = (uint64_t *)(at.out + Shape::out);
-    at.q_empty = at.q_full + 1;
-    at.k_full = at.q_full + 2;
-    at.k_empty = at.q_full + 4;
-    at.v_full = at.q_full + 6;
-    at.v_empty = at.q_full + 8;
-    at.v_looked = at.q_full + 10;
-    at.nonfinite = hw::shared_address(at.q_full + 12);
-    at.descriptions = (unsigned char *)(at.q_full + 14);
+    at.k_full = (uint64_t *)(at.v + 2 * Shape::slot_v);
+    at.k_empty = at.k_full + 2;
+    at.v_full = at.k_full + 4;
+    at.v_empty = at.k_full + 6;
+    at.v_looked = at.k_full + 8;
+    at.task_full = at.k_full + 10;
+    at.task_empty = at.k_full + 12;
+    at.q_full = at.k_full + 14;
+    at.q_empty = at.k_full + 16;
+    at.nonfinite = hw::shared_address(at.k_full + 18);
+    at.descriptions = (unsigned char *)(at.k_full + 20);
     return at;
 }
-/* The producer: starts the loads of all tasks, Q, then K of each tile and V of the one before. */
-template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at, int tasks)
+template <class Shape> ATTN__DEVICE void init_places(const hopper_places &at)
 {
-    constexpr int keys = Shape::keys, qk = Shape::qk;
-    const params &p = m.p;
-    int tile = 0, started = 0;              /* tiles of K and V, tasks: so many before in this block's life */
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
-        const hopper_task t = task_at<false>(p, m.order, task, Shape::rows, m.order.packed);
-        const uint32_t description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        const tile_reach all = describe_task<Shape::rows, Shape::extra>(p, t, m.order.packed, description);
-        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+    constexpr int warps = 4 * Shape::consumers;
+    if (hw::thread() < 2) hw::store_shared(at.nonfinite + 4 * hw::thread(), 0);
+    if (hw::thread() == 0) {
+        init_slots(at.q_full, at.q_empty, Shape::q_slots, warps);
+        init_slots(at.k_full, at.k_empty, 2, warps);
+        init_slots(at.v_full, at.v_empty, 2, warps + LOOKERS);
+        init_slots(at.task_full, at.task_empty, 2, warps + LOOKERS + 1);
+        for (int i = 0; i < 2; i++) hw::mbarrier_init(at.v_looked + i, LOOKERS);
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
+}
+template <class Shape> ATTN__DEVICE uint32_t description_of(const hopper_places &at, uint32_t started)
+{
+    return hw::shared_address(at.descriptions) + started % 2 * Shape::description;
+}
+/* Waits for the description of a block's next task; where it is, or 0 if there is no more task. */
+template <class Shape> ATTN__DEVICE uint32_t await_task(const hopper_places &at, uint32_t started)
+{
+    const uint32_t description = description_of<Shape>(at, started);
+    hw::mbarrier_wait(at.task_full + started % 2, started / 2 & 1);
+    return hw::load_shared_word(description) == NO_TASK ? 0 : description;
+}
+/* The tiles of keys that some row of a task attends to */
+struct key_tiles { int first, end; };
+template <int Keys> ATTN__DEVICE key_tiles tiles_in(const tile_reach &all)
+{
+    return {all.last > 0 ? all.first / Keys : 0, (all.last + Keys - 1) / Keys};
+}
+
+/* The producer's warpgroup has three kinds of warps. Warp 1 says what the tasks are. */
+template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, const hopper_places &at)
+{
+    int task = hw::block();
+    for (uint32_t started = 0; task < m.tasks; started++) {
+        hw::mbarrier_wait(at.task_empty + started % 2, (started / 2 & 1) ^ 1);
+        if (started) task = next_task(m.tickets, task);
+        const uint32_t description = description_of<Shape>(at, started);
+        if (task < m.tasks)
+            describe_task<Shape::rows, Shape::extra>(
+                m.p, task_at<false>(m.p, m.order, task, Shape::rows, m.order.packed), m.order.packed, description);
+        else if (hw::lane() == 0) hw::store_shared(description, NO_TASK);
+        hw::sync_warp();
+        if (hw::lane() == 0) hw::mbarrier_arrive(at.task_full + started % 2);
+    }
+}
+/* Q of a task, when its slot is empty; any: there are keys for it. */
+template <class Shape>
+ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, const int (&task)[4], uint32_t started,
+                               bool any)
+{
+    const uint32_t slot = started % Shape::q_slots;
+    const int packed = m.order.packed, query = task[2] >> packed;
+    hw::mbarrier_wait(at.q_empty + slot, (started / Shape::q_slots & 1) ^ 1);
+    if (!any) hw::mbarrier_arrive(at.q_full + slot);
+    else hw::mbarrier_expect(at.q_full + slot, Shape::slot_q);
+    if (any)
+        load_tile<Shape::rows, Shape::qk>(at.q + slot * Shape::slot_q, &m.q, at.q_full + slot,
+                                          packed ? task[1] : query, packed ? query : task[1], task[0]);
+}
+/* Warp 0 starts the loads of all tasks: K of the first tile, Q, then K of each tile and V of the one before. */
+template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
+{
+    constexpr int keys = Shape::keys;
+    const int group = (int)(m.p.heads / m.p.heads_kv);
+    uint32_t tile = 0, started = 0;         /* tiles of K and V, tasks: so many before in this block's life */
+    for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
+        const key_tiles of = tiles_in<keys>(read_reach(description));
+        uint32_t words[4];                  /* batch, head, first row */
+        hw::load_shared(words, description);
+        hw::sync_warp();
         if (hw::elect()) {
-            hw::mbarrier_wait(at.q_empty, (started & 1) ^ 1);
-            if (first == end) hw::mbarrier_arrive(at.q_full);
-            else hw::mbarrier_expect(at.q_full, tile_bytes<Shape::rows, qk>);
-            const int packed = m.order.packed, query = t.first_row >> packed;
-            if (first < end)
-                load_tile<Shape::rows, qk>(at.q, &m.q, at.q_full, packed ? t.h : query, packed ? query : t.h, t.b);
-            for (int n = first; n <= end; n++) {    /* K of tile n, then V of the one before */
-                const int now = tile + n - first, before = now - 1;
-                if (n < end) {
+            const int task[4] = {(int)words[0], (int)words[1], (int)words[2], 0}, head_kv = task[1] / group;
+            hw::mbarrier_arrive(at.task_empty + started % 2);
+            for (int n = of.first; n <= of.end; n++) {      /* K of tile n, then V of the one before */
+                const uint32_t now = tile + n - of.first, before = now - 1;
+                if (n < of.end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
                     hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
-                    load_tile<keys, qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2, n * keys, t.head_kv,
-                                       t.b);
+                    load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2, n * keys,
+                                               head_kv, task[0]);
                 }
-                if (n > first) {
+                if (n == of.first) load_queries<Shape>(m, at, task, started, of.first < of.end);
+                else {
                     hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
                     hw::mbarrier_expect(at.v_full + before % 2, Shape::slot_v);
                     load_tile<keys, Shape::v>(at.v + before % 2 * Shape::slot_v, &m.v, at.v_full + before % 2,
-                                              (n - 1) * keys, t.head_kv, t.b);
+                                              (n - 1) * keys, head_kv, task[0]);
                 }
             }
         }
-        tile += end - first;
-        started++;
+        tile += of.end - of.first;
         hw::sync_warp();
     }
 }
-/* Warps 1 to 3 of the producer's warpgroup look through the tiles of V at an edge (the NaN guard, >>mma), so that the
-   consumers need not. They say of every tile that they are done with it, and so stay beside the others. */
-template <class T, class Shape>
-ATTN__DEVICE void hopper_look(const hopper_places &at, int tasks)
+/* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
+   of every tile that they are done with it, and so stay beside the others. */
+template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_places &at)
 {
-    constexpr int keys = Shape::keys;
+    constexpr int keys = Shape::keys, threads = 32 * LOOKERS;
     const bool elected = hw::lane() == 0;
-    uint32_t tile = 0, started = 0;         /* as the producer counts */
-    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
-        hw::mbarrier_wait(at.q_full, started & 1);
-        const tile_reach all = read_reach(hw::shared_address(at.descriptions) + started % 2 * Shape::description);
-        const int first = all.last > 0 ? all.first / keys : 0, end = (all.last + keys - 1) / keys;
+    uint32_t tile = 0, started = 0;         /* as hopper_load counts */
+    for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
+        const tile_reach all = read_reach(description);
+        const key_tiles of = tiles_in<keys>(all);
         hw::sync_warp();
-        if (elected) hw::mbarrier_arrive(at.q_empty);
-        for (int n = first; n < end; n++, tile++) {
+        if (elected) hw::mbarrier_arrive(at.task_empty + started % 2);
+        for (int n = of.first; n < of.end; n++, tile++) {
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
             if (is_edge(all, n * keys, (n + 1) * keys) &&
-                has_nonfinite<T, keys, Shape::v>(hw::shared_address(at.v) + slot * Shape::slot_v, hw::thread() - 32,
-                                                 32 * LOOKERS))
+                has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
+                                                    hw::thread() - (128 - threads), threads))
                 hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.v_looked + slot);
@@ -4438,72 +4551,59 @@ ATTN__DEVICE void hopper_look(const hopper_places &at, int tasks)
         }
     }
 }
-/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `out`, while the next task runs; along,
-   across: where they begin on the map's second and third axis. False where a number is not finite: store_rows knows
-   what to do. */
-template <class T, int D>
-ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *out, const float (&d)[D / 2],
+/* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `from` (of a tile of Rows rows), while
+   the next task runs; along, across: where they begin on the map's second and third axis. False where a number is not
+   finite: store_rows knows what to do. */
+template <class T, int D, int Rows>
+ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *from, const float (&d)[D / 2],
                              const tile_row (&rows)[2], const float (&factor)[2], int along, int across)
 {
-    constexpr int bytes = tile_bytes<16, D>;
-    unsigned char *const from = out + (hw::warp() - 4) * bytes;
     const int l = hw::lane();
     bool plain = true;
     ATTN__UNROLL for (int e = 0; e < 2; e++)
         plain = plain && (!is_inside(p, rows[e]) || is_plain_row(d, e, factor[e]));
     if (hw::any(!plain)) return false;
-    if (hw::elect()) hw::tma_store_wait_read<0>();          /* of the task before, by the thread that started them */
-    hw::sync_warp();
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
         ATTN__UNROLL for (int i = 0; i < 4; i++)
             a[i] = hw::pack<T>(d[8 * k + 2 * i] * factor[i % 2], d[8 * k + 2 * i + 1] * factor[i % 2]);
-        hw::stmatrix(hw::shared_address(from) + chunk_of(l % 16, 2 * k + l / 16, 16), a);
+        hw::stmatrix(hw::shared_address(from) + chunk_of(l % 16, 2 * k + l / 16, Rows), a);
     }
     hw::fence_async();
     hw::sync_warp();
     if (hw::elect()) {
         for (int c = 0; c < (D + 63) / 64; c++)
-            hw::tma_store(&map, from + c * 16 * 128, c * 64, along, across, rows[0].b);
+            hw::tma_store(&map, from + c * Rows * 128, c * 64, along, across, rows[0].b);
         hw::tma_store_commit();
     }
     return true;
 }
-/* The end of a consumer's rows: log-sum-exp, stats and out. Those of packed heads are each head's again. */
-template <class T, class Shape>
-ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const float (&out)[Shape::v / 2],
-                               tile_row (&rows)[2], row_pair &soft, float scale)
+/* The slot of Q that a task's results went through is free when TMA has read them: asked by the thread that started
+   that, a while later. */
+ATTN__DEVICE void release_results(uint64_t *q_empty)
 {
-    constexpr int D = Shape::v;
-    const int packed = m.order.packed, head = rows[0].h, first = rows[0].i - hw::lane() / 4, query = first >> packed;
-    float factor[2];
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        rows[e].h += rows[e].i & ((1 << packed) - 1);
-        rows[e].i >>= packed;
+    if (hw::elect()) {
+        hw::tma_store_wait_read<0>();
+        hw::mbarrier_arrive(q_empty);
     }
-    join_masses(soft);
-    finish_rows(m.p, rows, soft, scale, factor);
-    if (!m.p.out.rank) return;
-    if (!Shape::out || !m.by_tma ||
-        !store_tile<T, D>(m.p, m.out, places, out, rows, factor, packed ? head : query, packed ? query : head))
-        store_rows<T, D, false>(m.p.out, out, rows, m.p.queries, m.p.size_v, factor, false);
 }
 /* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
-   sums, and what they are to be multiplied by; its two rows of the task, and their softmax so far. */
+   sums, and what they are to be multiplied by, from tile to tile and at the end; its two rows of the task, and their
+   softmax so far. */
 template <class Shape> struct hopper_registers {
-    float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2];
+    float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2], factor[2];
     uint32_t weights[Shape::keys / 16][4];
     tile_row rows[2];
     row_pair soft;
 };
-/* Which consumer, the first of a thread's two rows; descriptors of Q and, in slot 0, of K and V. Of its task: where its
-   description is, and which keys its rows may attend to. */
+/* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
+   its Q, where its description is, which keys its own rows may attend to. */
 struct hopper_consumer {
     int        number, row0;
     bool       elected;         /* releases what its warp has done with */
     float      scale;
-    uint32_t   q, k, v, description;
-    tile_reach all;
+    uint32_t   q0, q, k, v, description;
+    tile_reach own;
 };
 template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
 {
@@ -4512,7 +4612,7 @@ template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const par
     c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
     c.scale = scale_of<Shape::extra>(p);
-    c.q = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.q = c.q0 = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
     c.k = wgmma_tile(hw::shared_address(at.k), Shape::keys);
     c.v = wgmma_tile(hw::shared_address(at.v), Shape::keys);
     return c;
@@ -4543,42 +4643,93 @@ ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int 
 {
     constexpr int keys = Shape::keys;
     const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
-    if (is_edge(c.all, n * keys, (n + 1) * keys))
+    if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
 }
-/* The weights as left operands; `now`: tiles before this one in the block's life. At an edge with the NaN guard. */
+/* The NaN guard of a tile of V at an edge of the task's, which all consumers come to; `now`: tiles before this one in
+   the block's life. */
 template <class T, class Shape>
-ATTN__DEVICE void pack_weights(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
+ATTN__DEVICE void guard_values(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
                                hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys, D = Shape::v;
-    ATTN__UNROLL for (int k = 0; k < keys / 16; k++) pack_left<T>(r.weights[k], r.s, k);
-    if (!is_edge(c.all, n * keys, (n + 1) * keys)) return;
+    const tile_reach all = read_reach(c.description);
+    if (!is_edge(all, n * keys, (n + 1) * keys)) return;
     hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
     if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
     const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
-    mark_where<T, D, keys>(r.out, values, c.all.first - n * keys, c.all.last - n * keys,
-                           [&](int key, bool (&counts)[2]) {
+    mark_where<T, D, keys>(r.out, values, all.first - n * keys, all.last - n * keys, [&](int key, bool (&counts)[2]) {
         ATTN__UNROLL for (int e = 0; e < 2; e++)
             counts[e] = n * keys + key >= r.rows[e].first && n * keys + key < r.rows[e].last;
     });
     clear_slot<T, D, keys>(values);
 }
+/* Tiles of keys that the other consumers still have, and this one's rows do not attend to */
+template <class T, class Shape>
+ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, int n, int end, uint32_t &tile,
+                             hopper_registers<Shape> &r)
+{
+    ATTN__LOOP for (; n < end; n++, tile++) {
+        const uint32_t slot = tile % 2, phase = tile / 2 & 1;
+        hw::barrier_sync(TURN + c.number, 256);
+        hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
+        hw::mbarrier_wait(at.k_full + slot, phase);
+        hw::sync_warp();                        /* before a lane that still waits misses the phase */
+        if (c.elected) hw::mbarrier_arrive(at.k_empty + slot);
+        hw::mbarrier_wait(at.v_full + slot, phase);
+        guard_values<T>(at, c, n, tile, r);
+        hw::sync_warp();
+        if (c.elected) hw::mbarrier_arrive(at.v_empty + slot);
+    }
+}
+/* The end of a consumer's rows: log-sum-exp, stats, what their sums are to be multiplied by. Those of packed heads are
+   each head's again. */
+template <class Shape>
+ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &r, float scale)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        r.rows[e].h += r.rows[e].i & ((1 << m.order.packed) - 1);
+        r.rows[e].i >>= m.order.packed;
+    }
+    join_masses(r.soft);
+    finish_rows(m.p, r.rows, r.soft, scale, r.factor);
+}
+/* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const hopper_registers<Shape> &r, int h,
+                               int i)
+{
+    const int packed = m.order.packed, query = i >> packed;
+    if (!m.p.out.rank) return;
+    if (Shape::q_slots < 2 || !m.by_tma ||
+        !store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
+                                              packed ? query : h))
+        store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
+}
+/* The weights as left operands. */
+template <class T, class Shape> ATTN__DEVICE void pack_weights(hopper_registers<Shape> &r)
+{
+    ATTN__UNROLL for (int k = 0; k < Shape::keys / 16; k++) pack_left<T>(r.weights[k], r.s, k);
+}
 /* The tiles of keys of a task, at least one: `tile` is the number of the first, then of the one after the last. The
    product of a tile's scores runs beside that of the values before, and the other consumer's softmax beside both. */
 template <class T, class Shape>
-ATTN__DEVICE void hopper_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int first, int end,
-                               uint32_t &tile, hopper_registers<Shape> &r)
+ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, const hopper_consumer &c, int first, int end,
+                               uint32_t started, uint32_t &tile, hopper_registers<Shape> &r)
 {
+    const params &p = m.p;
+    const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
     hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
     start_scores<T>(c, hw::uniform(tile % 2), r);
+    if (Shape::q_slots == 2 && started) release_results(at.q_empty + (started - 1) % 2);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
     hopper_softmax(p, c, first, r);
-    pack_weights<T>(at, c, first, tile, r);
-    ATTN__LOOP for (int n = first + 1; n < end; n++) {
+    pack_weights<T>(r);
+    guard_values<T>(at, c, first, tile, r);
+    ATTN__LOOP for (int n = first + 1; n < own_end; n++) {
         const uint32_t before = tile++, slot = hw::uniform(tile % 2);
         hw::barrier_sync(TURN + c.number, 256);
         hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
@@ -4595,41 +4746,49 @@ ATTN__DEVICE void hopper_tiles(const params &p, const hopper_places &at, const h
         hw::wgmma_keep(r.weights);
         if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
         rescale_rows<Shape::v>(r.out, r.rescale);
-        pack_weights<T>(at, c, n, tile, r);
+        pack_weights<T>(r);
+        guard_values<T>(at, c, n, tile, r);
     }
     hw::sync_warp();
-    if (c.elected) hw::mbarrier_arrive(at.q_empty);
+    if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
     hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
     start_values<T>(c, hw::uniform(tile % 2), r);
+    finish_softmax(m, r, c.scale);              /* beside the last product */
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
     tile++;
+    pass_tiles<T>(at, c, own_end, end, tile, r);
 }
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, class Shape>
-ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at, int tasks)
+ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
 {
-    constexpr int keys = Shape::keys;
+    constexpr int q_slots = Shape::q_slots;
     hopper_consumer c = hopper_consumer_of<Shape>(m.p, at);
-    uint32_t tile = 0, started = 0;         /* as the producer counts */
+    uint32_t tile = 0;                      /* as hopper_load counts */
     if (c.number == Shape::consumers - 1) hw::barrier_arrive(TURN, 256);       /* the first turn goes to consumer 0 */
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+    for (uint32_t started = 0; (c.description = await_task<Shape>(at, started)) != 0; started++) {
         hopper_registers<Shape> r;
-        c.description = hw::shared_address(at.descriptions) + started % 2 * Shape::description;
-        hw::mbarrier_wait(at.q_full, started & 1);
-        c.all = read_reach(c.description);
-        read_rows(c.description, c.row0, r.rows);
-        const int first = c.all.last > 0 ? c.all.first / keys : 0, end = (c.all.last + keys - 1) / keys;
+        const uint32_t slot = hw::uniform(started % q_slots);
+        const key_tiles of = tiles_in<Shape::keys>(read_reach(c.description));
+        c.q = c.q0 + slot * (Shape::slot_q >> 4);
+        c.own = read_reach(c.description, c.number);
+        read_rows<Shape::rows>(c.description, c.row0, r.rows);
         r.soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
-        if (first < end) hopper_tiles<T>(m.p, at, c, first, end, tile, r);
+        hw::mbarrier_wait(at.q_full + slot, started / q_slots & 1);
+        const int h = r.rows[0].h, i = r.rows[0].i - hw::lane() / 4;
+        if (of.first < of.end) hopper_tiles<T>(m, at, c, of.first, of.end, started, tile, r);
         else {
+            finish_softmax(m, r, c.scale);
             hw::sync_warp();
-            if (c.elected) hw::mbarrier_arrive(at.q_empty);
+            if (q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
+            if (q_slots == 2 && started) release_results(at.q_empty + 1 - slot);
         }
-        started++;
-        hopper_store<T, Shape>(m, at.out, r.out, r.rows, r.soft, c.scale);
+        hw::sync_warp();
+        if (c.elected) hw::mbarrier_arrive(at.task_empty + started % 2);
+        hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
@@ -4639,15 +4798,15 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #if ATTN__HAVE_WGMMA
     ATTN__SHARED(shared);
     const hopper_places at = hopper_places_in<Shape>(shared);
-    if (hw::thread() < 2) hw::store_shared(at.nonfinite + 4 * hw::thread(), 0);
-    init_barriers(at.q_full, Shape::consumers, LOOKERS);
+    init_places<Shape>(at);
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<Shape::registers_producer>();
-        if (hw::warp() == 0) hopper_load<Shape>(m, at, m.tasks);
-        else hopper_look<T, Shape>(at, m.tasks);
+        if (hw::warp() == 0) hopper_load<Shape>(m, at);
+        else if (hw::warp() == 1) hopper_describe<Shape>(m, at);
+        else hopper_look<T, Shape>(at);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
-        hopper_multiply<T, Shape>(m, at, m.tasks);
+        hopper_multiply<T, Shape>(m, at);
     }
 #endif
 }
@@ -4677,8 +4836,10 @@ template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int shared_bytes = fixed_bytes + 2 * slot + dp_slots * slot_dp + 2 * gradients + of_fixed +
-                                        2 * of_moving + 3 * 16 + 10 * 8;
+    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 + 12 * 8;
+    /* where there is room for two, the next task's fixed rows are there before this one ends */
+    static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
+    static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
     static constexpr bool most_sums = scores && values && qk > 64;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
@@ -4690,6 +4851,7 @@ struct hopper_grad_work {
     int32_t tasks;              /* of all blocks of a kernel */
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
+    int    *tickets;            /* of each kernel, see next_ticket */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
 };
@@ -4744,6 +4906,7 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM h
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
+    if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
@@ -4809,9 +4972,9 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
    ones a lane has those of query lane and lane + 32. */
 struct query_positions { float slope, from[2]; };
 template <class Shape>
-ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t task_place, uint32_t of_tile, int row0)
+ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task, uint32_t of_tile, int row0)
 {
-    const int b = (int)hw::load_shared_word(task_place), first_row = (int)hw::load_shared_word(task_place + 8) + row0;
+    const int b = (int)hw::load_shared_word(of_task), first_row = (int)hw::load_shared_word(of_task + 8) + row0;
     const int first = (int)hw::load_shared_word(of_tile + 4);
     query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -4868,30 +5031,30 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
     }
 }
 
-/* Shared memory of a block: its fixed rows and what comes with them; two slots of moving tiles, and two or one of what
-   comes with these; numbers of the queries, be they fixed or moving; flags of each slot, and the task; the barriers. */
+/* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
+   or one of what comes with these; numbers of the queries, be they fixed or moving; flags of each moving slot; two slots
+   of words on a task (batch, NO_TASK after the last; head; first row; whether it has no tiles); the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *fixed, *fixed_dp, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
-    uint32_t task_place;
+    unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
+    uint32_t tasks;
     uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
     grad_places<Shape> at;
     at.fixed = shared;
-    at.fixed_dp = at.fixed + Shape::whole;
-    at.tile_moving = at.fixed + Shape::fixed_bytes;
+    at.tile_moving = at.fixed + Shape::fixed_slots * Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
     at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
-    at.flags = at.of_rows + Shape::of_fixed + 2 * Shape::of_moving;
-    at.task_place = hw::shared_address(at.flags) + 2 * 16;
-    at.fixed_full = (uint64_t *)(at.flags + 3 * 16);
-    at.fixed_empty = at.fixed_full + 1;
-    at.moving_full = at.fixed_full + 2;
-    at.moving_empty = at.fixed_full + 4;
-    at.dp_full = at.fixed_full + 6;
-    at.dp_empty = at.fixed_full + 8;
+    at.flags = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
+    at.tasks = hw::shared_address(at.flags) + 2 * 16;
+    at.fixed_full = (uint64_t *)(at.flags + 4 * 16);
+    at.fixed_empty = at.fixed_full + Shape::fixed_slots;
+    at.moving_full = at.fixed_empty + Shape::fixed_slots;
+    at.moving_empty = at.moving_full + 2;
+    at.dp_full = at.moving_full + 4;
+    at.dp_empty = at.moving_full + 6;
     return at;
 }
 /* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
@@ -4905,30 +5068,38 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 12, m.g.first + reach, Rows * 4, bar);
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
+/* The producer's start of a task: its words, and the loads of its fixed rows. */
+template <class Shape>
+ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w, uint32_t started)
+{
+    const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
+    const uint32_t to = started % Shape::fixed_slots, words = at.tasks + started % 2 * 16;
+    unsigned char *const fixed = at.fixed + to * Shape::fixed_bytes;
+    uint64_t *const full = at.fixed_full + to;
+    hw::mbarrier_wait(at.fixed_empty + to, (started / Shape::fixed_slots & 1) ^ 1);
+    hw::store_shared(words, (uint32_t)b);
+    hw::store_shared(words + 4, (uint32_t)h);
+    hw::store_shared(words + 8, (uint32_t)row);
+    hw::store_shared(words + 12, (uint32_t)none);
+    if (none) hw::mbarrier_arrive(full);
+    else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
+    if (none) return;
+    load_tile<Shape::rows, Shape::qk>(fixed, &m.fixed, full, row, h, b);
+    if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, row, h, b);
+    if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, b, h, row);
+}
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, bool Extra>
-ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
+ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     typedef Shape shape;
     constexpr int moving = shape::moving, slots = shape::dp_slots;
-    int tile = 0, started = 0;              /* moving tiles, tasks: so many before in this block's life */
-    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+    int task = hw::block(), tile = 0;       /* tile: so many moving ones before in this block's life */
+    uint32_t started = 0;                   /* tasks */
+    for (; task < m.tasks; started++, task = next_task(m.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
         const int b = w.task.b;
-        if (hw::elect()) {
-            const int h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
-            hw::mbarrier_wait(at.fixed_empty, (started & 1) ^ 1);
-            hw::store_shared(at.task_place, (uint32_t)b);
-            hw::store_shared(at.task_place + 4, (uint32_t)h);
-            hw::store_shared(at.task_place + 8, (uint32_t)row);
-            hw::store_shared(at.task_place + 12, (uint32_t)none);
-            if (none) hw::mbarrier_arrive(at.fixed_full);
-            else hw::mbarrier_expect(at.fixed_full, shape::fixed_bytes + shape::of_fixed);
-            if (!none) load_tile<shape::rows, shape::qk>(at.fixed, &m.fixed, at.fixed_full, row, h, b);
-            if (!none && shape::scores)
-                load_tile<shape::rows, shape::v>(at.fixed_dp, &m.fixed_dp, at.fixed_full, row, h, b);
-            if (!none && shape::queries) load_rows<shape::rows>(at.of_rows, m, at.fixed_full, b, h, row);
-        }
+        if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
             const int first = (w.at.part + next) * moving;
@@ -4958,7 +5129,12 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             }
             hw::sync_warp();
         }
-        started++;
+    }
+    if (hw::elect()) {
+        const uint32_t to = started % shape::fixed_slots;
+        hw::mbarrier_wait(at.fixed_empty + to, (started / shape::fixed_slots & 1) ^ 1);
+        hw::store_shared(at.tasks + started % 2 * 16, NO_TASK);
+        hw::mbarrier_arrive(at.fixed_full + to);
     }
 }
 /* A thread's two fixed queries, from `row` on, of those whose numbers are at `values` */
@@ -5016,12 +5192,12 @@ template <class Shape> struct grad_registers {
     tile_row  rows[2];
     row_grad  grads[2];
 };
-/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the tiles, of those that
-   move in slot 0 */
+/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot 0.
+   Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
 struct grad_consumer {
     int      number, thread, row0;
     bool     elected;           /* releases what its warp has done with */
-    uint32_t fixed, fixed_dp, moving, moving_dp;
+    uint32_t moving, moving_dp, slot, fixed, fixed_dp, task;
 };
 template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
 {
@@ -5030,11 +5206,23 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
     c.thread = hw::thread() % 128;
     c.row0 = c.number * 64 + c.thread / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
-    c.fixed = wgmma_tile(hw::shared_address(at.fixed) + (uint32_t)c.number * 64 * 128, Shape::rows);
-    c.fixed_dp = c.fixed + (Shape::whole >> 4);
     c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
     c.moving_dp = c.moving + (2 * Shape::slot >> 4);
+    c.slot = c.fixed = c.fixed_dp = c.task = 0;
     return c;
+}
+/* The address of its task's fixed rows */
+template <class Shape> ATTN__DEVICE uint32_t fixed_rows(const grad_places<Shape> &at, const grad_consumer &c)
+{
+    return hw::shared_address(at.fixed) + c.slot * Shape::fixed_bytes;
+}
+template <class Shape>
+ATTN__DEVICE void set_task(const grad_places<Shape> &at, uint32_t started, grad_consumer &c)
+{
+    c.slot = Shape::fixed_slots == 1 ? 0 : hw::uniform(started % Shape::fixed_slots);
+    c.fixed = wgmma_tile(fixed_rows(at, c) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.fixed_dp = c.fixed + (Shape::whole >> 4);
+    c.task = at.tasks + started % 2 * 16;
 }
 /* The tile-th of a block's life: its slots, their descriptors, and where the numbers of its queries, the producer's
    words on it and, with OF_ALL, its gradients of scores are */
@@ -5059,13 +5247,14 @@ ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_con
 template <class Shape, bool Extra>
 ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer &c, grad_registers<Shape> &r)
 {
-    const auto hold = [&](auto &left, unsigned char *tile) {
+    const auto hold = [&](auto &left, uint32_t tile) {
         ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
-            load_left(left[k], hw::shared_address(tile), Shape::rows, (hw::warp() - 4) * 16, k);
+            load_left(left[k], tile, Shape::rows, (hw::warp() - 4) * 16, k);
     };
-    if (holds_fixed<Shape, Extra>) hold(r.held, at.fixed);
-    if (holds_dp<Shape, Extra>) hold(r.held_dp, at.fixed_dp);
-    if (Shape::queries) fixed_queries(hw::shared_address(at.of_rows), c.row0, r.rows, r.grads);
+    if (holds_fixed<Shape, Extra>) hold(r.held, fixed_rows(at, c));
+    if (holds_dp<Shape, Extra>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
+    if (Shape::queries)
+        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, c.row0, r.rows, r.grads);
     ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
@@ -5079,7 +5268,7 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
     if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
     else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
-    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, at.task_place, t.words, c.row0);
+    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, c.row0);
     hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
     if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
     else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
@@ -5104,7 +5293,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     };
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
-                                             : (int)hw::load_shared_word(at.task_place + 8) + c.row0;
+                                             : (int)hw::load_shared_word(c.task + 8) + c.row0;
         grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
@@ -5149,7 +5338,7 @@ template <class T, class Shape>
 ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            float (&dq)[Shape::half_dq / 2])
 {
-    const uint32_t right = wgmma_tile(hw::shared_address(at.fixed), Shape::rows) +
+    const uint32_t right = wgmma_tile(fixed_rows(at, c), Shape::rows) +
                            wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
     hw::barrier_sync(GRADIENTS, 256);
     hw::wgmma_keep(dq);
@@ -5191,7 +5380,7 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
     keep_grads(r);
     if constexpr (Shape::all) {
         hw::wgmma_keep(dq);
-        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, hw::shared_address(at.fixed), c.number * half);
+        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half);
     }
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
@@ -5201,23 +5390,25 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
 }
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape, bool Extra>
-ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at, int tasks)
+ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     const params &p = m.g.p;
-    const grad_consumer c = grad_consumer_of(at);
-    uint32_t tile = 0, started = 0;         /* as the producer counts */
-    for (int task = hw::block(); task < tasks; task += hw::blocks(), started++) {
+    grad_consumer c = grad_consumer_of(at);
+    uint32_t tile = 0;                      /* as the producer counts */
+    for (uint32_t started = 0;; started++) {
         grad_registers<Shape> r;
         uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
-        hw::mbarrier_wait(at.fixed_full, started & 1);
-        hw::load_shared(of_task, at.task_place);
+        set_task(at, started, c);
+        hw::mbarrier_wait(at.fixed_full + c.slot, started / Shape::fixed_slots & 1);
+        hw::load_shared(of_task, c.task);
+        if (of_task[0] == NO_TASK) break;
         start_grads<Shape, Extra>(at, c, r);
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
             last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
-        hw::load_shared(of_task, at.task_place);
+        hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
         hw::sync_warp();
-        if (c.elected) hw::mbarrier_arrive(at.fixed_empty);
+        if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
         if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
         else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
     }
@@ -5229,13 +5420,19 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     typedef Shape shape;
     ATTN__SHARED(shared);
     const grad_places<shape> at = grad_places_in<shape>(shared);
-    init_barriers(at.fixed_full, shape::consumers);
+    if (hw::thread() == 0) {
+        init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers);
+        init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
+        hw::mbarrier_fence_init();
+    }
+    hw::sync();
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at, m.tasks);
+        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, shape, Extra>(m, at, m.tasks);
+        hopper_grad_multiply<T, shape, Extra>(m, at);
     }
 #endif
 }
@@ -5314,8 +5511,6 @@ template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
                                                                                          : OF_KEYS | OF_VALUES;
-/* Larger heads, and what Extra computes, leave no registers for more keys. */
-template <class Heads, bool Extra> constexpr bool hopper_has_wide = Heads::qk <= 128 && Heads::all && !Extra;
 /* Sums of larger heads leave no registers for what Extra computes. */
 template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
 
@@ -5323,8 +5518,7 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
 {
     constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, false>>);
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, hopper_has_wide<Heads, forward>>>);
+    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
@@ -5409,22 +5603,13 @@ inline bool can_map(const params &p, const device &d, mapped of, int rows, int p
                              p.d_out.data;
     return !data || map_rows(p, d, of, rows, &map, packed);
 }
-/* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
-   may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
-   window or a query's own length cuts. So calls without these, of many keys, have such tiles. From how many on is an
-   estimate by instructions; no device has measured it. */
-inline bool is_wide(const params &p)
-{
-    return p.keys >= ATTN_CUDA_WIDE_KEYS && p.left == INT64_MAX && p.right == INT64_MAX && p.key_lengths.rank < 2;
-}
 /* f(the shape of a block of the forward) */
 template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (has_extra(p)) f(hopper_shape<Heads, Heads::all, false>());
-        else if (is_wide(p)) f(hopper_shape<Heads, false, hopper_has_wide<Heads, false>>());
-        else f(hopper_shape<Heads, false, false>());
+        if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
+        else f(hopper_shape<Heads, false>());
     });
 }
 /* How many heads, as a power of 2, stand in one tile of the forward's: as many as leave the fewest tiles, where these
@@ -5462,7 +5647,14 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     return NULL;
 }
-/* Blocks that run at the same time are to find the moving tiles in the L2 cache. */
+/* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's workspace. */
+enum { TICKET_BYTES = 256 };
+inline bool has_unequal_tasks(const params &p)
+{
+    return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank;
+}
+/* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of one
+   head come one after the other. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
     const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
@@ -5472,6 +5664,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     o.packed = packed;
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
+    if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
     return o;
 }
 template <class T, class Shape>
@@ -5484,9 +5677,14 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
     if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
         !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
+    m.by_tma = Shape::q_slots == 2 && p.out.rank && p.out.type == p.q.type &&
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
     m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
+    m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
+    if (m.tickets) {
+        const cudaError_t error = cudaMemsetAsync(m.tickets, 0, sizeof(int), stream);
+        if (error != cudaSuccess) return (int)error;
+    }
     return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
                              m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                              Shape::shared_bytes, stream, m);
@@ -5507,9 +5705,10 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t tiles = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
-    const int64_t bytes = (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t bytes = TICKET_BYTES + (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
     if (m) {
-        m->nonfinite = (int *)at;
+        m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
+        m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
         m->padded_keys = padded_keys;
     }
     return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
@@ -5533,7 +5732,9 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
     int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
-    if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)))
+    if (has_unequal_tasks(p)) behind = TICKET_BYTES;
+    if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)) &&
+        behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);
     if (backward && sweeps_once(p)) {
         const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
@@ -5560,6 +5761,7 @@ int hopper_grad_run(hopper_grad_work m, const device &dev, cudaStream_t stream)
 {
     const params &p = m.g.p;
     m.tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
+    if (m.tickets) m.tickets += shape::queries ? 0 : shape::scores ? 1 : 2;
     return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>), m.tasks < dev.processors ? m.tasks : dev.processors,
                              GRAD_THREADS, shape::shared_bytes, stream, m);
 }

@@ -862,6 +862,7 @@ inline uint32_t ballot(bool vote) {
     return m.out;
 }
 inline bool any(bool vote) { return ballot(vote) != 0; }
+inline int take_one(int *counter) { return (*counter)++; }
 inline void sync_warp() {
     char none;
     attn_emu::meet("sync_warp", &none, [](char **) {});
@@ -880,6 +881,9 @@ inline float rcp(float x) { return flush(1.0f / flush(x)); }
 inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 
+inline uint32_t larger_halves(uint32_t a, uint32_t b) {
+    return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
+}
 inline float from_f16(uint16_t h) { return attn_emu::from_f16(h); }
 inline float from_bf16(uint16_t h) { return attn_emu::from_bf16(h); }
 inline uint16_t to_f16(float f) { return attn_emu::to_f16(f); }

@@ -59,6 +59,10 @@ static inline cudaError_t cudaMallocAsync(void **block, size_t bytes, cudaStream
     *block = fake_allocate(bytes, stream);
     return *block ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+static inline cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t) {
+    memset(to, byte, bytes);
+    return cudaSuccess;
+}
 static inline cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
     fake_release(block, stream);
     return cudaSuccess;

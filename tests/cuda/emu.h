@@ -466,7 +466,7 @@ template <class T, class F> inline void meet(const char *name, T *mine, F all) {
     warp_state &w = self_warp();
     const uint64_t generation = w.generation;
     if (w.arrived && w.at != name && strcmp(w.at, name))
-        fail("the warp diverged: %d lanes are at %s, this one at %s", w.arrived, w.at, name);
+        fail("deadlock: the warp diverged: %d lanes are at %s, this one at %s", w.arrived, w.at, name);
     w.at = name;
     w.lane[block->current % 32] = (void *)mine;
     if (++w.arrived == 32) {

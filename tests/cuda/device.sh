@@ -80,7 +80,7 @@ run_steps() {
     blocking
     for arch in 75 80 90; do
         [ $arch -le "${device%a}" ] || continue
-        step "calls of attn.h as sm_$arch" 60 "the stage of sm_$arch; FAKE_ARCH=75 takes stage 1 alone" \
+        step "calls of attn.h as sm_$arch" 90 "the stage of sm_$arch; FAKE_ARCH=75 takes stage 1 alone" \
             env FAKE_ARCH=$arch "$dir/emulated"
     done
     for stage in 2 3; do

@@ -760,7 +760,7 @@ static const struct kind {
 /* What this program's kernels are compiled for. The emulator has all of them. On a device a build for sm_90a has those of
    stage 3, but none for little shared memory, of which its devices have more; any other build has these alone. */
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
-static int compiled() {
+static int built_for() {
 #ifdef __CUDACC__
     return device_of(0).compiled;
 #else
@@ -771,16 +771,16 @@ static int compiled() {
 static const char *left_out(const kind &k) {
     if (k.arch > fake_arch()) return "this device is older";
     if (k.stage == 1 && k.w.most_d > largest_head) return "this build has no heads so large";
-    if (compiled() && k.stage == 2 && compiled() < 90) return "built without sm_90a";
-    if (compiled() && k.stage == 1 && compiled() < 80) return "built without sm_80";
-    if (compiled() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
+    if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
+    if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";
+    if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
     return NULL;
 }
 /* Stage 2 in a build for sm_90a: its gradients, which others are to find in 99 KB, have what such devices have. */
 static device device_for(const kind &k) {
     device d;
     d.arch = d.compiled = k.arch;
-    d.shared_bytes = compiled() == 90 ? std::max(k.shared_bytes, 227 * 1024) : k.shared_bytes;
+    d.shared_bytes = built_for() == 90 ? std::max(k.shared_bytes, 227 * 1024) : k.shared_bytes;
     d.processors = 4;
     d.encode = attn__hw::tensor_map_encoder();
     return d;
@@ -790,7 +790,7 @@ static device device_for(const kind &k) {
    process then. */
 static void launch_without_body() {
     mma_work m = mma_work();
-    if (compiled() != 90) return;
+    if (built_for() != 90) return;
     mma_forward_run<attn__hw::bf16, 128, false, mma_keys_small<128, false>>(m, 1, NULL);
     checks++;
     if (cudaDeviceSynchronize() == cudaSuccess) failures++, printf("FAIL a kernel without a body: no error\n");

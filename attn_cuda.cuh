@@ -2902,8 +2902,8 @@ ATTN__DEVICE tile_reach join_warp(tile_reach t)
 }
 ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 {
-    const int warp = hw::warp();                    /* all lanes ask, before one writes */
     t = join_warp(t);
+    const int warp = hw::warp();                    /* all lanes ask, before one writes */
     if (hw::lane() == 0) shared[warp] = t;
     hw::sync();
     for (int w = 0; w < hw::threads() / 32; w++) join(t, shared[w]);

@@ -757,9 +757,9 @@ static const struct kind {
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
 };
 
-/* What this program's kernels are compiled for. The emulator has all of them. On a device a build for sm_90a has those of
-   stage 3, but none for little shared memory, of which its devices have more; any other build has these alone. */
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
+/* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for sm_90a
+   (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
 static int built_for() {
 #ifdef __CUDACC__
     return device_of(0).compiled;
@@ -776,7 +776,7 @@ static const char *left_out(const kind &k) {
     if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
     return NULL;
 }
-/* Stage 2 in a build for sm_90a: its gradients, which others are to find in 99 KB, have what such devices have. */
+/* In a build for sm_90a the gradients of stage 2, which are to be found in 99 KB on others, have what its device has. */
 static device device_for(const kind &k) {
     device d;
     d.arch = d.compiled = k.arch;

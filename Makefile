@@ -278,8 +278,8 @@ $(DEVICE)/bench: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $^ -o $@
 $(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $< $(filter %.o,$^) -o $@
-# What a build for sm_90 without the "a" has, of few head sizes: it runs stage 2, and has those of its kernels that a build
-# for sm_90a leaves out.
+# What a build for sm_90 without the "a" has, of few head sizes: all of stage 2, of which a build for sm_90a leaves out
+# the kernels for little shared memory.
 PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
 $(DEVICE_OBJ)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE_OBJ)
 	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@

@@ -758,8 +758,8 @@ static const struct kind {
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
-/* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for sm_90a
-   (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
+/* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for
+   sm_90a (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
 static int built_for() {
 #ifdef __CUDACC__
     return device_of(0).compiled;
@@ -776,7 +776,7 @@ static const char *left_out(const kind &k) {
     if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
     return NULL;
 }
-/* In a build for sm_90a the gradients of stage 2, which are to be found in 99 KB on others, have what its device has. */
+/* In a build for sm_90a the gradients of stage 2, which other devices find in 99 KB, have what its device has. */
 static device device_for(const kind &k) {
     device d;
     d.arch = d.compiled = k.arch;

@@ -248,7 +248,7 @@ DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
 DEVICE_EXAMPLES = quickstart compare train
 DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so repeat \
-                  $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain)
+                  $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
 $(DEVICE_PROGRAMS:%=$(DEVICE)/%): | $(DEVICE)
 $(DEVICE) $(DEVICE_OBJ):
@@ -278,12 +278,17 @@ $(DEVICE)/bench: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $^ -o $@
 $(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $< $(filter %.o,$^) -o $@
-# what a build for sm_90 without the "a" has, of few head sizes
+# What a build for sm_90 without the "a" has, of few head sizes: all of stage 2, of which a build for sm_90a leaves out
+# the kernels for little shared memory.
 PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
 $(DEVICE_OBJ)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE_OBJ)
 	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@
 $(DEVICE)/repeat-plain: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_OBJ)/kernels-plain.o $(DEVICE_OBJ)/attention.o
 	$(PLAIN_CC) $< $(filter %.o,$^) -o $@
+$(DEVICE_OBJ)/fast-plain.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE_OBJ)
+	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=64,128 -c $< -o $@
+$(DEVICE)/fast-plain: $(DEVICE_OBJ)/fast-plain.o
+	$(NVCC) $^ -o $@
 $(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
 

@@ -148,7 +148,10 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 
 /* ---------------------------------------------------------------------------------------------------------- >>hw
    The hardware, as small functions: the only place with PTX. A compiler that knows no CUDA takes the same names from
-   ATTN_CUDA_HW_HEADER, which emulates them; so the kernels below run, and are tested, without a GPU. */
+   ATTN_CUDA_HW_HEADER, which emulates them; so the kernels below run, and are tested, without a GPU.
+       Who has to call a function together is said in front of it: "a warp" is all of its 32 lanes, at one place in the
+   program; "a warpgroup" is each of its four warps so, but no warp waits for another. Where a lane does not come, the
+   others wait for ever. A function of which nothing is said is a thread's own. */
 #ifndef ATTN_CUDA_HW_HEADER
 #include <cuda.h>           /* types only: CUtensorMap; nothing of libcuda is linked */
 #if CUDART_VERSION < 12000
@@ -188,11 +191,16 @@ ATTN__DEVICE int threads() { return (int)blockDim.x; }
 ATTN__DEVICE int block()   { return (int)blockIdx.x; }
 ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
 ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
-/* A number that is the same in all lanes, so that the compiler knows it is: arithmetic on it is done once per warp */
+/* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
+   error (cudaErrorLaunchFailure), not results that nobody wrote. */
+ATTN__DEVICE void missing() { asm volatile("trap;"); }
+/* A warp: a number that is the same in all lanes, so that the compiler knows it is; arithmetic on it is done once per
+   warp. warp() is one of these: a lane alone must not ask for it. */
 template <class T> ATTN__DEVICE T uniform(T x) { return __shfl_sync(0xffffffffu, x, 0); }
 ATTN__DEVICE int warp()    { return uniform((int)(threadIdx.x / 32)); }
 
-/* ---- barriers of the block (0) and of `count` of its threads (1..15); arrive does not wait */
+/* ---- a warp, at each of these: it comes as one, and counts as 32 that have arrived. Barriers of the block (0: all of
+   its warps come) and of `count` of its threads (1..15); arrive does not wait for the other warps. */
 ATTN__DEVICE void sync() { __syncthreads(); }
 ATTN__DEVICE void barrier_sync(int id, int count)
 {
@@ -212,14 +220,14 @@ ATTN__DEVICE bool barrier_or(int id, int count, bool vote)
     return result != 0;
 }
 
-/* ---- the lanes of a warp, all 32 of them */
+/* ---- a warp: what its lanes tell one another */
 template <class T> ATTN__DEVICE T shfl(T x, int source) { return __shfl_sync(0xffffffffu, x, source); }
 template <class T> ATTN__DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 ATTN__DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffffu, vote); }
 ATTN__DEVICE bool any(bool vote) { return __any_sync(0xffffffffu, vote) != 0; }
 ATTN__DEVICE void sync_warp() { __syncwarp(); }
-/* True in exactly one lane of the warp, the same one each time (sm_90); all 32 lanes call it. Unlike lane() == 0 it
-   tells the compiler that one thread goes on, which then needs no loop over lanes around TMA. */
+/* A warp: true in exactly one of its lanes, the same one each time (sm_90). Unlike lane() == 0 it tells the compiler
+   that one thread goes on, which then needs no loop over lanes around TMA. */
 ATTN__DEVICE bool elect()
 {
     uint32_t result;
@@ -290,7 +298,7 @@ ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
 ATTN__DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> ATTN__DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
-/* ---- tensor cores of a warp (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
+/* ---- a warp: its tensor cores (sm_80). With g = lane/4, t = lane%4, element pairs in one register low half first:
        A 16x16   a0 (g, 2t..)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
        B 16x8    b0 (2t.., g)  b1 (2t+8.., g)
        D 16x8    d0 (g, 2t)  d1 (g, 2t+1)  d2 (g+8, 2t)  d3 (g+8, 2t+1)
@@ -340,7 +348,7 @@ ATTN__DEVICE void mbarrier_wait(uint64_t *bar, int parity)
                  "@!done bra AGAIN; }" :: "r"(shared_address(bar)), "r"(parity) : "memory");
 }
 
-/* ---- stmatrix (sm_90): what ldmatrix would load into r, with the same addresses */
+/* ---- a warp: stmatrix (sm_90), what ldmatrix would load into r, with the same addresses */
 ATTN__DEVICE void stmatrix(uint32_t address, const uint32_t (&r)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
@@ -348,7 +356,8 @@ ATTN__DEVICE void stmatrix(uint32_t address, const uint32_t (&r)[4])
 }
 
 /* ---- TMA (sm_90): one thread moves a box of 64 columns and some rows, which lies in shared memory as rows of 128
-   bytes whose 16-byte chunks are exchanged: chunk ^= row % 8. Outside the tensor it reads 0 and writes nothing. */
+   bytes whose 16-byte chunks are exchanged: chunk ^= row % 8. Outside the tensor it reads 0 and writes nothing; but a
+   box that is stored must not begin in front of the tensor: that is an illegal instruction. */
 ATTN__DEVICE void tma_load(void *to, const tensor_map *map, uint64_t *bar, int c0, int c1, int c2, int c3)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -430,7 +439,8 @@ ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
 #endif
 }
 
-/* ---- tensor cores of a warpgroup of 128 threads (sm_90a): asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
+/* ---- a warpgroup, at each of these but keep: registers that it hands over, and its tensor cores (sm_90a):
+   asynchronous; D 64xN (+)= A 64x16 . B 16xN, by groups.
    Warp w holds rows 16w.. of D: d[4j], d[4j+1] (g, 8j+2t..), d[4j+2], d[4j+3] (g+8, 8j+2t..); A in registers is as for
    mma. Operands in shared memory are descriptors of tiles as TMA lays them; a transposed one has its rows along k.
    fence before the first wgmma of a group; keep(registers) before it and after the wait, so that the compiler leaves
@@ -2927,7 +2937,8 @@ ATTN__DEVICE tile_reach join_warp(tile_reach t)
 ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 {
     t = join_warp(t);
-    if (hw::lane() == 0) shared[hw::warp()] = t;
+    const int warp = hw::warp();                    /* all lanes ask, before one writes */
+    if (hw::lane() == 0) shared[warp] = t;
     hw::sync();
     for (int w = 0; w < hw::threads() / 32; w++) join(t, shared[w]);
     return t;
@@ -3470,14 +3481,16 @@ template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else never launched there */
+    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
         ATTN__SHARED(shared);
         const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
         for (int task = hw::block(); task < tasks; task += hw::blocks())    /* causal: those with most keys first */
             mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
                                                          task / m.splits / tiles % groups,
                                                          tiles - 1 - task / m.splits % tiles, task % m.splits);
-    }
+    } else hw::missing();
+#else
+    hw::missing();
 #endif
 }
 
@@ -3751,6 +3764,8 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
     for (int task = hw::block(); task < tasks; task += hw::blocks())
         mma_grad_queries_task<T, D, Extra>(m, shared, task / tiles / heads, task / tiles % heads,
                                            (tiles - 1 - task % tiles) * rows);
+#else
+    hw::missing();
 #endif
 }
 
@@ -3926,6 +3941,8 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     for (int task = hw::block(); task < tasks; task += hw::blocks())
         mma_grad_keys_task<T, D, Extra, Keys, Values>(m, shared, task / tiles / heads, task / tiles % heads,
                                                       task % tiles * rows);
+#else
+    hw::missing();
 #endif
 }
 
@@ -4808,6 +4825,8 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
         hw::setmaxnreg_inc<Shape::registers_consumer>();
         hopper_multiply<T, Shape>(m, at);
     }
+#else
+    hw::missing();
 #endif
 }
 
@@ -5434,6 +5453,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T, shape, Extra>(m, at);
     }
+#else
+    hw::missing();
 #endif
 }
 
@@ -5463,6 +5484,8 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
             store_two<T>(p.dq, at, x, y);
         }
     }
+#else
+    hw::missing();
 #endif
 }
 

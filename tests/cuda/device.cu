@@ -131,7 +131,7 @@ static int real_arch(void) {
 void fake_set_arch(int arch) { highest = arch; }
 int fake_arch(void) {
     if (!highest) highest = number_of("FAKE_ARCH"); /* for a whole run */
-    return highest && highest < real_arch() ? highest : real_arch();
+    return highest && highest < real_arch() && highest < 90 ? highest : real_arch(); /* wgmma: sm_90 alone */
 }
 void fake_set_compiled(int newest) { compiled = newest; }
 int fake_compiled(void) { return compiled; }

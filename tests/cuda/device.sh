@@ -17,8 +17,9 @@ build() {
     flags="$NVCC_FLAGS $(code_for "$arch")"
     case $("$NVCC" --help) in *--split-compile*) flags="$flags --split-compile=0" ;; esac
     start=$(date +%s)
-    make JOBS="$(getconf _NPROCESSORS_ONLN)" DEVICE_ARCH="$arch" NVCC="$NVCC" NVCC_DEVICE_FLAGS="$flags" \
-        cuda-device-programs >"$cuda/device-build.log" 2>&1 ||
+    # a make of its own: one inside another that does not share its jobs would have one
+    MAKEFLAGS='' make JOBS="$(getconf _NPROCESSORS_ONLN)" DEVICE_ARCH="$arch" NVCC="$NVCC" CC="${CC:-cc}" \
+        NVCC_DEVICE_FLAGS="$flags" cuda-device-programs >"$cuda/device-build.log" 2>&1 ||
         { failed "programs for sm_$arch" "$cuda/device-build.log"; return 1; }
     dir=$cuda/device-$arch
     bytes=$(find "$dir" -type f -exec wc -c {} + | awk 'END { print $1 }')
@@ -79,7 +80,7 @@ run_steps() {
     blocking
     for arch in 75 80 90; do
         [ $arch -le "${device%a}" ] || continue
-        step "calls of attn.h as sm_$arch" 60 "the stage of sm_$arch; FAKE_ARCH=75 takes stage 1 alone" \
+        step "calls of attn.h as sm_$arch" 90 "the stage of sm_$arch; FAKE_ARCH=75 takes stage 1 alone" \
             env FAKE_ARCH=$arch "$dir/emulated"
     done
     for stage in 2 3; do
@@ -87,6 +88,10 @@ run_steps() {
         step "stage $stage against float64" 60 \
             "the first FAIL names shape and options: $dir/fast 12 1 \"stage $stage\"" "$dir/fast" 4 1 "stage $stage"
     done
+    if [ -x "$dir/fast-plain" ]; then
+        step "stage 2 against float64, built for sm_90 without a" 60 \
+            "kernels of little shared memory: $dir/fast-plain 12 1 \"stage 2\"" "$dir/fast-plain" 4 1 "stage 2"
+    else skipped "stage 2 against float64, built for sm_90 without a (only with DEVICE_ARCH=90a)"; fi
     for check in memcheck racecheck synccheck; do
         needs compute-sanitizer "$check of the fast stages" 90 \
             "the kernel that it names; slots and barriers of stage 3" \
@@ -98,7 +103,7 @@ run_steps() {
             step "the suite $suite, all arrays on the device" 60 "tests/$suite.c; stage 1" \
                 env FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 "$dir/suites" --isa scalar --filter "$suite."
         done
-    else skipped "suites of the CPU with all arrays on the device (it cannot read ordinary memory)"; fi
+    else skipped "the suites $SUITES, all arrays on the device (it cannot read ordinary memory)"; fi
     unset CUDA_LAUNCH_BLOCKING
     rows 60 "forward d128" "backward d128 4k" "forward d64 8k" "forward d256 8k" "backward d64 4k" decode f32
 }

@@ -9,8 +9,9 @@
    launches, from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes
    something else under one of them. Shared memory starts as NaNs, ends in a page that faults, and no access of the
    asynchronous units may see or overwrite bytes that no proxy fence has published. setmaxnreg waits for registers as on
-   a GPU. A block in which nobody can go on is reported with who waits for what. Not modelled: the weak memory model,
-   timing. */
+   a GPU. What lanes of a warp have to call together (>>hw says it of each function) they meet at, so that one that does
+   not come is waited for; what warps of a warpgroup have to call is the same for all four. A block in which nobody can
+   go on is reported with who waits for what. Not modelled: the weak memory model, timing. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 
@@ -121,8 +122,6 @@ struct thread_state {
     int64_t copy_group = 0;
     std::vector<store_op> stores;
     int64_t store_group = 0;
-    int64_t wgmma_issued = 0, wgmma_group = 0;
-    bool wgmma_fenced = false;
     int registers = 0;                 /* that it may use */
     std::vector<uint32_t> unpublished; /* words of shared memory it wrote since its last proxy fence */
     std::vector<uint32_t> new_mbarriers;
@@ -133,12 +132,20 @@ struct warp_state { /* a meeting of its 32 lanes */
     int arrived = 0;
     const char *at = NULL;
     void *lane[32];
+    size_t steps = 0; /* of its warpgroup: so many it has gone */
+    int64_t wgmma_issued = 0, wgmma_group = 0;
+    bool wgmma_fenced = false;
 };
 
 struct barrier_state {
     uint64_t generation = 0;
     int arrived = 0, expected = 0;
     bool any = false, any_last = false;
+};
+
+struct group_step { /* an instruction that the four warps of a warpgroup have to run */
+    const char *name;
+    int number; /* of groups that may be left, of registers */
 };
 
 struct wgmma_op {
@@ -161,7 +168,8 @@ struct tma_op {
 struct block_state {
     std::vector<thread_state> threads;
     std::vector<warp_state> warps;
-    std::vector<std::deque<wgmma_op>> wgmma; /* per warpgroup, in order */
+    std::vector<std::vector<group_step>> steps; /* per warpgroup, in order */
+    std::vector<std::deque<wgmma_op>> wgmma;    /* per warpgroup, in order */
     std::vector<tma_op> tma;
     barrier_state barriers[16];
     std::vector<uint16_t> dirty; /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
@@ -412,6 +420,8 @@ inline void tma_store(const tensor_map *map, const void *from, int c0, int c1, i
     const tensor_map m = *map;
     const uint32_t shared = shared_address(from);
     tma_check(m, shared, "TMA store");
+    if (c0 < 0 || c1 < 0 || c2 < 0 || c3 < 0) /* "illegal instruction" on an H100 and an H200; a load may */
+        fail("TMA store: a box that begins in front of the tensor (%d, %d, %d, %d)", c0, c1, c2, c3);
     auto read = [=] {
         const int at[4] = {c0, c1, c2, c3};
         tma_box(m, shared, at, [](uint32_t a, unsigned char *p) {
@@ -451,35 +461,12 @@ inline void cp_async_wait(int may_be_left) {
     may_pause();
 }
 
-/* ---- barriers */
-inline void barrier_arrive(int id, int expected, bool vote) {
-    if (expected % 32 || id < 0 || id > 15) fail("barrier %d of %d threads", id, expected);
-    barrier_state &b = block->barriers[id];
-    if (b.arrived && b.expected != expected)
-        fail("barrier %d of %d threads, while %d others wait there for %d", id, expected, b.arrived, b.expected);
-    b.expected = expected;
-    b.any = b.any || vote;
-    if (++b.arrived == expected) {
-        b.arrived = 0;
-        b.any_last = b.any;
-        b.any = false;
-        b.generation++;
-    }
-}
-/* true where any thread votes */
-inline bool barrier_sync(int id, int expected, bool vote) {
-    const uint64_t generation = block->barriers[id].generation;
-    barrier_arrive(id, expected, vote);
-    if (block->barriers[id].generation == generation) wait(BARRIER, id, generation);
-    return block->barriers[id].any_last;
-}
-
 /* ---- a meeting of a warp's lanes: each brings `mine`, the last one runs `all(lanes)` for everybody */
 template <class T, class F> inline void meet(const char *name, T *mine, F all) {
     warp_state &w = self_warp();
     const uint64_t generation = w.generation;
     if (w.arrived && w.at != name && strcmp(w.at, name))
-        fail("the warp diverged: %d lanes are at %s, this one at %s", w.arrived, w.at, name);
+        fail("deadlock: the warp diverged: %d lanes are at %s, this one at %s", w.arrived, w.at, name);
     w.at = name;
     w.lane[block->current % 32] = (void *)mine;
     if (++w.arrived == 32) {
@@ -489,6 +476,72 @@ template <class T, class F> inline void meet(const char *name, T *mine, F all) {
     } else {
         wait(ITS_WARP, 0, generation);
     }
+}
+
+/* ---- what the four warps of a warpgroup have to run: the lanes of each meet, and the last one runs `once`. The warps
+   may be apart, but go the same steps. */
+template <class F> inline void group_meet(const char *name, int number, F once) {
+    int mine = number;
+    meet(name, &mine, [=](int **lanes) {
+        warp_state &w = self_warp();
+        std::vector<group_step> &steps = block->steps[(size_t)block->current / 128];
+        for (int i = 0; i < 32; i++)
+            if (*lanes[i] != number) fail("%s: the lanes do not agree", name);
+        if (w.steps == steps.size()) steps.push_back(group_step{name, number});
+        const group_step &step = steps[w.steps++];
+        if (strcmp(step.name, name) || step.number != number)
+            fail("the warpgroup diverged: a warp ran %s %d, this one %s %d", step.name, step.number, name, number);
+        once(w);
+    });
+}
+/* at the end of a block: what a warp has left out, or "" */
+inline std::string steps_left_out() {
+    for (size_t i = 0; i < block->warps.size(); i++) {
+        const std::vector<group_step> &steps = block->steps[i / 4];
+        if (block->warps[i].steps < steps.size())
+            return "the warpgroup diverged: warp " + std::to_string(i) + " did not come to " +
+                   steps[block->warps[i].steps].name;
+    }
+    return "";
+}
+
+/* ---- barriers: warps arrive, as soon as all of their lanes have come */
+struct arrival {
+    int id, expected;
+    bool vote;
+};
+inline void warp_arrives(const arrival &a) {
+    if (a.expected % 32 || a.id < 0 || a.id > 15) fail("barrier %d of %d threads", a.id, a.expected);
+    barrier_state &b = block->barriers[a.id];
+    if (b.arrived && b.expected != a.expected)
+        fail("barrier %d of %d threads, while %d others wait there for %d", a.id, a.expected, b.arrived, b.expected);
+    b.expected = a.expected;
+    b.any = b.any || a.vote;
+    b.arrived += 32;
+    if (b.arrived == a.expected) {
+        b.arrived = 0;
+        b.any_last = b.any;
+        b.any = false;
+        b.generation++;
+    }
+}
+inline void barrier_arrive(const char *name, int id, int expected, bool vote) {
+    arrival mine = {id, expected, vote};
+    meet(name, &mine, [name](arrival **lanes) {
+        arrival all = *lanes[0];
+        for (int i = 0; i < 32; i++) {
+            if (lanes[i]->id != all.id || lanes[i]->expected != all.expected) fail("%s: the lanes do not agree", name);
+            all.vote = all.vote || lanes[i]->vote;
+        }
+        warp_arrives(all);
+    });
+}
+/* true where any thread votes */
+inline bool barrier_sync(const char *name, int id, int expected, bool vote) {
+    const uint64_t generation = block->barriers[id & 15].generation;
+    barrier_arrive(name, id, expected, vote);
+    if (block->barriers[id].generation == generation) wait(BARRIER, id, generation);
+    return block->barriers[id].any_last;
 }
 
 /* ---- wgmma. The four warps of a warpgroup hold 16 rows each; lane/4 is the row of 8, lane%4 the pair of columns. */
@@ -549,38 +602,59 @@ inline void wgmma_run(wgmma_op &o) {
     o.done = true;
     count.wgmma++;
 }
+inline void wgmma_fence() {
+    group_meet("wgmma.fence", 0, [](warp_state &w) { w.wgmma_fenced = true; });
+}
+inline void wgmma_commit() {
+    group_meet("wgmma.commit", 0, [](warp_state &w) { w.wgmma_fenced = false, w.wgmma_group++; });
+}
+struct wgmma_part { /* of a lane */
+    const wgmma_op *like;
+    float *d;
+    const uint32_t *a;
+};
+inline bool are_same(const wgmma_op &x, const wgmma_op &y) {
+    return x.n == y.n && x.a_in_registers == y.a_in_registers && x.desc_a == y.desc_a && x.desc_b == y.desc_b &&
+           x.accumulate == y.accumulate;
+}
 inline void wgmma_issue(const wgmma_op &like, float *d, const uint32_t *a) {
-    thread_state &t = self();
-    std::deque<wgmma_op> &queue = block->wgmma[(size_t)block->current / 128];
-    const size_t index = (size_t)t.wgmma_issued++;
-    const int lane = block->current % 128;
-    if (!t.wgmma_fenced) fail("wgmma: no wgmma.fence since the last group");
-    if (queue.size() <= index) {
-        queue.push_back(like);
-        queue[index].issued = 0;
-        queue[index].done = false;
-        queue[index].group = t.wgmma_group;
-    }
-    wgmma_op &o = queue[index];
-    if (o.n != like.n || o.a_in_registers != like.a_in_registers || o.desc_a != like.desc_a ||
-        o.desc_b != like.desc_b || o.accumulate != like.accumulate || o.group != t.wgmma_group)
-        fail("wgmma: the threads of the warpgroup do not agree");
-    o.d[lane] = d;
-    o.a[lane] = a;
-    if (++o.issued == 128) {
+    wgmma_part mine = {&like, d, a};
+    meet("wgmma", &mine, [](wgmma_part **lanes) {
+        warp_state &w = self_warp();
+        std::deque<wgmma_op> &queue = block->wgmma[(size_t)block->current / 128];
+        const size_t index = (size_t)w.wgmma_issued++;
+        if (!w.wgmma_fenced) fail("wgmma: no wgmma.fence since the last group");
+        if (queue.size() <= index) {
+            queue.push_back(*lanes[0]->like);
+            queue[index].issued = 0;
+            queue[index].done = false;
+            queue[index].group = w.wgmma_group;
+        }
+        wgmma_op &o = queue[index];
+        for (int i = 0; i < 32; i++) {
+            const int place = block->current % 128 / 32 * 32 + i;
+            if (!are_same(o, *lanes[i]->like) || o.group != w.wgmma_group)
+                fail("wgmma: the threads of the warpgroup do not agree");
+            o.d[place] = lanes[i]->d;
+            o.a[place] = lanes[i]->a;
+        }
+        o.issued += 32;
+        if (o.issued < 128) return;
         o.due = due_of(now_timing.wgmma);
         if (now_timing.wgmma == EARLY) wgmma_run(o);
-    }
+    });
 }
-inline bool wgmma_finished(const thread_state &t, int index, int may_be_left) {
+inline bool wgmma_finished(int index, int may_be_left) {
     const std::deque<wgmma_op> &queue = block->wgmma[(size_t)index / 128];
-    for (size_t i = 0; i < (size_t)t.wgmma_issued; i++)
-        if (!queue[i].done && queue[i].group + may_be_left < t.wgmma_group) return false;
+    const warp_state &w = block->warps[(size_t)index / 32];
+    for (size_t i = 0; i < (size_t)w.wgmma_issued; i++)
+        if (!queue[i].done && queue[i].group + may_be_left < w.wgmma_group) return false;
     return true;
 }
 inline void wgmma_wait(int may_be_left) {
+    group_meet("wgmma.wait", may_be_left, [](warp_state &) {});
     may_pause();
-    if (!wgmma_finished(self(), block->current, may_be_left)) wait(WGMMA, may_be_left, 0);
+    if (!wgmma_finished(block->current, may_be_left)) wait(WGMMA, may_be_left, 0);
 }
 
 /* ---- setmaxnreg: from `given` to `wanted` registers for each thread of a warpgroup; more come from what others gave
@@ -588,6 +662,7 @@ inline void wgmma_wait(int may_be_left) {
 inline int registers_at_start() { return std::min(65536 / block->count / 8 * 8, 255); }
 inline void set_registers(int wanted, bool more) {
     thread_state &t = self();
+    group_meet(more ? "setmaxnreg.inc" : "setmaxnreg.dec", wanted, [](warp_state &) {});
     if (wanted < 24 || wanted > 256 || wanted % 8) fail("setmaxnreg: %d registers", wanted);
     if (more ? wanted < t.registers : wanted > t.registers)
         fail("setmaxnreg: from %d to %d registers, by the form for the other direction", t.registers, wanted);
@@ -619,7 +694,7 @@ inline bool can_go_on(int index) {
         memcpy(&m, block->shared + t.which, 8);
         return (m.phase != 0) != (t.until != 0);
     }
-    case WGMMA: return wgmma_finished(t, index, t.which);
+    case WGMMA: return wgmma_finished(index, t.which);
     case REGISTERS: return t.which <= block->registers_left;
     case FINISHED: break;
     }
@@ -770,6 +845,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
         b.threads.assign((size_t)threads, thread_state());
         for (thread_state &t : b.threads) t.registers = registers_at_start();
         b.warps.assign((size_t)(threads + 31) / 32, warp_state());
+        b.steps.assign((size_t)(threads + 127) / 128, std::vector<group_step>());
         b.wgmma.assign((size_t)(threads + 127) / 128, std::deque<wgmma_op>());
         b.tma.clear();
         b.dirty.assign(pages / 4, 0);
@@ -779,6 +855,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
             context_make(&b.threads[(size_t)k].at, stacks[(size_t)k], stack_bytes, fiber_entry);
         run_block();
         count.blocks++;
+        if (b.error.empty()) b.error = steps_left_out();
         if (b.error.empty() && !b.tma.empty()) b.error = "a TMA load is still under way when the block ends";
         for (size_t k = shared_bytes; k < pages && b.error.empty(); k++)
             if (map[k] != 0xff) b.error = "shared memory was written beyond its end";
@@ -826,49 +903,54 @@ inline int threads() { return attn_emu::block->count; }
 inline int block() { return attn_emu::block->index; }
 inline int blocks() { return attn_emu::block->grid; }
 inline int lane() { return thread() % 32; }
-inline int warp() { return thread() / 32; }
+inline void missing() { attn_emu::fail("a kernel without a body"); }
 
-inline void sync() { attn_emu::barrier_sync(0, threads(), false); }
-inline void barrier_sync(int id, int count) { attn_emu::barrier_sync(id, count, false); }
-inline void barrier_arrive(int id, int count) { attn_emu::barrier_arrive(id, count, false); }
-inline bool barrier_or(int id, int count, bool vote) { return attn_emu::barrier_sync(id, count, vote); }
+inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }
+inline void barrier_sync(int id, int count) { attn_emu::barrier_sync("barrier_sync", id, count, false); }
+inline void barrier_arrive(int id, int count) { attn_emu::barrier_arrive("barrier_arrive", id, count, false); }
+inline bool barrier_or(int id, int count, bool vote) { return attn_emu::barrier_sync("barrier_or", id, count, vote); }
 
-template <class T> inline T shfl(T x, int source) {
+/* ---- the lanes of a warp; each function has a name of its own, so that lanes at different ones do not meet */
+template <class T> inline T exchange(const char *name, T x, int source) {
     struct mine {
         T in, out;
         int source;
     } m = {x, x, source};
-    attn_emu::meet("shfl", &m, [](mine **lanes) {
+    attn_emu::meet(name, &m, [](mine **lanes) {
         for (int i = 0; i < 32; i++) lanes[i]->out = lanes[lanes[i]->source & 31]->in;
     });
     return m.out;
 }
-template <class T> inline T shfl_xor(T x, int mask) { return shfl(x, lane() ^ mask); }
+template <class T> inline T shfl(T x, int source) { return exchange("shfl", x, source); }
+template <class T> inline T shfl_xor(T x, int mask) { return exchange("shfl_xor", x, lane() ^ mask); }
 template <class T> inline T uniform(T x) {
-    const T first = shfl(x, 0);
+    const T first = exchange("uniform", x, 0);
     if (x != first) attn_emu::fail("uniform: the lanes do not agree");
     return first;
 }
-inline uint32_t ballot(bool vote) {
+inline int warp() { return uniform(thread() / 32); }
+inline uint32_t votes(const char *name, bool vote) {
     struct mine {
         bool in;
         uint32_t out;
     } m = {vote, 0};
-    attn_emu::meet("ballot", &m, [](mine **lanes) {
+    attn_emu::meet(name, &m, [](mine **lanes) {
         uint32_t all = 0;
         for (int i = 0; i < 32; i++) all |= (uint32_t)lanes[i]->in << i;
         for (int i = 0; i < 32; i++) lanes[i]->out = all;
     });
     return m.out;
 }
-inline bool any(bool vote) { return ballot(vote) != 0; }
+inline uint32_t ballot(bool vote) { return votes("ballot", vote); }
+inline bool any(bool vote) { return votes("any", vote) != 0; }
 inline int take_one(int *counter) { return (*counter)++; }
-inline void sync_warp() {
+inline void come(const char *name) {
     char none;
-    attn_emu::meet("sync_warp", &none, [](char **) {});
+    attn_emu::meet(name, &none, [](char **) {});
 }
+inline void sync_warp() { come("sync_warp"); }
 inline bool elect() {
-    sync_warp();
+    come("elect");
     return lane() == 13; /* which one it is is not to matter */
 }
 inline int ctz(uint32_t x) { return __builtin_ctz(x); }
@@ -934,7 +1016,7 @@ inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
         bool transpose;
     } m = {address, r, transpose};
     if (address % 16) attn_emu::fail("ldmatrix: a row that is not 16-byte aligned");
-    attn_emu::meet("ldmatrix", &m, [](mine **lanes) {
+    attn_emu::meet(transpose ? "ldmatrix_transposed" : "ldmatrix", &m, [](mine **lanes) {
         attn_emu::count.ldmatrix++;
         for (int matrix = 0; matrix < 4; matrix++) {
             uint16_t tile[8][8];
@@ -1061,11 +1143,8 @@ inline void add_to_global(float *to, const float (&x)[4]) {
     for (int i = 0; i < 4; i++) to[i] += x[i];
 }
 
-inline void wgmma_fence() { attn_emu::self().wgmma_fenced = true; }
-inline void wgmma_commit() {
-    attn_emu::self().wgmma_fenced = false;
-    attn_emu::self().wgmma_group++;
-}
+inline void wgmma_fence() { attn_emu::wgmma_fence(); }
+inline void wgmma_commit() { attn_emu::wgmma_commit(); }
 template <int N> inline void wgmma_wait() { attn_emu::wgmma_wait(N); }
 template <class A> inline void wgmma_keep(A &) {}
 template <class T, int N, bool TransposeA, bool TransposeB>

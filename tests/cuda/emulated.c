@@ -13,11 +13,34 @@ static int cases_of(int all) {
     return full && *full ? all : all / 3;
 }
 
+static void *guarded_copy(const void *data, size_t bytes) { return memcpy(test_guarded(bytes), data, bytes); }
+/* Two integers of a batch, in memory that a device reads: a constant of the program is the host's alone. */
+static attn_view two_ints(int32_t first, int32_t second) {
+    const int32_t both[2] = {first, second};
+    return attn_view_i32((const int32_t *)guarded_copy(both, sizeof both), 1, 2, 0, 0, 0);
+}
+
 static void count_launches(void);
 static void on_device(void) {
     fake_everything(2);
     count_launches();
     fake_timing(test_int(0, fake_timings() - 1), test_bits());
+}
+
+/* Is a device of this architecture played from here on? A real one plays what its kernels can: else the test, or this
+   part of it, is skipped. The numbers of a test are those of four multiprocessors. */
+static int play(int arch) {
+    fake_set_arch(arch);
+    if (fake_arch() != arch) {
+        test_skip(arch == 90 ? "this device is no sm_90" : "this device is older");
+        return 0;
+    }
+    fake_set_processors(4);
+    return 1;
+}
+static void play_as_before(int arch) {
+    fake_set_processors(0);
+    fake_set_arch(arch);
 }
 
 /* What attn_explain, or with gradients attn_explain_backward, says of a call. */
@@ -381,8 +404,7 @@ static void fast_stages(void) {
             g.dq = results[at][1] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
             g.dk = results[at][2] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
             g.dv = results[at][3] = make_out(LAYOUT_PACKED, 4, 1, 2, d.k.size[2], 64);
-            fake_set_arch(archs[at]);
-            if (fake_arch() != archs[at]) continue; /* a device that is older */
+            if (!play(archs[at])) continue;
             fake_set_tma(at < 3);
             on_device();
             CHECK(explained(&f, 0, stage) && explained(&f, &g, stage));
@@ -399,7 +421,7 @@ static void fast_stages(void) {
             CHECK(explained(&f, 0, "stage 1") && explained(&f, &g, stage)); /* of no account to the gradients */
         }
         fake_set_tma(1);
-        fake_set_arch(arch);
+        play_as_before(arch);
         test_release();
     }
 }
@@ -509,8 +531,7 @@ static void fast_workspace(void) {
     attn_desc d = make_desc(1, 4, 2, 64, 700, 64, 64), none;
     attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 64, 64);
     attn_grad g = {0}, no_grad;
-    fake_set_arch(90);
-    if (fake_arch() != 90) return; /* a device that is older */
+    if (!play(90)) return;
     d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
     g.d_out = narrow(&above, ATTN_BF16);
     g.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, 64);
@@ -541,7 +562,7 @@ static void fast_workspace(void) {
     CHECK_STATUS(attn_workspace_size(&d, &few, 0), ATTN_OK);
     CHECKF(0 < few && few <= size[0], "%ld bytes of 3 queries, %ld of 64", (long)few, (long)size[0]);
     check_workspace(&d, 0, few, 1);
-    fake_set_arch(arch);
+    play_as_before(arch);
 }
 
 /* A workspace for split keys is what the call itself needs, to the byte; asked for with a NULL pointer it is enough for
@@ -553,8 +574,7 @@ static void fast_split_keys(void) {
     const int arch = fake_arch();
     for (int heads = 4; heads <= 8; heads += 4) {
         size_t most[QUERIES + 1][KEYS + 1] = {{0}}, splits = 0, less = 0;
-        fake_set_arch(80);
-        if (fake_arch() < 80) return; /* a device that is older */
+        if (!play(80)) return;
         for (int q = 0; q < QUERIES; q++)
             for (int k = 0; k < KEYS; k++) {
                 attn_desc d = make_desc(1, heads, 2, queries[q], keys[k], 64, 64);
@@ -578,7 +598,7 @@ static void fast_split_keys(void) {
             }
         CHECKF(splits > KEYS, "keys were split in %ld calls only", (long)splits);
         CHECKF(less > KEYS, "in %ld calls only the call itself needs less", (long)less);
-        fake_set_arch(arch);
+        play_as_before(arch);
     }
 }
 
@@ -596,7 +616,10 @@ static void fast_host_cost(void) {
     static const int heads[3] = {64, 128, 256};
     static char workspace[1 << 17];
     const int arch = fake_arch();
-    if (fake_device() < 0) return; /* a device is not asked by the emulator */
+    if (fake_device() < 0) {
+        test_skip("what is asked of a real device is not counted");
+        return;
+    }
     fake_set_arch(90);
     for (int at = 0; at < 3; at++) {
         attn_desc d = make_desc(1, 2, 1, 70, 90, heads[at], heads[at]), of_rows;
@@ -630,8 +653,7 @@ static void fast_stats(void) {
         attn_desc d = make_desc(1, 4, 2, 140, 300, 64, 64);
         attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, 140, 64);
         attn_grad g[2] = {{0}};
-        fake_set_arch(archs[at]);
-        if (fake_arch() != archs[at]) continue; /* a device that is older */
+        if (!play(archs[at])) continue;
         on_device();
         d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         d.stats = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 2);
@@ -648,7 +670,7 @@ static void fast_stats(void) {
         CHECK(memcmp(g[0].dq.data, g[1].dq.data, 4 * 140 * 64 * sizeof(float)) == 0);
         CHECK(memcmp(g[0].dk.data, g[1].dk.data, 2 * 300 * 64 * sizeof(float)) == 0);
         CHECK(memcmp(g[0].dv.data, g[1].dv.data, 2 * 300 * 64 * sizeof(float)) == 0);
-        fake_set_arch(arch);
+        play_as_before(arch);
         test_release();
     }
 }
@@ -667,15 +689,13 @@ static void fast_fill(void) {
         g.d_out = d.q;
         g.dq = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 42), 4, 1, h, sq, 128);
         fake_everything(2);
-        fake_set_arch(90);
-        if (fake_arch() != 90) return; /* a device that is older */
+        if (!play(90)) return;
         fake_set_processors(132);
         CHECKF(explained(&d, n == 4 ? &g : 0,
                          n ? "on the device, stage 3"
                            : "on the device, stage 2, mma.sync (not stage 3, wgmma: few blocks of queries"),
                "case %d", n);
-        fake_set_processors(0);
-        fake_set_arch(arch);
+        play_as_before(arch);
     }
 }
 
@@ -740,13 +760,12 @@ static void fast_softcap(void) {
         d.out = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 41), 4, 1, 4, 1024, size);
         g.d_out = d.q;
         g.dq = attn_out_typed(ATTN_BF16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 1024, size);
-        fake_set_arch(90);
-        if (fake_arch() != 90) return; /* a device that is no sm_90 */
+        if (!play(90)) return;
         fake_everything(2);
         CHECK(explained(&d, 0, "on the device, stage 3"));
         CHECK(explained(&d, &g,
                         size == 128 ? "on the device, stage 3" : "on the device, stage 2, mma.sync (not stage 3"));
-        fake_set_arch(arch);
+        play_as_before(arch);
     }
 }
 
@@ -880,7 +899,10 @@ static void several_devices(void) {
     attn_mha_desc m = {0};
     attn_error err;
     ref_result r;
-    if (fake_device() < 0) return;
+    if (fake_device() < 0) {
+        test_skip("there is one device to test on");
+        return;
+    }
     set_score(&d, ATTN_SCORE_COSINE, 0); /* needs a workspace */
     ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
     fake_everything(2 + 16);
@@ -961,8 +983,6 @@ static void both_places(void) {
         test_release();
     }
 }
-
-static void *guarded_copy(const void *data, size_t bytes) { return memcpy(test_guarded(bytes), data, bytes); }
 
 /* What is too long is as long as it may be; what is negative, 0. The CPU reports it, a device's contents it
    cannot see. */
@@ -1297,13 +1317,10 @@ static void put_nan(attn_view v, int64_t first, int64_t end) {
 }
 static void tiles_others(void) {
     for (int n = 0; n < 4; n++) {
-        static const int32_t starts[2][2] = {{40, 5}, {3, 70}}, lengths[2][2] = {{45, 20}, {60, 66}};
         attn_desc d = make_desc(1, 2, 1, 90, 150, 9, 8);
         set_score(&d, n % 2 ? ATTN_SCORE_BILINEAR : ATTN_SCORE_ADDITIVE, n ? 9 : 96);
-        d.query_starts = attn_view_i32(starts[0], 1, 2, 0, 0, 0);
-        d.key_starts = attn_view_i32(starts[1], 1, 2, 0, 0, 0);
-        d.query_lengths = attn_view_i32(lengths[0], 1, 2, 0, 0, 0);
-        d.key_lengths = attn_view_i32(lengths[1], 1, 2, 0, 0, 0);
+        d.query_starts = two_ints(40, 5), d.query_lengths = two_ints(45, 20);
+        d.key_starts = two_ints(3, 70), d.key_lengths = two_ints(60, 66);
         put_nan(d.q, 0, 5), put_nan(d.q, 25, 40), put_nan(d.q, 85, 90);
         put_nan(d.k, 0, 3), put_nan(d.k, 63, 70), put_nan(d.k, 136, 150);
         on_device();
@@ -1316,15 +1333,12 @@ static void tiles_others(void) {
 
 /* Padding behind an entry's queries, not finite or large: the entry has the bits of a call of its own. */
 static void tiles_padding(void) {
-    static const int32_t q_from[2] = {3, 0}, q_count[2] = {20, 30}, k_from[2] = {5, 0}, k_count[2] = {60, 66};
     for (int n = 0; n < 4; n++) {
         attn_desc d = make_desc(2, 2, 1, 60, 100, 9, 8);
         attn_view padding = attn_view_slice(d.q, 2, 40, 10);
         set_score(&d, ATTN_SCORE_ADDITIVE, 5);
-        d.query_starts = attn_view_i32(q_from, 1, 2, 0, 0, 0);
-        d.query_lengths = attn_view_i32(q_count, 1, 2, 0, 0, 0);
-        if (n & 1) d.key_starts = attn_view_i32(k_from, 1, 2, 0, 0, 0);
-        if (n & 1) d.key_lengths = attn_view_i32(k_count, 1, 2, 0, 0, 0);
+        d.query_starts = two_ints(3, 0), d.query_lengths = two_ints(20, 30);
+        if (n & 1) d.key_starts = two_ints(5, 0), d.key_lengths = two_ints(60, 66);
         if (n & 2) put_nan(d.q, 40, 50);
         else fill(&padding, draw_normal, 0, 100);
         on_device();

@@ -366,12 +366,14 @@ static void test_stmatrix() {
     }
 }
 
-/* ---- mbarriers and TMA: tiles come in through two slots, are changed and go out again */
+/* ---- mbarriers and TMA: tiles come in through two slots, are changed and go out again. The first begins 3 rows in
+   front of the tensor: such a load reads zeros there, such a store is an illegal instruction and is not done. */
 struct tma_params {
     hw::tensor_map in, out;
     int tiles, rows, packed;
     uint16_t *seen;
 };
+ATTN__BOTH int first_row_of(int tile, bool packed) { return tile / 2 * (packed ? 32 : 64) - 3; }
 ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
 #if ATTN__HAVE_WGMMA
     ATTN__SHARED(shared);
@@ -387,8 +389,9 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
             for (int i = 0; i < p.tiles; i++) {
                 hw::mbarrier_wait(empty + i % 2, i / 2 % 2 ^ 1);
                 hw::mbarrier_expect(full + i % 2, 64 * 128);
-                const int along = p.packed ? 0 : i / 2 * 64 - 3, across = p.packed ? i / 2 * 32 - 3 : 1;
-                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, along, across, 0);
+                const int first = first_row_of(i, p.packed);
+                hw::tma_load(shared + i % 2 * 8192, &p.in, full + i % 2, i % 2 * 64, p.packed ? 0 : first,
+                             p.packed ? first : 1, 0);
             }
         return;
     }
@@ -407,7 +410,8 @@ ATTN__KERNEL(160, 1) void tma_kernel(ATTN__PARAM tma_params p) {
         hw::fence_async();
         hw::barrier_sync(1, 128);
         if (t == 0) {
-            hw::tma_store(&p.out, slot, i % 2 * 64, p.packed ? 0 : i / 2 * 64 - 3, p.packed ? i / 2 * 32 - 3 : 1, 0);
+            const int first = first_row_of(i, p.packed);
+            if (first >= 0) hw::tma_store(&p.out, slot, i % 2 * 64, p.packed ? 0 : first, p.packed ? first : 1, 0);
             hw::tma_store_commit();
             hw::tma_store_wait_read<0>();
             hw::mbarrier_arrive(empty + i % 2);
@@ -440,7 +444,7 @@ static void test_tma(bool side_by_side, bool plain, bool packed = false) {
     for (int i = 0; i < 6; i++)
         for (int r = 0; r < 64; r++)
             for (int c = 0; c < 64; c++) {
-                const int row = packed ? i / 2 * 32 - 3 + r / heads : i / 2 * 64 - 3 + r, column = i % 2 * 64 + c;
+                const int row = first_row_of(i, packed) + (packed ? r / heads : r), column = i % 2 * 64 + c;
                 const int head = packed ? r % heads : 1;
                 const bool inside = row >= 0 && row < rows && column < columns;
                 const uint16_t want = inside ? in[head * of_head + row * of_row + column] : 0,
@@ -450,7 +454,8 @@ static void test_tma(bool side_by_side, bool plain, bool packed = false) {
     for (int i = 0; i < heads * rows * columns; i++) {
         const int head = side_by_side ? i / columns % heads : i / columns / rows;
         const int row = side_by_side ? i / columns / heads : i / columns % rows;
-        const uint16_t want = (packed ? row >= 6 / 2 * 32 - 3 : head == 0) ? 0xabcd : in[i] ^ 1;
+        const bool stored = row >= first_row_of(2, packed) && (packed ? row < first_row_of(6, packed) : head == 1);
+        const uint16_t want = stored ? in[i] ^ 1 : 0xabcd;
         check(out[i] == want, "TMA store", out[i], want);
     }
 }
@@ -649,7 +654,7 @@ static void test_registers() {
 /* ---- what the emulator must refuse: each kernel has one fault, which it names */
 #ifdef ATTN_CUDA_HW_HEADER
 struct fault_params {
-    int fault;
+    int fault, lonely;
     uint16_t *memory;
     hw::tensor_map map;
 };
@@ -742,6 +747,72 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
         break;
     case 19: hw::setmaxnreg_inc<256>(); break; /* 128 threads start with 255 */
     case 20: hw::setmaxnreg_dec<256>(); break;
+    case 21:
+        if (t == 0) hw::tma_store(&p.map, shared, 0, -3, 0, 0);
+        break;
+    case 22: /* all warps but one */
+        if (t < 96) hw::wgmma_fence();
+        break;
+    case 23: /* the same number of them, in another order */
+        if (t < 96) hw::wgmma_fence(), hw::wgmma_commit();
+        else hw::wgmma_commit(), hw::wgmma_fence();
+        break;
+    case 24:
+        if (t < 96) hw::setmaxnreg_dec<64>();
+        break;
+    case 25: hw::barrier_sync(1, t % 32 ? 128 : 64); break;
+    }
+}
+/* A function after the other that all lanes of a warp have to call; `comes`: does this lane? */
+static const char *const collectives[] = {
+    "uniform",      "warp",         "sync",        "barrier_sync",        "barrier_arrive", "barrier_or",
+    "shfl",         "shfl_xor",     "ballot",      "any",                 "sync_warp",      "elect",
+    "ldmatrix",     "stmatrix",     "mma",         "ldmatrix_transposed", "setmaxnreg_inc", "setmaxnreg_dec",
+    "wgmma_fence",  "wgmma_commit", "wgmma_wait",  "wgmma",               "wgmma, A in registers"};
+ATTN__KERNEL(128, 1) void lonely_kernel(ATTN__PARAM fault_params p) {
+    ATTN__SHARED(shared);
+    const uint32_t base = hw::shared_address(shared), row = base + (uint32_t)hw::lane() * 16;
+    const uint64_t tile = attn__gpu::wgmma_desc(attn__gpu::wgmma_tile(base, 64));
+    const bool comes = hw::thread() != p.lonely;
+    uint32_t a[4] = {0, 0, 0, 0};
+    float c[32] = {0};
+    if (p.fault >= 21) hw::wgmma_fence();
+    if (!comes) return;
+    switch (p.fault) {
+    case 0: hw::uniform(1); break;
+    case 1: hw::warp(); break;
+    case 2: hw::sync(); break;
+    case 3: hw::barrier_sync(1, 128); break;
+    case 4: hw::barrier_arrive(1, 128); break;
+    case 5: hw::barrier_or(1, 128, true); break;
+    case 6: hw::shfl(1, 0); break;
+    case 7: hw::shfl_xor(1, 1); break;
+    case 8: hw::ballot(true); break;
+    case 9: hw::any(true); break;
+    case 10: hw::sync_warp(); break;
+    case 11: hw::elect(); break;
+    case 12: hw::ldmatrix(a, row); break;
+    case 13: hw::stmatrix(row, a); break;
+    case 14: hw::mma<hw::bf16>(c, a, 0, 0); break;
+    case 15: hw::ldmatrix_transposed(a, row); break;
+    case 16: hw::setmaxnreg_inc<256>(); break;
+    case 17: hw::setmaxnreg_dec<64>(); break;
+    case 18: hw::wgmma_fence(); break;
+    case 19: hw::wgmma_commit(); break;
+    case 20: hw::wgmma_wait<0>(); break;
+    case 21: hw::wgmma<hw::bf16, 64, false, false>(c, tile, tile, false); break;
+    case 22: hw::wgmma<hw::bf16, 64, false>(c, a, tile, false); break;
+    }
+}
+static void test_lonely() {
+    fault_params p = fault_params();
+    for (p.fault = 0; p.fault < (int)(sizeof collectives / sizeof collectives[0]); p.fault++) {
+        p.lonely = 37;
+        const int error = ATTN__LAUNCH(lonely_kernel, 1, 128, 16384, NULL, p);
+        const bool found = attn_emu::last_error.find("deadlock") != std::string::npos &&
+                           attn_emu::last_error.find("the other lanes of the warp") != std::string::npos;
+        if (!found) printf("%s without a lane: \"%s\"\n", collectives[p.fault], attn_emu::last_error.c_str());
+        check(error != 0 && found, collectives[p.fault], error, 719);
     }
 }
 static void test_faults(int mode) {
@@ -765,8 +836,13 @@ static void test_faults(int mode) {
                                        "cp.async.bulk lands at shared address",
                                        "TMA load lands at shared address",
                                        "more registers",
-                                       "the other direction"};
-    fault_params p;
+                                       "the other direction",
+                                       "in front of the tensor",
+                                       "warp 3 did not come to wgmma.fence",
+                                       "the warpgroup diverged",
+                                       "warp 3 did not come to setmaxnreg.dec",
+                                       "barrier_sync: the lanes do not agree"};
+    fault_params p = fault_params();
     const int64_t size[4] = {64, 64, 1, 1}, stride[4] = {1, 64, 4096, 4096};
     p.memory = array_of<uint16_t>(4096);
     hw::tensor_map_make(hw::tensor_map_encoder(), &p.map, p.memory, size, stride, 64);
@@ -827,6 +903,7 @@ static void all(int mode) {
     }
 #ifdef ATTN_CUDA_HW_HEADER
     test_faults(mode);
+    test_lonely();
     test_directions();
 #else
     (void)mode;

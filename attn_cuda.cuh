@@ -134,14 +134,8 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
                                     const void *params)
 {
     void *arguments[1];
-    cudaError_t error = cudaSuccess;
     arguments[0] = const_cast<void *>(params);
-    if (shared > 48 * 1024)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error == cudaSuccess)
-        error = cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
-    if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, here */
-    return error;
+    return cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
 }
 #endif
 
@@ -580,9 +574,37 @@ struct device {
     int arch, shared_bytes, processors;
     int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
                                    (sm_90a); 0: it takes none of them */
-    hw::tensor_map_encoder_fn encode;
+    mutable hw::tensor_map_encoder_fn encode;
+    mutable bool asks = false;  /* the driver is to be asked for `encode`; see has_maps */
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
+/* Does the driver make tensor maps? Asking takes its time, so that is put off until a call may need one. */
+inline bool has_maps(const device &d)
+{
+    if (d.asks) d.encode = hw::tensor_map_encoder();
+    d.asks = false;
+    return d.encode;
+}
+
+/* Where kernels are launched. A call launches each when the device has allowed its shared memory. A plan does either by
+   itself: once it has the device allow them, each of its runs launches them. */
+struct queue {
+    enum action { CALL, PREPARE, RUN } does;
+    cudaStream_t stream;
+    queue(cudaStream_t to, action what = CALL) : does(what), stream(to) {}
+};
+template <class P>
+int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
+{
+    int error = 0;
+    if (shared > 48 * 1024 && to.does != queue::RUN)
+        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)shared);
+    if (!error && to.does != queue::PREPARE)
+        error = (int)ATTN__LAUNCH(kernel, grid, threads, shared, to.stream, p);
+    if (error && to.does != queue::RUN) cudaGetLastError(); /* it is reported once, here; of a run by nobody else */
+    return error;
+}
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const tiled_params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -4028,10 +4050,9 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
 }
 /* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
-int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
+int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
-    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, Shape::threads,
-                             Shape::shared_bytes, stream, m);
+    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV>, grid, Shape::threads, Shape::shared_bytes, stream, m);
 }
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
@@ -4041,7 +4062,7 @@ inline bool fits_twice(int shared_bytes, const device &dev)
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
 template <class T, int D, bool Extra>
-int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStream_t stream)
+int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
     typedef mma_shape<D, keys, 2> of_two;
@@ -4053,7 +4074,7 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStrea
                ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
                : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
 }
-template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
     const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
@@ -4062,11 +4083,10 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = (int)ATTN__LAUNCH(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
-                                  stream, m);
+        error = launch(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0, stream, m);
     return error;
 }
-static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
         return mma_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
@@ -4116,9 +4136,9 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 
 /* What comes before the kernels that multiply: stats by a forward, or NULL where the call has them; rows, tiles of
    queries. */
-typedef cudaError_t forward_fn(const params &p, const device &dev, cudaStream_t stream);
+typedef cudaError_t forward_fn(const params &p, const device &dev, const queue &stream);
 template <int Queries>
-int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cudaStream_t stream)
+int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
     const params &p = m.p;
     int error = 0;
@@ -4128,15 +4148,14 @@ int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cud
         error = (int)forward(stats_alone, dev, stream);
     }
     if (!error)
-        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0,
-                                  stream, m);
+        error = launch(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0, stream, m);
     if (!error)
-        error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
-                                  0, stream, m);
+        error = launch(mma_grad_reaches<Queries>, blocks_for((p.batch * m.padded / Queries + 3) / 4), 128, 0, stream,
+                       m);
     return error;
 }
 template <class T, int D, bool Extra>
-int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
+int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra> shape;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
@@ -4144,18 +4163,17 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
-                                  blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
-                                  shape::shared_queries, stream, m);
+        error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
+                       shape::threads, shape::shared_queries, stream, m);
     if (!error && shape::in_two && p.dv.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k),
-                                  shape::threads, shape::shared_keys, stream, m);
+        error = launch(mma_grad_keys<T, D, Extra, !shape::in_two, true>, blocks_for(tiles_k), shape::threads,
+                       shape::shared_keys, stream, m);
     if (!error && (p.dk.rank || (!shape::in_two && p.dv.rank)))
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
-                                  shape::threads, shape::shared_keys, stream, m);
+        error = launch(mma_grad_keys<T, D, Extra, true, !shape::in_two>, blocks_for(tiles_k), shape::threads,
+                       shape::shared_keys, stream, m);
     return error;
 }
-static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
         return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
@@ -5368,6 +5386,7 @@ struct maps_made {
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
+    if (!has_maps(d)) return false;
     const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
                            of == MAP_D_OUT ? p.d_out : p.out;
     const bool of_keys = of == MAP_K || of == MAP_V;
@@ -5443,7 +5462,6 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
-    ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
@@ -5453,6 +5471,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
+    ATTN__WANT(has_maps(d), "the driver has no TMA");
     int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
@@ -5475,7 +5494,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     return o;
 }
 template <class T, class Shape>
-int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+int hopper_forward_as(const params &p, const device &dev, const queue &stream)
 {
     hopper_work m;
     m.p = p;
@@ -5487,11 +5506,10 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
     m.by_tma = Shape::out && p.out.rank && p.out.type == p.q.type &&
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
     m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
-                             m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
-                             Shape::shared_bytes, stream, m);
+    return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
+                  Shape::shared_bytes, stream, m);
 }
-static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t hopper_forward(const params &p, const device &dev, const queue &stream)
 {
     int error = 0;
     with_hopper_shape(p, [&](auto shape) {
@@ -5556,28 +5574,28 @@ template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &
            map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
 }
 template <class T, class shape, bool Extra>
-int hopper_grad_run(hopper_grad_work m, const device &dev, cudaStream_t stream)
+int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>), m.tasks < dev.processors ? m.tasks : dev.processors,
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
+                  GRAD_THREADS, shape::shared_bytes, stream, m);
 }
 /* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
 template <class T, class Heads>
-int hopper_sweep_once(hopper_grad_work m, const device &dev, cudaStream_t stream)
+int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
     const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
-    int error = (int)ATTN__LAUNCH(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    int error = launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
     if (!error)
-        error = (int)ATTN__LAUNCH(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
+        error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
     return error;
 }
 template <class T, class Heads, bool Extra>
-int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
+int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
     typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
@@ -5592,7 +5610,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
     error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
     if (!error) {
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
-        error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
+        error = launch(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
@@ -5602,7 +5620,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
     if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
     return error;
 }
-static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
 {
     int error = 0;
     with_heads(p, hopper_heads(), [&](auto heads) {
@@ -5678,7 +5696,7 @@ static device device_of(int number)
         d.arch = major * 10 + minor;
         if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
             d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
-        if (d.arch == 90) d.encode = hw::tensor_map_encoder();
+        d.asks = d.arch == 90;
     }
     if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
     return d;
@@ -5690,13 +5708,13 @@ struct stage {
     const char *name;
     const char *(*covers)(const params &p, const device &d, bool backward);
     int64_t     (*workspace)(const params &p, const device &d, bool backward, bool smaller);
-    cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
-    cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
+    cudaError_t (*forward)(const params &p, const device &d, const queue &stream);
+    cudaError_t (*backward)(const params &p, const device &d, const queue &stream);
 };
 static const char *tiled_covers(const params &, const device &, bool) { return NULL; }
 static int64_t tiled_workspace(const params &p, const device &, bool backward, bool);
-static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream);
-static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t tiled_forward_run(const params &p, const device &, const queue &stream);
+static cudaError_t tiled_backward_run(const params &p, const device &, const queue &stream);
 
 /* The strongest last. */
 static const stage stages[] = {
@@ -5841,9 +5859,9 @@ static int grid_of(int64_t tasks)           /* a task is a warp's */
     const int64_t blocks = (tasks + WARPS - 1) / WARPS;
     return (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
 }
-template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cudaStream_t stream, const P &p)
+template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, const queue &stream, const P &p)
 {
-    return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
+    return tasks > 0 ? (cudaError_t)launch(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
 }
 
 /* Absent a: ones on the left, which are ones on the right of what is transposed. */
@@ -5887,20 +5905,20 @@ static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
            (!m.row_flag.rank || !is_sum);
 }
 /* in_order: an element's bits do not depend on how many there are, so on other rows and batch entries */
-static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
+static cudaError_t run(product m, const queue &stream, bool in_order = false)
 {
     const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
     const int64_t tiles = m.out_batch[0] * m.out_batch[1] * ((m.rows + 63) / 64) * ((m.columns + 63) / 64);
     m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
     if (is_for_tiles(m, elements, tiles))
-        return (cudaError_t)ATTN__LAUNCH(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
-                                         stream, m);
+        return (cudaError_t)launch(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
+                                   stream, m);
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
 }
 
 /* Norms and projections: what a score needs of queries and keys before they meet. */
-static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
+static cudaError_t prepare(const tiled_params &p, const queue &stream)
 {
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
@@ -5960,20 +5978,20 @@ static tiled_kernels tiled_kernels_for(const params &p)
            is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
 }
 static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
-                             cudaStream_t stream)
+                             const queue &stream)
 {
     if (tasks == 0) return cudaSuccess;
-    return (cudaError_t)ATTN__LAUNCH(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
+    return (cudaError_t)launch(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
 }
 /* Norms, projections and, of additive scores, e^2x of them */
-static cudaError_t tiled_prepare(const tiled_params &p, cudaStream_t stream)
+static cudaError_t tiled_prepare(const tiled_params &p, const queue &stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
     return run(additive_prepare, batch_of_rows(p) * p.heads * p.queries + batch_of_keys(p) * p.key_heads * p.keys,
                stream, p);
 }
-static cudaError_t tiled_forward_run(const params &call, const device &, cudaStream_t stream)
+static cudaError_t tiled_forward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
@@ -5994,7 +6012,7 @@ static product parameter_of(const tiled_params &p, attn__array a, attn__array b,
     return m;
 }
 /* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
-static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
+static cudaError_t finish_inputs(const tiled_params &p, const queue &stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
     const attn__array row_vector = rows_of(p, p.row_vector, p.size_u);
@@ -6022,7 +6040,7 @@ static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* And those of what else a score is made of. */
-static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
+static cudaError_t finish_backward(const tiled_params &p, const queue &stream)
 {
     const attn__array row_vector = rows_of(p, p.row_vector, p.size_u), none = attn__array();
     const attn__array row_tanh = rows_of(p, p.row_tanh, p.size_u);
@@ -6069,7 +6087,7 @@ static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* Packed: no tile comes to rows and keys of no entry. +0 says so, and adds nothing: a product, the sum of nothing. */
-static cudaError_t clear(float *data, int64_t count, cudaStream_t stream)
+static cudaError_t clear(float *data, int64_t count, const queue &stream)
 {
     product m = product();
     m.out = packed(data, 1, 1, count);
@@ -6077,7 +6095,7 @@ static cudaError_t clear(float *data, int64_t count, cudaStream_t stream)
     m.columns = count;
     return run(m, stream);
 }
-static cudaError_t tiled_backward_run(const params &call, const device &, cudaStream_t stream)
+static cudaError_t tiled_backward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
     const tiled_kernels k = tiled_kernels_for(p);
@@ -6158,7 +6176,7 @@ struct device_call {
         bytes += runs->workspace(own, dev, backward, smaller);
         return bytes ? bytes + 256 : 0;
     }
-    cudaError_t unpack_codes(cudaStream_t stream)       /* at the front of the stage's part of the workspace */
+    cudaError_t unpack_codes(const queue &stream)       /* at the front of the stage's part of the workspace */
     {
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
@@ -6169,7 +6187,7 @@ struct device_call {
         if (of_v.to.type != of_v.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_v));
         return cudaSuccess;
     }
-    cudaError_t start(char *base, cudaStream_t stream)
+    cudaError_t start(char *base, const queue &stream)
     {
         p.workspace = base + lay_out(p, base);
         if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));

@@ -179,7 +179,7 @@ inline block_state *block = NULL;
 
 struct counters {
     int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
-    int64_t places, facts, maps; /* that the host asked for: see fake_counts */
+    int64_t places, facts, maps, allowances; /* that the host asked for: see fake_counts */
     int64_t downwards; /* launches whose lanes run from the last to the first */
 };
 inline counters count;

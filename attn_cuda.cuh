@@ -30,6 +30,18 @@
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
              at the caller's next synchronisation.
+   PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
+             (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
+             else. On a device a plan has one phase of one task, of none where no result has an element:
+                 attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
+                 attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
+             A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
+             attn_cuda_prepare. workspace: plan.workspace_bytes of the device's memory, another block for each run if
+             you like. Addresses, sizes, strides, options (a seed, too) and the stream are the plan's. What the arrays
+             hold may change from run to run, here lengths, starts, page tables and positions, too: a decode whose
+             cache grows has arrays for all keys there will be, or a page table, and key_lengths that grow. Where the
+             array itself moves, as a new cache does, it needs a new plan. What a launch cannot do shows in
+             cudaGetLastError, for a task returns nothing. Arrays in managed memory alone are a plan of the CPU's.
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
@@ -586,8 +598,8 @@ inline bool has_maps(const device &d)
     return d.encode;
 }
 
-/* Where kernels are launched. A call launches each when the device has allowed its shared memory. A plan does either by
-   itself: once it has the device allow them, each of its runs launches them. */
+/* Where kernels are launched. A call has the device allow a kernel its shared memory, then launches it. With a plan
+   these are apart: PREPARE loads the kernels and has them allowed, once; each RUN launches them. */
 struct queue {
     enum action { CALL, PREPARE, RUN } does;
     cudaStream_t stream;
@@ -596,8 +608,9 @@ struct queue {
 template <class P>
 int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
 {
-    int error = 0;
-    if (shared > 48 * 1024 && to.does != queue::RUN)
+    cudaFuncAttributes loaded;
+    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, (const void *)kernel) : 0;
+    if (!error && shared > 48 * 1024 && to.does != queue::RUN)
         error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)shared);
     if (!error && to.does != queue::PREPARE)
@@ -5368,27 +5381,29 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
     each_hopper_kernel_as<hw::f16, Heads, true>(f);
     each_hopper_kernel(head_pairs<More...>(), f);
 }
-/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, of how many heads in them
-   (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three more for the
-   forward that finds its stats. */
+/* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
+   heads in them (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three
+   more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
-    mapped of;
-    int    rows, packed;
-    bool   fine;
-    hw::tensor_map map;
+    const void   *data;
+    uint8_t       of, rows, packed, fine;
+    unsigned char map[sizeof(hw::tensor_map)];
 };
 enum { MOST_MAPS = 11 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
 };
+inline const attn__array &array_of(const params &p, mapped of)
+{
+    return of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v : of == MAP_D_OUT ? p.d_out : p.out;
+}
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
     if (!has_maps(d)) return false;
-    const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
-                           of == MAP_D_OUT ? p.d_out : p.out;
+    const attn__array &a = array_of(p, of);
     const bool of_keys = of == MAP_K || of == MAP_V;
     const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
     int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0, p.batch}, stride[4] = {1};
@@ -5402,31 +5417,31 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     return hw::tensor_map_make(d.encode, map, a.data, size, stride, packed ? 1 << packed : rows,
                                packed ? rows >> packed : 1) == 0;
 }
-/* The same, but what the call has made before is not made again. */
+/* The same, but what the call or its plan has made before is not made again. */
 inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map, int packed = 0)
 {
     maps_made *const all = d.maps;
-    map_made one;
+    const void *const data = array_of(p, of).data;
     for (int i = 0; all && i < all->count; i++) {
-        if (all->made[i].of != of || all->made[i].rows != rows || all->made[i].packed != packed) continue;
-        *map = all->made[i].map;
-        return all->made[i].fine;
+        const map_made &m = all->made[i];
+        if (m.of != of || m.data != data || m.rows != rows || m.packed != packed) continue;
+        memcpy(map, m.map, sizeof *map);
+        return m.fine;
     }
-    one.of = of;
-    one.rows = rows;
-    one.packed = packed;
-    one.fine = make_map(p, d, of, rows, packed, &one.map);
-    if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
-    *map = one.map;
-    return one.fine;
+    const bool fine = make_map(p, d, of, rows, packed, map);
+    if (all && all->count < MOST_MAPS) {
+        map_made &m = all->made[all->count++];
+        m.data = data;
+        m.of = (uint8_t)of, m.rows = (uint8_t)rows, m.packed = (uint8_t)packed, m.fine = fine;
+        memcpy(m.map, map, sizeof *map);
+    }
+    return fine;
 }
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
 inline bool can_map(const params &p, const device &d, mapped of, int rows, int packed = 0)
 {
     hw::tensor_map map;
-    const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
-                             p.d_out.data;
-    return !data || map_rows(p, d, of, rows, &map, packed);
+    return !array_of(p, of).data || map_rows(p, d, of, rows, &map, packed);
 }
 /* What a tile costs however many keys it has is shared by 176 in place of 128. But a tile costs more where some query
    may attend to a part of it alone: the last one, unless the keys are a multiple, and those that a causal mask, a
@@ -6152,6 +6167,14 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
 }
 
 namespace attn__gpu {
+/* What a plan keeps of its device behind the call. */
+struct plan_kept {
+    maps_made    maps;
+    device       dev;
+    cudaStream_t stream;
+    int          number, stage;                             /* of the device; in `stages` */
+};
+static_assert(sizeof(plan_kept) <= ATTN__CUDA_KEPT, "a plan has room for it");
 /* A call on its device: what is found of that once, and the stage that runs. */
 struct device_call {
     device_guard guard;
@@ -6166,6 +6189,12 @@ struct device_call {
     {
         dev.maps = &maps;
         runs = &stage_for(p, dev, backward);
+    }
+    device_call(const attn__call *c, const plan_kept &k) :
+        guard(NULL, k.number), maps(k.maps), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0),
+        runs(stages + k.stage)
+    {
+        dev.maps = &maps;
     }
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
@@ -6193,9 +6222,20 @@ struct device_call {
         if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));
         return (backward ? runs->backward : runs->forward)(p, dev, stream);
     }
-    attn_status run(void *workspace, void *stream, attn_error *err)
+    cudaError_t run(void *workspace, const queue &stream)
     {
-        return report(start((char *)(((uintptr_t)workspace + 255) / 256 * 256), (cudaStream_t)stream), err);
+        return start((char *)(((uintptr_t)workspace + 255) / 256 * 256), stream);
+    }
+    /* All that its kernels need but a workspace: what would lie there has addresses that nobody uses. */
+    cudaError_t keep(plan_kept *k, cudaStream_t stream)
+    {
+        ATTN__CUDA_TRY(run((void *)256, queue(stream, queue::PREPARE)));
+        k->maps = maps;
+        k->dev = dev;
+        k->stream = stream;
+        k->number = guard.now;
+        k->stage = (int)(runs - stages);
+        return cudaSuccess;
     }
 };
 /* Are the arrays there that a stage is chosen by? */
@@ -6208,7 +6248,7 @@ static bool has_data(const params &p, bool backward)
 }
 static attn_status run_device_call(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    return ((device_call *)call)->run(workspace, d->stream, err);
+    return report(((device_call *)call)->run(workspace, (cudaStream_t)d->stream), err);
 }
 } /* namespace attn__gpu */
 
@@ -6220,7 +6260,24 @@ extern "C" int64_t attn__cuda_bytes(const attn__call *c)
 
 extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
-    return attn__gpu::device_call(c).run(workspace, stream, err);
+    return attn__gpu::report(attn__gpu::device_call(c).run(workspace, (cudaStream_t)stream), err);
+}
+
+extern "C" attn_status attn__cuda_plan(const attn__call *c, void *stream, void *room, size_t *bytes, attn_error *err)
+{
+    attn__gpu::device_call call(c);
+    attn__gpu::plan_kept kept;
+    *bytes = (size_t)call.bytes(false);
+    const attn_status status = attn__gpu::report(call.keep(&kept, (cudaStream_t)stream), err);
+    if (status == ATTN_OK) memcpy(room, &kept, sizeof kept);
+    return status;
+}
+
+extern "C" void attn__cuda_task(const attn__call *c, const void *room, void *workspace)
+{
+    attn__gpu::plan_kept kept;
+    memcpy(&kept, room, sizeof kept);
+    attn__gpu::device_call(c, kept).run(workspace, attn__gpu::queue(kept.stream, attn__gpu::queue::RUN));
 }
 
 extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,

@@ -17,12 +17,12 @@ void fake_release(void *block, void *stream);
 /* What happened since the last fake_forget. */
 typedef struct fake_counts {
     long allocations, releases, launches, blocks;
-    size_t shared; /* the most bytes of shared memory that a block had */
-    void *stream;  /* of the last launch or allocation */
-    int device;    /* that was current at the last allocation or release */
+    size_t shared;            /* the most bytes of shared memory that a block had */
+    void *stream;             /* of the last launch or allocation */
+    int device;               /* that was current at the last allocation or release */
     long places, facts, maps; /* asked for: where data lie, numbers of the device, tensor maps (emulator alone) */
-    long allowances; /* kernels that were allowed more than 48 KB of shared memory (emulator alone) */
-    int refused;     /* numbers of devices to make current that are none */
+    long allowances;          /* kernels that were allowed more than 48 KB of shared memory (emulator alone) */
+    int refused;              /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);

@@ -589,8 +589,8 @@ static void fast_split_keys(void) {
     }
 }
 
-/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers; a tensor map
-   is made once for each array and size of tile. */
+/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers and the driver's
+   function for tensor maps; a map is made once for each array and size of tile. */
 static void check_asked(const attn_desc *d, const attn_grad *g, long places, long maps) {
     fake_forget();
     CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
@@ -598,6 +598,7 @@ static void check_asked(const attn_desc *d, const attn_grad *g, long places, lon
            fake_counted().places);
     CHECKF(fake_counted().facts == 4, "%ld numbers of the device", fake_counted().facts);
     CHECKF(fake_counted().maps == maps, "%ld tensor maps", fake_counted().maps);
+    CHECKF(fake_counted().drivers == 1, "the driver was asked %ld times", fake_counted().drivers);
 }
 static size_t bytes_of(const attn_out *o) { /* packed */
     size_t bytes = o->rank ? (o->type == ATTN_F32 ? 4 : 2) : 0;
@@ -626,6 +627,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
     fake_forget();
     CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
     const fake_counts call = fake_counted();
+    if (fake_device() >= 0) CHECK(call.drivers == (call.maps > 0) && (!call.maps || call.allowances > 0));
     CHECK_STATUS(g ? attn_backward_workspace_size(d, g, &bytes, 0) : attn_workspace_size(d, &bytes, 0), ATTN_OK);
     for (int again = 0; again < 2; again++) {
         const uint64_t bits = bits_of_results(d, g);
@@ -635,7 +637,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
             CHECK(plan.phases == 1 && plan.tasks[0] == 1 && plan.workspace_bytes == bytes);
             CHECK(fake_counted().launches == 0 && fake_counted().allocations == 0);
             CHECKF(fake_counted().facts == call.facts && fake_counted().maps == call.maps &&
-                       fake_counted().allowances == call.allowances,
+                       fake_counted().drivers == call.drivers && fake_counted().allowances == call.allowances,
                    "%ld numbers, %ld maps, %ld allowances, of a call %ld, %ld, %ld", fake_counted().facts,
                    fake_counted().maps, fake_counted().allowances, call.facts, call.maps, call.allowances);
             copy = plan;
@@ -646,7 +648,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
             fake_forget();
             attn_task(&copy, test_guarded(bytes), 0, 0, 0);
             const fake_counts ran = fake_counted();
-            CHECKF(ran.places == 0 && ran.facts == 0 && ran.allowances == 0 && ran.maps == made,
+            CHECKF(ran.places == 0 && ran.facts == 0 && ran.drivers + ran.allowances == 0 && ran.maps == made,
                    "a run asks for %ld places, %ld numbers, %ld allowances, %ld maps", ran.places, ran.facts,
                    ran.allowances, ran.maps);
             CHECK(ran.launches == call.launches && ran.blocks == call.blocks && ran.stream == d->stream);
@@ -905,7 +907,7 @@ static void mixed_places(void) {
 }
 
 /* Plans of every stage, in a stream and on a device of their own. */
-static void plans(void) {
+static void fast_plans(void) {
     const int arch = fake_arch();
     for (int n = 0; n < 7; n++) { /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers */
         static const char *stages[7] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3", "stage 3", "stage 3"};
@@ -938,7 +940,7 @@ static void plans(void) {
     fake_set_arch(arch);
 }
 /* What a plan refuses, and one of nothing */
-static void plans_refused(void) {
+static void fast_plans_refused(void) {
     attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d, parts = d;
     attn_error err;
     attn_plan plan;
@@ -1603,8 +1605,8 @@ const test_case suite_emulated[] = {
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
     {"emulated.fast_host_cost", fast_host_cost},
-    {"emulated.plans", plans},
-    {"emulated.plans_refused", plans_refused},
+    {"emulated.fast_plans", fast_plans},
+    {"emulated.fast_plans_refused", fast_plans_refused},
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},

@@ -17,9 +17,9 @@ void fake_release(void *block, void *stream);
 /* What happened since the last fake_forget. */
 typedef struct fake_counts {
     long allocations, releases, launches, blocks;
-    size_t shared;            /* the most bytes of shared memory that a block had */
-    void *stream;             /* of the last launch or allocation */
-    int device;               /* that was current at the last allocation or release */
+    size_t shared; /* the most bytes of shared memory that a block had */
+    void *stream;  /* of the last launch or allocation */
+    int device;    /* that was current at the last allocation or release */
     /* asked for (in the emulator alone): where data lie, numbers of the device, tensor maps, the driver's function that
        makes these, more than 48 KB of shared memory for a kernel */
     long places, facts, maps, drivers, allowances;

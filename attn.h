@@ -649,16 +649,16 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
    the descriptor, parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be
-   set, arrays lie on the host (else ATTN_ERR_PLACE). The number of tasks does not depend on the workers, but for few
-   queries over heads of k and v that lie side by side within a row: a task then takes up to 8 heads, fewer where that
-   would leave a worker without one. */
+   set. The number of tasks does not depend on the workers, but for few queries over heads of k and v that lie side by
+   side within a row: a task then takes up to 8 heads, fewer where that would leave a worker without one. On a device a
+   plan has one task, which enqueues all kernels of the call: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
     int32_t   phases;
     int32_t   isa;              /* attn_isa that runs */
     int64_t   tasks[ATTN_MAX_PHASES];
-    int64_t   internal[512];    /* private */
+    int64_t   internal[640];    /* private */
 } attn_plan;
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err);
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker);
@@ -980,6 +980,10 @@ struct attn__matmul;
 int     attn__cuda_place(const void *data, attn_error *err);            /* bits: where it can be used; 0: an error */
 int64_t attn__cuda_bytes(const struct attn__call *c);                   /* of workspace */
 attn_status attn__cuda_run(const struct attn__call *c, void *workspace, void *stream, attn_error *err);
+/* Of a plan: `room` keeps what its runs need beside the call; then each run. */
+#define ATTN__CUDA_KEPT 1664
+attn_status attn__cuda_plan(const struct attn__call *c, void *stream, void *room, size_t *bytes, attn_error *err);
+void    attn__cuda_task(const struct attn__call *c, const void *room, void *workspace);
 /* Both at once: what is found of the device and the arrays is found once. with_memory: attn__size_or_run. */
 typedef attn_status attn__cuda_memory(attn_status (*run)(void *call, const attn_desc *d, void *memory, attn_error *err),
                                       void *call, const attn_desc *d, int64_t needed, int on_device, size_t *bytes,
@@ -10814,14 +10818,24 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     task.worker = worker;
     run[c->step[phase]](&task);
 }
-typedef char attn__call_fits[sizeof(attn__call) <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
+#ifdef ATTN_CUDA
+enum { ATTN__PLAN_BYTES = sizeof(attn__call) + ATTN__CUDA_KEPT };       /* what the device keeps lies behind the call */
+#else
+enum { ATTN__PLAN_BYTES = sizeof(attn__call) };
+#endif
+typedef char attn__call_fits[ATTN__PLAN_BYTES <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
 static const attn__call *attn__call_of(const attn_plan *plan)
 {
     return (const attn__call *)(const void *)plan->internal;
 }
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
-    const attn__fp_state saved = attn__fp_enter();
+    attn__fp_state saved;
+    ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device) {
+        attn__cuda_task(attn__call_of(plan), attn__call_of(plan) + 1, workspace);
+        return;
+    })
+    saved = attn__fp_enter();
     attn__run_task(attn__call_of(plan), workspace, phase, index, worker);
     attn__fp_leave(saved);
 }
@@ -11512,6 +11526,18 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
     return st == ATTN_OK ? attn__success(err) : st;
 }
 
+#ifdef ATTN_CUDA
+/* A plan on a device has one task, which enqueues all kernels of the call. */
+static attn_status attn__plan_on_device(attn_plan *plan, const attn_desc *desc, attn_error *err)
+{
+    attn__call *c = (attn__call *)(void *)plan->internal;
+    plan->phases = 1;
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    if (c->idle) return ATTN_OK;
+    plan->tasks[0] = 1;
+    return attn__cuda_plan(c, desc->stream, c + 1, &plan->workspace_bytes, err);
+}
+#endif
 static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                     int flags, attn_error *err)
 {
@@ -11519,11 +11545,12 @@ static attn_status attn__plan_known(const attn_desc *desc, const struct attn_gra
     attn_status st;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__fields, ATTN__F_COUNT, grad, attn__grad_fields,
                                                ATTN__G_COUNT, desc, &flags, err));)
-    ATTN__RULE(!(flags & ATTN__AS_TASKS) || !(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, "desc",
-               "must have its arrays on the host: tasks run there");
+    ATTN__CUDA_ONLY(if (flags & ATTN__AS_TASKS) flags |= ATTN__AT_ONCE;)
     saved = attn__fp_enter();
     st = attn__plan(desc, grad, backward, plan, flags, err);
     attn__fp_leave(saved);
+    ATTN__CUDA_ONLY(if (st == ATTN_OK && flags & ATTN__AS_TASKS && flags & ATTN__ON_DEVICE)
+        return attn__plan_on_device(plan, desc, err);)
     return st;
 }
 /* For a caller whose structures are older: apart, for the copies take room on the stack. */

@@ -30,6 +30,18 @@
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
              at the caller's next synchronisation.
+   PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
+             (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
+             else. On a device a plan has one phase of one task, of none where no result has an element:
+                 attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
+                 attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
+             A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
+             attn_cuda_prepare. workspace: plan.workspace_bytes of the device's memory, another block for each run if
+             you like. Addresses, sizes, strides, options (a seed, too) and the stream are the plan's. What the arrays
+             hold may change from run to run, here lengths, starts, page tables and positions, too: a decode whose
+             cache grows has arrays for all keys there will be, or a page table, and key_lengths that grow. Where the
+             array itself moves, as a new cache does, it needs a new plan. What a launch cannot do shows in
+             cudaGetLastError, for a task returns nothing. Arrays in managed memory alone are a plan of the CPU's.
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
@@ -131,14 +143,8 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
                                     const void *params)
 {
     void *arguments[1];
-    cudaError_t error = cudaSuccess;
     arguments[0] = const_cast<void *>(params);
-    if (shared > 48 * 1024)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error == cudaSuccess)
-        error = cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
-    if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, here */
-    return error;
+    return cudaLaunchKernel(kernel, dim3((unsigned)grid), dim3((unsigned)threads), arguments, shared, stream);
 }
 #endif
 
@@ -589,9 +595,42 @@ struct device {
     int arch, shared_bytes, processors;
     int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
                                    (sm_90a); 0: it takes none of them */
-    hw::tensor_map_encoder_fn encode;
+    mutable hw::tensor_map_encoder_fn encode;
+    mutable bool asks = false;  /* the driver is to be asked for `encode`; see has_maps */
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
+/* Does the driver make tensor maps? Asking takes its time, so that is put off until a call may need one. */
+inline bool has_maps(const device &d)
+{
+    if (d.asks) d.encode = hw::tensor_map_encoder();
+    d.asks = false;
+    return d.encode;
+}
+
+/* Where kernels are launched. A call has the device allow a kernel its shared memory, then launches it. With a plan
+   these are apart: PREPARE loads the kernels and has them allowed, once; each RUN launches them. */
+struct queue {
+    enum action { CALL, PREPARE, RUN } does;
+    cudaStream_t stream;
+    queue(cudaStream_t to, action what = CALL) : does(what), stream(to) {}
+};
+template <class P>
+int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
+{
+    cudaFuncAttributes loaded;
+    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, (const void *)kernel) : 0;
+    if (!error && shared > 48 * 1024 && to.does != queue::RUN)
+        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)shared);
+    if (!error && to.does != queue::PREPARE)
+        error = (int)ATTN__LAUNCH(kernel, grid, threads, shared, to.stream, p);
+    if (error && to.does != queue::RUN) cudaGetLastError(); /* it is reported once, here; of a run by nobody else */
+    return error;
+}
+inline int clear_bytes(void *at, size_t bytes, const queue &to)
+{
+    return to.does == queue::PREPARE ? 0 : (int)cudaMemsetAsync(at, 0, bytes, to.stream);
+}
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
 ATTN__DEVICE int64_t key_head(const tiled_params &p, int64_t h) { return h / (p.heads / p.key_heads); }
@@ -4087,10 +4126,9 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
 }
 /* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
-int mma_forward_run(const mma_work &m, int grid, cudaStream_t stream)
+int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
-    return (int)ATTN__LAUNCH((mma_forward_kernel<T, D, Extra, Keys, WarpsKV>), grid, Shape::threads,
-                             Shape::shared_bytes, stream, m);
+    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV>, grid, Shape::threads, Shape::shared_bytes, stream, m);
 }
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
@@ -4100,7 +4138,7 @@ inline bool fits_twice(int shared_bytes, const device &dev)
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
 template <class T, int D, bool Extra>
-int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStream_t stream)
+int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
     typedef mma_shape<D, keys, 2> of_two;
@@ -4112,7 +4150,7 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, cudaStrea
                ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
                : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
 }
-template <class T, int D> int mma_forward_as(const params &p, const device &dev, cudaStream_t stream)
+template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
     const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
@@ -4121,11 +4159,10 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = (int)ATTN__LAUNCH(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0,
-                                  stream, m);
+        error = launch(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0, stream, m);
     return error;
 }
-static cudaError_t mma_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
         return mma_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
@@ -4175,9 +4212,9 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 
 /* What comes before the kernels that multiply: stats by a forward, or NULL where the call has them; rows, tiles of
    queries. */
-typedef cudaError_t forward_fn(const params &p, const device &dev, cudaStream_t stream);
+typedef cudaError_t forward_fn(const params &p, const device &dev, const queue &stream);
 template <int Queries>
-int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cudaStream_t stream)
+int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
     const params &p = m.p;
     int error = 0;
@@ -4187,15 +4224,14 @@ int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, cud
         error = (int)forward(stats_alone, dev, stream);
     }
     if (!error)
-        error = (int)ATTN__LAUNCH(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0,
-                                  stream, m);
+        error = launch(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0, stream, m);
     if (!error)
-        error = (int)ATTN__LAUNCH((mma_grad_reaches<Queries>), blocks_for((p.batch * m.padded / Queries + 3) / 4), 128,
-                                  0, stream, m);
+        error = launch(mma_grad_reaches<Queries>, blocks_for((p.batch * m.padded / Queries + 3) / 4), 128, 0, stream,
+                       m);
     return error;
 }
 template <class T, int D, bool Extra>
-int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
+int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra> shape;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
@@ -4203,18 +4239,17 @@ int mma_backward_as(const params &p, const device &dev, cudaStream_t stream)
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error && p.dq.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_queries<T, D, Extra>),
-                                  blocks_for(p.batch * p.heads * m.padded / shape::rows), shape::threads,
-                                  shape::shared_queries, stream, m);
+        error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
+                       shape::threads, shape::shared_queries, stream, m);
     if (!error && shape::in_two && p.dv.rank)
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, !shape::in_two, true>), blocks_for(tiles_k),
-                                  shape::threads, shape::shared_keys, stream, m);
+        error = launch(mma_grad_keys<T, D, Extra, !shape::in_two, true>, blocks_for(tiles_k), shape::threads,
+                       shape::shared_keys, stream, m);
     if (!error && (p.dk.rank || (!shape::in_two && p.dv.rank)))
-        error = (int)ATTN__LAUNCH((mma_grad_keys<T, D, Extra, true, !shape::in_two>), blocks_for(tiles_k),
-                                  shape::threads, shape::shared_keys, stream, m);
+        error = launch(mma_grad_keys<T, D, Extra, true, !shape::in_two>, blocks_for(tiles_k), shape::threads,
+                       shape::shared_keys, stream, m);
     return error;
 }
-static cudaError_t mma_backward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
         return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
@@ -5567,26 +5602,29 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
     each_hopper_kernel_as<hw::f16, Heads, true>(f);
     each_hopper_kernel(head_pairs<More...>(), f);
 }
-/* The arrays of a call that TMA moves, and their maps: what of, for tiles of how many rows, of how many heads in them
-   (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three more for the
-   forward that finds its stats. */
+/* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
+   heads in them (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three
+   more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
-    mapped of;
-    int    rows, packed;
-    bool   fine;
-    hw::tensor_map map;
+    const void   *data;
+    uint8_t       of, rows, packed, fine;
+    unsigned char map[sizeof(hw::tensor_map)];
 };
 enum { MOST_MAPS = 11 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
 };
+inline const attn__array &array_of(const params &p, mapped of)
+{
+    return of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v : of == MAP_D_OUT ? p.d_out : p.out;
+}
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
-    const attn__array &a = of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v :
-                           of == MAP_D_OUT ? p.d_out : p.out;
+    if (!has_maps(d)) return false;
+    const attn__array &a = array_of(p, of);
     const bool of_keys = of == MAP_K || of == MAP_V;
     const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
     int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0, p.batch}, stride[4] = {1};
@@ -5600,31 +5638,31 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     return hw::tensor_map_make(d.encode, map, a.data, size, stride, packed ? 1 << packed : rows,
                                packed ? rows >> packed : 1) == 0;
 }
-/* The same, but what the call has made before is not made again. */
+/* The same, but what the call or its plan has made before is not made again. */
 inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map, int packed = 0)
 {
     maps_made *const all = d.maps;
-    map_made one;
+    const void *const data = array_of(p, of).data;
     for (int i = 0; all && i < all->count; i++) {
-        if (all->made[i].of != of || all->made[i].rows != rows || all->made[i].packed != packed) continue;
-        *map = all->made[i].map;
-        return all->made[i].fine;
+        const map_made &m = all->made[i];
+        if (m.of != of || m.data != data || m.rows != rows || m.packed != packed) continue;
+        memcpy(map, m.map, sizeof *map);
+        return m.fine;
     }
-    one.of = of;
-    one.rows = rows;
-    one.packed = packed;
-    one.fine = make_map(p, d, of, rows, packed, &one.map);
-    if (all && all->count < MOST_MAPS) all->made[all->count++] = one;
-    *map = one.map;
-    return one.fine;
+    const bool fine = make_map(p, d, of, rows, packed, map);
+    if (all && all->count < MOST_MAPS) {
+        map_made &m = all->made[all->count++];
+        m.data = data;
+        m.of = (uint8_t)of, m.rows = (uint8_t)rows, m.packed = (uint8_t)packed, m.fine = fine;
+        memcpy(m.map, map, sizeof *map);
+    }
+    return fine;
 }
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
 inline bool can_map(const params &p, const device &d, mapped of, int rows, int packed = 0)
 {
     hw::tensor_map map;
-    const void *const data = of == MAP_Q ? p.q.data : of == MAP_K ? p.k.data : of == MAP_V ? p.v.data :
-                             p.d_out.data;
-    return !data || map_rows(p, d, of, rows, &map, packed);
+    return !array_of(p, of).data || map_rows(p, d, of, rows, &map, packed);
 }
 /* f(the shape of a block of the forward) */
 template <class F> bool with_hopper_shape(const params &p, F f)
@@ -5651,7 +5689,6 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
-    ATTN__WANT(d.encode, "the driver has no TMA");
     if (why) return why;
     ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
@@ -5661,6 +5698,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
+    ATTN__WANT(has_maps(d), "the driver has no TMA");
     int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
@@ -5691,7 +5729,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     return o;
 }
 template <class T, class Shape>
-int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
+int hopper_forward_as(const params &p, const device &dev, const queue &stream)
 {
     hopper_work m;
     m.p = p;
@@ -5704,15 +5742,12 @@ int hopper_forward_as(const params &p, const device &dev, cudaStream_t stream)
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
     m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
-    if (m.tickets) {
-        const cudaError_t error = cudaMemsetAsync(m.tickets, 0, sizeof(int), stream);
-        if (error != cudaSuccess) return (int)error;
-    }
-    return (int)ATTN__LAUNCH((hopper_forward_kernel<T, Shape>),
-                             m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
-                             Shape::shared_bytes, stream, m);
+    const int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
+    if (error) return error;
+    return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
+                  Shape::shared_bytes, stream, m);
 }
-static cudaError_t hopper_forward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t hopper_forward(const params &p, const device &dev, const queue &stream)
 {
     int error = 0;
     with_hopper_shape(p, [&](auto shape) {
@@ -5780,29 +5815,29 @@ template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &
            map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
 }
 template <class T, class shape, bool Extra>
-int hopper_grad_run(hopper_grad_work m, const device &dev, cudaStream_t stream)
+int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
     if (m.tickets) m.tickets += shape::queries ? 0 : shape::scores ? 1 : 2;
-    return (int)ATTN__LAUNCH((hopper_grad_kernel<T, shape, Extra>), m.tasks < dev.processors ? m.tasks : dev.processors,
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
+                  GRAD_THREADS, shape::shared_bytes, stream, m);
 }
 /* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
 template <class T, class Heads>
-int hopper_sweep_once(hopper_grad_work m, const device &dev, cudaStream_t stream)
+int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
     const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
-    int error = (int)ATTN__LAUNCH(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    int error = launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
     if (!error)
-        error = (int)ATTN__LAUNCH(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
+        error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
     return error;
 }
 template <class T, class Heads, bool Extra>
-int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
+int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
     typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
@@ -5817,7 +5852,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
     error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
     if (!error) {
         const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
-        error = (int)ATTN__LAUNCH(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
+        error = launch(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
@@ -5827,7 +5862,7 @@ int hopper_backward_as(const params &p, const device &dev, cudaStream_t stream)
     if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
     return error;
 }
-static cudaError_t hopper_backward(const params &p, const device &dev, cudaStream_t stream)
+static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
 {
     int error = 0;
     with_heads(p, hopper_heads(), [&](auto heads) {
@@ -5903,7 +5938,7 @@ static device device_of(int number)
         d.arch = major * 10 + minor;
         if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
             d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
-        if (d.arch == 90) d.encode = hw::tensor_map_encoder();
+        d.asks = d.arch == 90;
     }
     if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
     return d;
@@ -5915,13 +5950,13 @@ struct stage {
     const char *name;
     const char *(*covers)(const params &p, const device &d, bool backward);
     int64_t     (*workspace)(const params &p, const device &d, bool backward, bool smaller);
-    cudaError_t (*forward)(const params &p, const device &d, cudaStream_t stream);
-    cudaError_t (*backward)(const params &p, const device &d, cudaStream_t stream);
+    cudaError_t (*forward)(const params &p, const device &d, const queue &stream);
+    cudaError_t (*backward)(const params &p, const device &d, const queue &stream);
 };
 static const char *tiled_covers(const params &, const device &, bool) { return NULL; }
 static int64_t tiled_workspace(const params &p, const device &, bool backward, bool);
-static cudaError_t tiled_forward_run(const params &p, const device &, cudaStream_t stream);
-static cudaError_t tiled_backward_run(const params &p, const device &, cudaStream_t stream);
+static cudaError_t tiled_forward_run(const params &p, const device &, const queue &stream);
+static cudaError_t tiled_backward_run(const params &p, const device &, const queue &stream);
 
 /* The strongest last. */
 static const stage stages[] = {
@@ -6066,9 +6101,9 @@ static int grid_of(int64_t tasks)           /* a task is a warp's */
     const int64_t blocks = (tasks + WARPS - 1) / WARPS;
     return (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
 }
-template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, cudaStream_t stream, const P &p)
+template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, const queue &stream, const P &p)
 {
-    return tasks > 0 ? (cudaError_t)ATTN__LAUNCH(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
+    return tasks > 0 ? (cudaError_t)launch(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
 }
 
 /* Absent a: ones on the left, which are ones on the right of what is transposed. */
@@ -6112,20 +6147,20 @@ static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
            (!m.row_flag.rank || !is_sum);
 }
 /* in_order: an element's bits do not depend on how many there are, so on other rows and batch entries */
-static cudaError_t run(product m, cudaStream_t stream, bool in_order = false)
+static cudaError_t run(product m, const queue &stream, bool in_order = false)
 {
     const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
     const int64_t tiles = m.out_batch[0] * m.out_batch[1] * ((m.rows + 63) / 64) * ((m.columns + 63) / 64);
     m.by_warp = !in_order && elements < 16384;
     if (elements == 0) return cudaSuccess;      /* heads that are none share nothing */
     if (is_for_tiles(m, elements, tiles))
-        return (cudaError_t)ATTN__LAUNCH(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
-                                         stream, m);
+        return (cudaError_t)launch(tiled_multiply, blocks_for(tiles), TILED_THREADS, sizeof(tiled_multiply_room),
+                                   stream, m);
     return run(multiply, m.by_warp ? elements : (elements + 31) / 32, stream, m);
 }
 
 /* Norms and projections: what a score needs of queries and keys before they meet. */
-static cudaError_t prepare(const tiled_params &p, cudaStream_t stream)
+static cudaError_t prepare(const tiled_params &p, const queue &stream)
 {
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries, keys = batch_of_keys(p) * p.heads_kv * p.keys;
     if (p.covered) ATTN__CUDA_TRY(run(cover_keys, batch_of_keys(p) * p.keys, stream, p));
@@ -6185,20 +6220,20 @@ static tiled_kernels tiled_kernels_for(const params &p)
            is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
 }
 static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
-                             cudaStream_t stream)
+                             const queue &stream)
 {
     if (tasks == 0) return cudaSuccess;
-    return (cudaError_t)ATTN__LAUNCH(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
+    return (cudaError_t)launch(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
 }
 /* Norms, projections and, of additive scores, e^2x of them */
-static cudaError_t tiled_prepare(const tiled_params &p, cudaStream_t stream)
+static cudaError_t tiled_prepare(const tiled_params &p, const queue &stream)
 {
     ATTN__CUDA_TRY(prepare(p, stream));
     if (p.score != ATTN_SCORE_ADDITIVE) return cudaSuccess;
     return run(additive_prepare, batch_of_rows(p) * p.heads * p.queries + batch_of_keys(p) * p.key_heads * p.keys,
                stream, p);
 }
-static cudaError_t tiled_forward_run(const params &call, const device &, cudaStream_t stream)
+static cudaError_t tiled_forward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
@@ -6219,7 +6254,7 @@ static product parameter_of(const tiled_params &p, attn__array a, attn__array b,
     return m;
 }
 /* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
-static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
+static cudaError_t finish_inputs(const tiled_params &p, const queue &stream)
 {
     const bool vectors = has_vectors(p.score), bilinear = p.score == ATTN_SCORE_BILINEAR;
     const attn__array row_vector = rows_of(p, p.row_vector, p.size_u);
@@ -6247,7 +6282,7 @@ static cudaError_t finish_inputs(const tiled_params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* And those of what else a score is made of. */
-static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
+static cudaError_t finish_backward(const tiled_params &p, const queue &stream)
 {
     const attn__array row_vector = rows_of(p, p.row_vector, p.size_u), none = attn__array();
     const attn__array row_tanh = rows_of(p, p.row_tanh, p.size_u);
@@ -6294,7 +6329,7 @@ static cudaError_t finish_backward(const tiled_params &p, cudaStream_t stream)
     return cudaSuccess;
 }
 /* Packed: no tile comes to rows and keys of no entry. +0 says so, and adds nothing: a product, the sum of nothing. */
-static cudaError_t clear(float *data, int64_t count, cudaStream_t stream)
+static cudaError_t clear(float *data, int64_t count, const queue &stream)
 {
     product m = product();
     m.out = packed(data, 1, 1, count);
@@ -6302,7 +6337,7 @@ static cudaError_t clear(float *data, int64_t count, cudaStream_t stream)
     m.columns = count;
     return run(m, stream);
 }
-static cudaError_t tiled_backward_run(const params &call, const device &, cudaStream_t stream)
+static cudaError_t tiled_backward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
     const tiled_kernels k = tiled_kernels_for(p);
@@ -6359,6 +6394,14 @@ extern "C" int attn__cuda_place(const void *data, attn_error *err)
 }
 
 namespace attn__gpu {
+/* What a plan keeps of its device behind the call. */
+struct plan_kept {
+    maps_made    maps;
+    device       dev;
+    cudaStream_t stream;
+    int          number, stage;                             /* of the device; in `stages` */
+};
+static_assert(sizeof(plan_kept) <= ATTN__CUDA_KEPT, "a plan has room for it");
 /* A call on its device: what is found of that once, and the stage that runs. */
 struct device_call {
     device_guard guard;
@@ -6374,6 +6417,12 @@ struct device_call {
         dev.maps = &maps;
         runs = &stage_for(p, dev, backward);
     }
+    device_call(const attn__call *c, const plan_kept &k) :
+        guard(NULL, k.number), maps(k.maps), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0),
+        runs(stages + k.stage)
+    {
+        dev.maps = &maps;
+    }
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
     {
@@ -6383,7 +6432,7 @@ struct device_call {
         bytes += runs->workspace(own, dev, backward, smaller);
         return bytes ? bytes + 256 : 0;
     }
-    cudaError_t unpack_codes(cudaStream_t stream)       /* at the front of the stage's part of the workspace */
+    cudaError_t unpack_codes(const queue &stream)       /* at the front of the stage's part of the workspace */
     {
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
@@ -6394,15 +6443,26 @@ struct device_call {
         if (of_v.to.type != of_v.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_v));
         return cudaSuccess;
     }
-    cudaError_t start(char *base, cudaStream_t stream)
+    cudaError_t start(char *base, const queue &stream)
     {
         p.workspace = base + lay_out(p, base);
         if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));
         return (backward ? runs->backward : runs->forward)(p, dev, stream);
     }
-    attn_status run(void *workspace, void *stream, attn_error *err)
+    cudaError_t run(void *workspace, const queue &stream)
     {
-        return report(start((char *)(((uintptr_t)workspace + 255) / 256 * 256), (cudaStream_t)stream), err);
+        return start((char *)(((uintptr_t)workspace + 255) / 256 * 256), stream);
+    }
+    /* All that its kernels need but a workspace: what would lie there has addresses that nobody uses. */
+    cudaError_t keep(plan_kept *k, cudaStream_t stream)
+    {
+        ATTN__CUDA_TRY(run((void *)256, queue(stream, queue::PREPARE)));
+        k->maps = maps;
+        k->dev = dev;
+        k->stream = stream;
+        k->number = guard.now;
+        k->stage = (int)(runs - stages);
+        return cudaSuccess;
     }
 };
 /* Are the arrays there that a stage is chosen by? */
@@ -6415,7 +6475,7 @@ static bool has_data(const params &p, bool backward)
 }
 static attn_status run_device_call(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
-    return ((device_call *)call)->run(workspace, d->stream, err);
+    return report(((device_call *)call)->run(workspace, (cudaStream_t)d->stream), err);
 }
 } /* namespace attn__gpu */
 
@@ -6427,7 +6487,24 @@ extern "C" int64_t attn__cuda_bytes(const attn__call *c)
 
 extern "C" attn_status attn__cuda_run(const attn__call *c, void *workspace, void *stream, attn_error *err)
 {
-    return attn__gpu::device_call(c).run(workspace, stream, err);
+    return attn__gpu::report(attn__gpu::device_call(c).run(workspace, (cudaStream_t)stream), err);
+}
+
+extern "C" attn_status attn__cuda_plan(const attn__call *c, void *stream, void *room, size_t *bytes, attn_error *err)
+{
+    attn__gpu::device_call call(c);
+    attn__gpu::plan_kept kept;
+    *bytes = (size_t)call.bytes(false);
+    const attn_status status = attn__gpu::report(call.keep(&kept, (cudaStream_t)stream), err);
+    if (status == ATTN_OK) memcpy(room, &kept, sizeof kept);
+    return status;
+}
+
+extern "C" void attn__cuda_task(const attn__call *c, const void *room, void *workspace)
+{
+    attn__gpu::plan_kept kept;
+    memcpy(&kept, room, sizeof kept);
+    attn__gpu::device_call(c, kept).run(workspace, attn__gpu::queue(kept.stream, attn__gpu::queue::RUN));
 }
 
 extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,

@@ -1241,7 +1241,7 @@ static void test_layout(void) {
         AT(attn_parallel, run, 0), AT(attn_parallel, user, 8), AT(attn_parallel, workers, 16),
         {"sizeof attn_parallel", sizeof(attn_parallel), 24},
         AT(attn_plan, workspace_bytes, 0), AT(attn_plan, phases, 8), AT(attn_plan, isa, 12), AT(attn_plan, tasks, 16),
-        AT(attn_plan, internal, 144), {"sizeof attn_plan", sizeof(attn_plan), 4240},
+        AT(attn_plan, internal, 144), {"sizeof attn_plan", sizeof(attn_plan), 5264},
         AT(attn_mha_desc, struct_bytes, 0), AT(attn_mha_desc, query, 8), AT(attn_mha_desc, key, 88),
         AT(attn_mha_desc, value, 168), AT(attn_mha_desc, w_query, 248), AT(attn_mha_desc, w_key, 328),
         AT(attn_mha_desc, w_value, 408), AT(attn_mha_desc, w_result, 488), AT(attn_mha_desc, b_query, 568),

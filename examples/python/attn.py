@@ -129,7 +129,7 @@ class attn_grad(Structure):
 
 class attn_plan(Structure):
     _fields_ = [("workspace_bytes", c_size_t), ("phases", c_int32), ("isa", c_int32), ("tasks", c_int64 * 16),
-        ("internal", c_int64 * 512)]
+        ("internal", c_int64 * 640)]
 
 
 class attn_rope_desc(Structure):

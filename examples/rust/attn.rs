@@ -307,7 +307,7 @@ pub struct attn_plan {
     pub phases: i32,
     pub isa: i32,
     pub tasks: [i64; 16],
-    pub internal: [i64; 512],
+    pub internal: [i64; 640],
 }
 
 impl Default for attn_plan {

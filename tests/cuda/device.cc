@@ -82,6 +82,8 @@ fake_counts fake_counted(void) {
     now.blocks = (long)(attn_emu::count.blocks - before.blocks);
     now.places = (long)(attn_emu::count.places - before.places);
     now.facts = (long)(attn_emu::count.facts - before.facts);
+    now.drivers = (long)(attn_emu::count.drivers - before.drivers);
+    now.allowances = (long)(attn_emu::count.allowances - before.allowances);
     now.maps = (long)(attn_emu::count.maps - before.maps);
     return now;
 }

@@ -92,7 +92,7 @@ static void draw_factors_of_whole_arrays(int f[FACTOR_COUNT]) {
     f[F_SEQUENCES] = 0;
 }
 
-/* Against the reference; then again in other timings, with a workspace: the same bits. */
+/* Against the reference; then again in other timings, with a workspace and as a plan: the same bits. */
 static double check_forward(attn_desc *d, const char *what) {
     ref_result r;
     ref_forward(d, &r);
@@ -103,6 +103,9 @@ static double check_forward(attn_desc *d, const char *what) {
     on_device();
     poison_results(&again);
     if (run_with_workspace(&again, what) && !check_same_results(d, &again, "run again")) ref_print(d);
+    on_device();
+    poison_results(&again);
+    if (run_planned(&again, 1) && !check_same_results(d, &again, "as a plan")) ref_print(d);
     ref_free(&r);
     return ratio;
 }
@@ -127,7 +130,8 @@ static void forward_pairs(void) {
 }
 
 /* ---- gradients */
-/* Against the reference; again in another timing, with a workspace: the same bits, and those of an entry alone. */
+/* Against the reference; again in other timings, with a workspace and as a plan: the same bits, and those of an entry
+   alone. */
 static void check_backward(call *c, const char *what) {
     ref_grads g;
     ref_upstream up = upstream_of(&c->g);
@@ -145,6 +149,9 @@ static void check_backward(call *c, const char *what) {
         count_launches();
         if (run_call(&again, "run again") && !same_grads(c, &again, "run again")) ref_print(&c->d);
         CHECKF(fake_counted().allocations == 0, "%s: allocated although a workspace was given", what);
+        call planned = copy_grads(c);
+        on_device();
+        if (run_call_planned(&planned, 1) && !same_grads(c, &planned, "as a plan")) ref_print(&c->d);
         if (g.forward.b > 0) check_batch_alone(c, test_int(0, (int)g.forward.b - 1));
     }
     ref_free_grads(&g);
@@ -602,8 +609,8 @@ static void fast_split_keys(void) {
     }
 }
 
-/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers; a tensor map
-   is made once for each array and size of tile. */
+/* What a call costs its host: where each array lies is asked once, and so are the device's four numbers and the driver's
+   function for tensor maps; a map is made once for each array and size of tile. */
 static void check_asked(const attn_desc *d, const attn_grad *g, long places, long maps) {
     fake_forget();
     CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
@@ -611,6 +618,67 @@ static void check_asked(const attn_desc *d, const attn_grad *g, long places, lon
            fake_counted().places);
     CHECKF(fake_counted().facts == 4, "%ld numbers of the device", fake_counted().facts);
     CHECKF(fake_counted().maps == maps, "%ld tensor maps", fake_counted().maps);
+    CHECKF(fake_counted().drivers == 1, "the driver was asked %ld times", fake_counted().drivers);
+}
+static size_t bytes_of(const attn_out *o) { /* packed */
+    size_t bytes = o->rank ? (o->type == ATTN_F32 ? 4 : 2) : 0;
+    for (int i = 0; i < o->rank; i++) bytes *= (size_t)o->size[i];
+    return bytes;
+}
+/* The bits of the results of a call. */
+static uint64_t bits_of_results(const attn_desc *d, const attn_grad *g) {
+    const attn_out *of[4] = {g ? &g->dq : &d->out, g ? &g->dk : &d->lse, g ? &g->dv : &d->stats, &d->weights};
+    uint64_t hash = 1;
+    for (int i = 0; i < (g ? 3 : 4); i++)
+        for (size_t at = 0; at < bytes_of(of[i]); at++)
+            hash = (hash ^ ((const unsigned char *)of[i]->data)[at]) * 1099511628211u;
+    return hash;
+}
+static void forget_results(const attn_desc *d, const attn_grad *g) {
+    const attn_out *of[4] = {g ? &g->dq : &d->out, g ? &g->dk : &d->lse, g ? &g->dv : &d->stats, &d->weights};
+    for (int i = 0; i < (g ? 3 : 4); i++)
+        if (of[i]->rank) memset(of[i]->data, 0xff, bytes_of(of[i]));
+}
+/* A plan has the bits of the call and its launches, and asks for as much, but a run asks for nothing: `made` tensor
+   maps, of what the workspace holds. Any copy, any workspace, any contents of the arrays. */
+static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
+    attn_plan plan, copy;
+    size_t bytes = 1;
+    fake_forget();
+    CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
+    const fake_counts call = fake_counted();
+    if (fake_device() >= 0) CHECK(call.drivers == (call.maps > 0) && (!call.maps || call.allowances > 0));
+    CHECK_STATUS(g ? attn_backward_workspace_size(d, g, &bytes, 0) : attn_workspace_size(d, &bytes, 0), ATTN_OK);
+    for (int again = 0; again < 2; again++) {
+        const uint64_t bits = bits_of_results(d, g);
+        fake_forget();
+        if (!again) {
+            CHECK_STATUS(g ? attn_plan_backward(d, g, &plan, 0) : attn_plan_forward(d, &plan, 0), ATTN_OK);
+            CHECK(plan.phases == 1 && plan.tasks[0] == 1 && plan.workspace_bytes == bytes);
+            CHECK(fake_counted().launches == 0 && fake_counted().allocations == 0);
+            CHECKF(fake_counted().facts == call.facts && fake_counted().maps == call.maps &&
+                       fake_counted().drivers == call.drivers && fake_counted().allowances == call.allowances,
+                   "%ld numbers, %ld maps, %ld allowances, of a call %ld, %ld, %ld", fake_counted().facts,
+                   fake_counted().maps, fake_counted().allowances, call.facts, call.maps, call.allowances);
+            copy = plan;
+            memset(&plan, 0xff, sizeof plan);
+        }
+        for (int run = 0; run < 2; run++) {
+            forget_results(d, g);
+            fake_forget();
+            attn_task(&copy, test_guarded(bytes), 0, 0, 0);
+            const fake_counts ran = fake_counted();
+            CHECKF(ran.places == 0 && ran.facts == 0 && ran.drivers + ran.allowances == 0 &&
+                       ran.maps == (fake_device() < 0 ? 0 : made),
+                   "a run asks for %ld places, %ld numbers, %ld allowances, %ld maps", ran.places, ran.facts,
+                   ran.allowances, ran.maps);
+            CHECK(ran.launches == call.launches && ran.blocks == call.blocks && ran.stream == d->stream);
+            CHECK(bits_of_results(d, g) == bits && fake_last_error() == 0);
+        }
+        ((uint16_t *)(uintptr_t)d->q.data)[1] ^= 0x80; /* other numbers in the same arrays */
+        CHECK_STATUS(g ? attn_backward(d, g, 0) : attn_forward(d, 0), ATTN_OK);
+        CHECK(bits_of_results(d, g) != bits);
+    }
 }
 static void fast_host_cost(void) {
     static const int heads[3] = {64, 128, 256};
@@ -632,14 +700,17 @@ static void fast_host_cost(void) {
         on_device();
         CHECK(explained(&d, 0, "on the device, stage 3"));
         check_asked(&d, 0, 6, heads[at] <= 128 ? 4 : 3); /* q, k, v; out where it goes by TMA */
+        check_planned(&d, 0, 0);
         g.d_out = narrow(&above, ATTN_BF16);
         g.dq = make_out(LAYOUT_PACKED, 4, 1, 2, 70, heads[at]), g.dk = make_out(LAYOUT_PACKED, 4, 1, 1, 90, heads[at]);
         g.dv = make_out(LAYOUT_PACKED, 4, 1, 1, 90, heads[at]);
         on_device();
         CHECK(explained(&d, &g, "on the device, stage 3"));
         check_asked(&d, &g, 10, heads[at] == 64 ? 6 : 8); /* 128 rows, and 64, of q, d_out, k, v */
+        check_planned(&d, &g, 0);
         of_rows = d, memset(&of_rows.stats, 0, sizeof of_rows.stats);
         check_asked(&of_rows, &g, 9, heads[at] == 64 ? 6 : 8); /* with those of the forward among them */
+        check_planned(&of_rows, &g, 0);
         test_release();
     }
     fake_set_arch(arch);
@@ -842,8 +913,6 @@ static void mixed_places(void) {
     d.workspace_bytes = sizeof workspace;
     refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, "workspace", "must lie on the device");
     d.workspace = 0, d.workspace_bytes = 0;
-    attn_plan plan;
-    refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "desc", "tasks run there");
     d.q.type = ATTN_F64;
     fake_everything(0);
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32, ATTN_F16 or ATTN_BF16");
@@ -855,6 +924,66 @@ static void mixed_places(void) {
     d.lse.type = ATTN_F32;
     d.q.type = ATTN_F64;
     refused(attn_forward(&d, &err), ATTN_ERR_TYPE, &err, "q.type", "must be ATTN_F32");
+}
+
+/* Plans of every stage, in a stream and on a device of their own. */
+static void fast_plans(void) {
+    const int arch = fake_arch();
+    for (int n = 0; n < 7; n++) { /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers */
+        static const char *stages[7] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3", "stage 3", "stage 3"};
+        const int h = n == 5 ? 8 : 4, sq = n == 2 || n == 3 ? 1 : 64, sk = n == 3 ? 700 : 90, dim = n == 6 ? 256 : 128;
+        attn_desc d = make_desc(1, h, 2, sq, sk, dim, dim);
+        attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, h, sq, dim), floats;
+        attn_grad g = {0};
+        fake_set_arch(n == 1 ? 80 : 90);
+        if (fake_arch() != (n == 1 ? 80 : 90)) continue; /* a device that is older */
+        if (n == 5) fake_set_processors(1);
+        d.out = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
+        if (n > 0) d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        if (n == 4) as_codes(&d.k, &d.k_scale, 1, ATTN_F32, &floats), as_codes(&d.v, &d.v_scale, 0, ATTN_F32, &floats);
+        d.stream = fake_stream();
+        on_device();
+        CHECKF(explained(&d, 0, stages[n]), "plan %d", n);
+        check_planned(&d, 0, n == 4 ? 2 : 0);
+        g.d_out = n > 0 ? narrow(&above, ATTN_BF16) : above;
+        g.dq = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
+        g.dk = make_out(LAYOUT_PACKED, 4, 1, 2, sk, dim), g.dv = make_out(LAYOUT_PACKED, 4, 1, 2, sk, dim);
+        if (n != 4) check_planned(&d, &g, 0);
+        if (n == 0 && fake_device() >= 0) { /* the second device is current while its kernels are launched */
+            fake_everything(2 + 16);
+            check_planned(&d, &g, 0);
+            CHECK(fake_device() == 0);
+        }
+        fake_set_processors(0);
+        test_release();
+    }
+    fake_set_arch(arch);
+}
+/* What a plan refuses, and one of nothing */
+static void fast_plans_refused(void) {
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d, parts = d;
+    attn_error err;
+    attn_plan plan;
+    on_device();
+    fake_range(d.v.data, 4, 0);
+    refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "v", "must lie on the device");
+    on_device();
+    parts.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
+    on_device();
+    refused(attn_plan_forward(&parts, &plan, &err), ATTN_ERR_PLACE, &err, "carry_out", "must");
+    none.q.size[2] = none.out.size[2] = 0;
+    CHECK_STATUS(attn_plan_forward(&none, &plan, &err), ATTN_OK);
+    CHECK(plan.phases == 1 && plan.tasks[0] == 0 && plan.workspace_bytes == 0);
+    if (fake_device() < 0) return;
+    fake_set_compiled(0); /* a build for other devices */
+    refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_CUDA, &err, "the CUDA runtime", "");
+    CHECK(err.cuda == 209 && fake_last_error() == 0);
+    fake_set_compiled(90);
+    fake_everything(3); /* managed memory: tasks run on the host */
+    CHECK_STATUS(attn_plan_forward(&d, &plan, &err), ATTN_OK);
+    fake_forget();
+    attn_task(&plan, test_guarded(plan.workspace_bytes), 0, 0, 0);
+    CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
 }
 
 /* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of
@@ -1491,6 +1620,8 @@ const test_case suite_emulated[] = {
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
     {"emulated.fast_host_cost", fast_host_cost},
+    {"emulated.fast_plans", fast_plans},
+    {"emulated.fast_plans_refused", fast_plans_refused},
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},

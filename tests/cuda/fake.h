@@ -20,8 +20,10 @@ typedef struct fake_counts {
     size_t shared; /* the most bytes of shared memory that a block had */
     void *stream;  /* of the last launch or allocation */
     int device;    /* that was current at the last allocation or release */
-    long places, facts, maps; /* asked for: where data lie, numbers of the device, tensor maps (emulator alone) */
-    int refused;   /* numbers of devices to make current that are none */
+    /* asked for (in the emulator alone): where data lie, numbers of the device, tensor maps, the driver's function that
+       makes these, more than 48 KB of shared memory for a kernel */
+    long places, facts, maps, drivers, allowances;
+    int refused; /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);

@@ -1,7 +1,8 @@
 /* repeat.cu - what one call on a device does not show: races, and what calls cost the host. Calls of stages 1, 2 and 3
    that fill the device, forward and backward, each again and again over poisoned results: every bit must stay. Then the
-   same two captured in a graph, which is replayed. Then the host's time for a call. Nothing is compared with float64
-   here (fast.cc and bench/cuda.cu do that). Memory of the device alone.
+   same two captured in a graph, which is replayed, then runs of their plans in one. Then the host's time for a call and
+   for a run of its plan. Nothing is compared with float64 here (fast.cc and bench/cuda.cu do that). Memory of the device
+   alone.
 
        repeat [REPEATS [SECONDS [plain]]]   of each call, within so many seconds; plain: built for sm_90 without "a" and
                                             head sizes up to 128, where stage 2 is to run instead of stage 3 */
@@ -62,7 +63,19 @@ struct pair {
     std::vector<array> inputs, results, first; /* first: the results of the first time */
     array work;
     unsigned long long *count;
+    attn_plan plans[2];
 };
+static void make_plans(pair *p) {
+    attn_desc d;
+    attn_grad g;
+    attn_error err;
+    describe(&p->job, &d, &g);
+    if (attn_plan_forward(&d, &p->plans[0], &err) == ATTN_OK &&
+        attn_plan_backward(&d, &g, &p->plans[1], &err) == ATTN_OK)
+        return;
+    printf("FAILED a plan: %s %s\n", err.field, err.rule);
+    exit(1);
+}
 static void make_pair(pair *p, const shape &s) {
     cuda_job &j = p->job;
     const size_t of_q = (size_t)s.batch * s.heads * s.queries * s.d, of_k = (size_t)s.batch * s.heads_kv * s.keys * s.d;
@@ -85,6 +98,7 @@ static void make_pair(pair *p, const shape &s) {
     must(cudaMalloc((void **)&p->count, 8), "cudaMalloc");
     must(cudaMemset(p->count, 0, 8), "count");
     must(cudaDeviceSynchronize(), "inputs");
+    make_plans(p);
 }
 static void free_pair(pair *p) {
     for (std::vector<array> *all : {&p->inputs, &p->results, &p->first})
@@ -93,11 +107,12 @@ static void free_pair(pair *p) {
     cudaFree(p->count);
     cudaStreamDestroy(p->stream);
 }
-static void run_pair(const pair &p) {
+static void run_pair(const pair &p, bool planned = false) {
     for (const array &a : p.results) must(cudaMemsetAsync(a.data, 0xff, a.bytes, p.stream), "poison");
     must(cudaMemsetAsync(p.work.data, 0xff, p.work.bytes, p.stream), "poison");
     for (int backward = 0; backward < 2; backward++)
-        if (cuda_job_run(&p.job, backward)) {
+        if (planned) attn_task(&p.plans[backward], p.job.workspace, 0, 0, 0);
+        else if (cuda_job_run(&p.job, backward)) {
             printf("FAILED %s: %s\n", backward ? "backward" : "forward", cuda_job_error());
             exit(1);
         }
@@ -114,11 +129,11 @@ static unsigned long long different(const pair &p) { /* words since the last tim
     must(cudaMemset(p.count, 0, 8), "count");
     return n;
 }
-static unsigned long long replay(const pair &p, int times) {
+static unsigned long long replay(const pair &p, int times, bool planned) {
     cudaGraph_t graph;
     cudaGraphExec_t captured;
     must(cudaStreamBeginCapture(p.stream, cudaStreamCaptureModeGlobal), "capture");
-    run_pair(p);
+    run_pair(p, planned);
     must(cudaStreamEndCapture(p.stream, &graph), "capture");
     must(cudaGraphInstantiate(&captured, graph, 0), "graph");
     for (int i = 0; i < times; i++) {
@@ -148,39 +163,56 @@ static bool repeat(const shape &s, int repeats, double seconds) {
         compare(p);
         if (done % 8 == 7) must(cudaStreamSynchronize(p.stream), "the calls"); /* so that `end` is seen */
     }
-    const unsigned long long again = different(p), replayed = replay(p, 50);
+    const unsigned long long again = different(p), replayed = replay(p, 50, false), planned = replay(p, 50, true);
     snprintf(runs, sizeof runs, "on the device, stage %d,", s.stage); /* not "(not stage 3, ..." */
-    bool right = !again && !replayed;
+    bool right = !again && !replayed && !planned;
     for (int backward = 0; backward < 2; backward++) {
         if (strstr(cuda_job_explain(&p.job, backward), runs)) continue;
         printf("FAILED not %s: %s\n", runs, cuda_job_explain(&p.job, backward));
         right = false;
     }
-    printf("%-6s stage %d, %s, b%d h%d/%d %dx%d d%d%s%s: %d times, %llu words differ; of a graph, %llu\n",
+    printf("%-6s stage %d, %s, b%d h%d/%d %dx%d d%d%s%s: %d times, %llu words differ; of a graph %llu, of plans %llu\n",
            right ? "ok" : "FAILED", s.stage, s.type == ATTN_F32 ? "f32" : "bf16", s.batch, s.heads, s.heads_kv,
-           s.queries, s.keys, s.d, s.causal ? " causal" : "", s.softcap != 0 ? " softcap" : "", done, again, replayed);
+           s.queries, s.keys, s.d, s.causal ? " causal" : "", s.softcap != 0 ? " softcap" : "", done, again, replayed,
+           planned);
     fflush(stdout);
     free_pair(&p);
     return right;
 }
 
-/* The host's time for a call whose kernels are short; the queue is emptied between rounds, which does not count. */
-static void host_time(const char *name, int backward, int queries, int keys) {
-    const shape s = {0, ATTN_BF16, 1, 2, 2, queries, keys, 128, 0, 0};
-    double spent = 0;
-    int calls = 0;
+/* The host's time for a call whose kernels are short, and for a run of its plan, beside what is wanted: no failure, for
+   it is the machine's, too. The median of rounds; the queue is emptied between them, which does not count. */
+struct host_row {
+    const char *name;
+    int backward, queries, keys;
+    double most[2]; /* us of a call, of a run */
+};
+template <class F> static double microseconds(const char *name, F call) {
+    std::vector<double> rounds;
+    for (int round = 0; round < 35; round++) {
+        must(cudaDeviceSynchronize(), name);
+        const double start = now();
+        for (int i = 0; i < 64; i++) call();
+        if (round >= 5) rounds.push_back((now() - start) / 64 * 1e6);
+    }
+    must(cudaDeviceSynchronize(), name);
+    std::sort(rounds.begin(), rounds.end());
+    return rounds[rounds.size() / 2];
+}
+static void host_time(const host_row &r) {
+    const shape s = {0, ATTN_BF16, 1, 2, 2, r.queries, r.keys, 128, 0, 0};
     pair p;
     make_pair(&p, s);
     run_pair(p);
-    for (int round = 0; round < 30; round++) {
-        must(cudaDeviceSynchronize(), name);
-        const double start = now();
-        for (int i = 0; i < 64; i++)
-            if (cuda_job_run(&p.job, backward)) printf("FAILED %s: %s\n", name, cuda_job_error()), exit(1);
-        if (round >= 5) spent += now() - start, calls += 64;
-    }
-    must(cudaDeviceSynchronize(), name);
-    printf("host   %s: %.1f us a call\n", name, spent / calls * 1e6);
+    const char *stage = strstr(cuda_job_explain(&p.job, r.backward), "stage ");
+    const double call = microseconds(r.name, [&] {
+        if (cuda_job_run(&p.job, r.backward)) printf("FAILED %s: %s\n", r.name, cuda_job_error()), exit(1);
+    });
+    const double run = microseconds(r.name, [&] { attn_task(&p.plans[r.backward], p.job.workspace, 0, 0, 0); });
+    printf("host   %s, %.7s: %.1f us a call (at most %g%s), %.1f a run of its plan (at most %g%s)\n", r.name,
+           stage ? stage : "?", call, r.most[0], call > r.most[0] ? ": MISSED" : "", run, r.most[1],
+           run > r.most[1] ? ": MISSED" : "");
+    fflush(stdout);
     free_pair(&p);
 }
 
@@ -209,9 +241,12 @@ int main(int argc, char **argv) {
         s.stage = std::min(s.stage, most);
         if (!repeat(s, repeats, seconds)) failed++;
     }
-    host_time("forward, 64 queries", 0, 64, 64);
-    host_time("decode, 4096 keys", 0, 1, 4096);
-    host_time("backward, 64 queries", 1, 64, 64);
+    const host_row rows[] = {{"forward, 64 queries", 0, 64, 64, {10, 4}},
+                             {"forward, 512 queries", 0, 512, 512, {10, 4}},
+                             {"decode, 4096 keys", 0, 1, 4096, {10, 4}},
+                             {"backward, 16 queries", 1, 16, 64, {16, 8}},
+                             {"backward, 512 queries", 1, 512, 512, {16, 8}}};
+    for (const host_row &r : rows) host_time(r);
     printf("repeat: %d calls, %d failed\n", (int)shapes.size(), failed);
     return failed != 0;
 }

@@ -5,6 +5,7 @@
 #define ATTN_FAKE_RUNTIME_H
 
 #include "emu.h"
+#include <map>
 
 typedef int cudaError_t;
 typedef void *cudaStream_t;
@@ -71,5 +72,21 @@ static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, 
     attributes->maxThreadsPerBlock = fake_compiled() == 90 ? 128 : fake_compiled() == 80 ? 96 : 64;
     return fake_error(fake_compiled() ? 0 : (int)cudaErrorNoKernelImageForDevice);
 }
+
+/* A kernel may have more than 48 KB of shared memory once it is said how much. */
+inline std::map<const void *, size_t> fake_allowed;
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
+static inline cudaError_t cudaFuncSetAttribute(const void *kernel, int, int bytes) {
+    attn_emu::count.allowances++;
+    fake_allowed[kernel] = (size_t)bytes;
+    return cudaSuccess;
+}
+template <class P>
+int fake_launch(void (*kernel)(P), int grid, int threads, size_t shared, cudaStream_t stream, const P &p) {
+    if (shared > 48 * 1024 && fake_allowed[(const void *)kernel] < shared) return fake_error(cudaErrorInvalidValue);
+    return attn_emu::launch_kernel(kernel, grid, threads, shared, stream, p);
+}
+#undef ATTN__LAUNCH
+#define ATTN__LAUNCH(...) fake_launch(__VA_ARGS__)
 
 #endif

@@ -234,6 +234,10 @@ $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
 $(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
+$(CUDA)/bench.o: bench/cuda.cu attn.h attn_cuda.cuh | $(CUDA)
+	$(CXX) -std=c++17 $(CXXFLAGS) -x c++ -fPIC -DCUDA_BENCH_LIBRARY -c $< -o $@
+$(CUDA)/libbench_emulated.so: $(CUDA)/bench.o $(CUDA)/attn.o $(CUDA)/fast.o     # for a trial of bench/cuda_peers.py
+	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
 # by emulated.sh, which knows the flags
 $(CUDA)/sanitized: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
 	$(CXX) -std=c++17 -O1 $(SANITIZERS) -DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME) -I. $< -o $@

@@ -112,7 +112,8 @@ fuzz: | build ## Call every function at random for SECONDS=60, most calls legal,
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast
-test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA)/libattn_emulated.so ## Run the GPU kernels in an emulator (FULL=1: minutes).
+CUDA_LIBRARIES = libattn_emulated.so libbench_emulated.so
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA_LIBRARIES:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
 	@FULL="$(FULL)" CXX="$(CXX)" VENV="$(VENV)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: build/cuda/emulated ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.

@@ -173,7 +173,7 @@ bench-wasm: $(VERSIONS)/old/attn.h ## The same as WebAssembly, each version with
 bench-strips: | build ## Count the instructions for a multiply-add in the innermost loops, for each compiler at hand.
 	@sh bench/strips.sh
 
-bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
+bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS=--markdown, --help).
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.

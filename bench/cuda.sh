@@ -1,5 +1,5 @@
-# cuda.sh - `make bench-cuda`: where VENV or the python3 at hand has a PyTorch that sees the device, cuda_peers.py: ours,
-# cuDNN's and PyTorch's kernels in turn. Elsewhere bench/cuda.cu, ours alone. Built for the device at hand. POSIX sh.
+# cuda.sh - `make bench-cuda`: where VENV or the python3 at hand has a PyTorch that sees the device, cuda_peers.py: ours
+# and those of cuDNN and PyTorch in turn. Elsewhere cuda.cu, ours alone. Built for the device at hand. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 : "${VENV:=.venv-peers}" "${COMMIT:=unknown}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""attn_cuda.cuh beside cuDNN and PyTorch's own kernels on the same GPU: `make bench-cuda` runs this where PyTorch sees a
-device, and with ARGS=--markdown it writes what bench/h200.md and its like hold.
+"""attn_cuda.cuh beside cuDNN and PyTorch's own kernels on the same GPU: `make bench-cuda` runs this where PyTorch sees
+a device, and with ARGS=--markdown it writes what a file like bench/h200.md holds.
 
 All of a row read the same inputs and take their samples in turn, so that clocks drift for all alike: CUDA events around
 calls that take some milliseconds together, medians. First each result, of all queries and keys of one head, is held
@@ -23,12 +23,15 @@ FEW = 4  # names of rows in a sentence
 LIMIT, LIMIT_COMPILING = 40, 180  # seconds for a row
 START = 120  # and until the first
 
-ABOUT = """What `make bench-cuda ARGS=--markdown` printed. Rates are of q, k and v in bf16 where nothing else is said, medians of
+ABOUT = """\
+What `make bench-cuda ARGS=--markdown` printed. Rates are of q, k and v in bf16 where nothing else is said, medians of
 rounds in which all take their samples in turn; a causal row counts half the operations, a decode the bytes of k and v.
 Ratio: the rate of attn_cuda.cuh over that of the best peer, so that above 1 it is faster. Errors: of out or, in a
-backward, of that of out, dq, dk, dv which is furthest off, all of one head, relative to float64's norm. The peers are
-what PyTorch's scaled_dot_product_attention runs: cuDNN, its flash kernel (FlashAttention-2), its memory-efficient one;
-FlexAttention, compiled, and eager PyTorch have rows of their own. "A copy": of as many bytes, device to device."""
+backward, of that of out, dq, dk and dv which is furthest off, all of one head, relative to the norm of float64's. The
+peers are what PyTorch's scaled_dot_product_attention runs: cuDNN, its flash kernel (FlashAttention-2), its
+memory-efficient one; where these have no such option FlexAttention, compiled, or eager PyTorch. "A copy": device to
+device, of as many bytes read and written. d128: heads of 128 numbers; 2k: 2048 queries and keys; decode 32 x 32/8: 32
+sequences, 32 heads on 8 heads of keys."""
 
 
 def process(pipe, texts, compiling):

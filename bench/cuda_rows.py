@@ -1,5 +1,5 @@
-"""The rows of cuda_peers.py: their inputs, who takes part, float64, time. All of it happens in a process of its own, which
-cuda_peers.py makes, asks for one row after the other and ends; a row is answered by a dictionary.
+"""The rows of cuda_peers.py: their inputs, who takes part, float64, time. All of it happens in a process of its own,
+which cuda_peers.py makes, asks for one row after the other and ends; a row is answered by a dictionary.
 
 ATTN_CUDA_LIBRARY names the library that has our kernels. That of the emulator, build/cuda/libbench_emulated.so, is for
 trials: its device is this machine's CPU, every row is a tiny one, and times mean nothing."""
@@ -31,7 +31,7 @@ def library():
         found += sorted(glob.glob(os.path.join(built, "device-*", "libattn_cuda.so")))
     there = [path for path in found if os.path.exists(path)]
     if not there:
-        raise OSError(f"there is no {named or 'libattn_cuda.so in build/cuda'}: make bench-cuda, make cuda-device-build")
+        raise OSError(f"no {named or 'libattn_cuda.so in build/cuda'}: make bench-cuda or make cuda-device-build")
     return ctypes.CDLL(os.path.abspath(there[0]))
 
 
@@ -426,7 +426,7 @@ def machine():
         about += f", driver {driver}"
     except (OSError, IndexError, subprocess.SubprocessError):
         pass
-    return torch.cuda.get_device_name(), f"{about}, bf16 products of 8192^3 {matmul_rate():.0f} TFLOP/s"
+    return torch.cuda.get_device_name(), f"{about}, bf16 products of 8192 x 8192 matrices {matmul_rate():.0f} TFLOP/s"
 
 
 def answer(pipe, texts, compiling):

@@ -75,7 +75,7 @@ function cpu_table(    k, g, group, peers) {
         }
 }
 function gpu_table(    k, group, most) {
-    print "| bf16 where nothing is said | fastest peer | faster in | times as fast (median) | least | most |"
+    print "| bf16 where nothing is said | fastest peer | as fast or faster in | times as fast (median) | least | most |"
     print "|---|---|---|---|---|---|"
     for (k = 1; k <= kinds_found; k++) {
         group = kinds[k]

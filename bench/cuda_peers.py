@@ -165,7 +165,7 @@ def remarks(run):
 def markdown(run):
     commit = os.environ.get("COMMIT", "unknown")
     yield from (f"# attn_cuda.cuh beside its peers: {run.machine[0]}", "", ABOUT, "",
-                f"{run.machine[0]}; attn_cuda.cuh {commit}, {run.machine[1]}", "",
+                f"{run.machine[0]}; attn_cuda.cuh {commit}, {run.machine[1]}; {time.strftime('%Y-%m-%d')}", "",
                 "| work | unit | attn_cuda | best peer | its rate | ratio | error | its error |  |",
                 "|---|---|---|---|---|---|---|---|---|")
     for name in run.names:

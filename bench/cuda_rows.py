@@ -59,7 +59,7 @@ BOTTOM_RIGHT = 1  # attn_align
 # A sample takes so many seconds, and all rounds of a row together about ROW_SECONDS: but at least LEAST of them. Who is
 # FAR times slower than the best peer after the first calls takes no part in the rounds.
 SAMPLE, ROW_SECONDS, FAR = 4e-3, 0.5, 1.4
-WARM, LEAST, MOST = (1, 1, 1) if EMULATED else (3, 5, 25)
+WARM, LEAST, MOST = (1, 1, 1) if EMULATED else (5, 5, 25)
 ELEMENTS = 1 << 24  # of scores that float64 has at a time
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "PyTorch flash": SDPBackend.FLASH_ATTENTION,
             "PyTorch efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -337,8 +337,7 @@ def times_of(calls):
     """Seconds of a call of each, medians of rounds in which all take a sample in turn; and who took no part in them."""
     first = {}
     for name, call in calls.items():
-        seconds(call, WARM)
-        first[name] = seconds(call, WARM)
+        first[name] = seconds(call, max(1, min(WARM, math.ceil(SAMPLE / seconds(call, 1)))))
     peers = [t for name, t in first.items() if name not in (OURS, COPY)]
     far = [name for name, t in first.items() if name not in (OURS, COPY) and t > FAR * min(peers)]
     counts = {name: max(1, math.ceil(SAMPLE / t)) for name, t in first.items() if name not in far}
@@ -417,7 +416,8 @@ def matmul_rate():
 
 def machine():
     """In words, and a product's speed beside which all others may be read."""
-    about = f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+    cudnn = torch.backends.cudnn.version() or 0
+    about = f"PyTorch {torch.__version__}, cuDNN {cudnn // 10000}.{cudnn // 100 % 100}"
     if EMULATED:
         return "an emulated device", about
     try:

@@ -90,7 +90,7 @@ def test_rows_that_misbehave():
     check("WRONG: attn_cuda, error 5.0e-01" in said and "cuDNN -" in said, said)
     check("3 rows right, 4 wrong or without a result" in said, said)
     for part in ("| forward, all keys seen | cuDNN | 0 of 1 | 0.90 | 0.90 (forward d64) | 0.90 (forward d64) |",
-                 "Not compared: wrong; raises", "\na device; attn_cuda.cuh unknown, PyTorch 0.\n"):
+                 "Not compared: wrong; raises", "\na device; attn_cuda.cuh unknown, PyTorch 0; 2"):
         check(part in summary, f"the summary does not say: {part}\n{summary}")
 
 

@@ -3,6 +3,7 @@ which cuda_peers.py makes, asks for one row after the other and ends; a row is a
 
 ATTN_CUDA_LIBRARY names the library that has our kernels. That of the emulator, build/cuda/libbench_emulated.so, is for
 trials: its device is this machine's CPU, every row is a tiny one, and times mean nothing."""
+import contextlib
 import ctypes
 import glob
 import math
@@ -56,10 +57,10 @@ DEVICE = "cpu" if EMULATED else "cuda"
 
 F32, BF16 = 0, 2  # attn_type
 BOTTOM_RIGHT = 1  # attn_align
-# A sample takes so many seconds, and all rounds of a row together about ROW_SECONDS: but at least LEAST of them. Who is
-# FAR times slower than the best peer after the first calls takes no part in the rounds.
+# A sample takes so many seconds, and all rounds of a row together about ROW_SECONDS: LEAST to MOST of them. Who is FAR
+# times slower than the best peer after the first calls, at most WARM, takes no part in the rounds.
 SAMPLE, ROW_SECONDS, FAR = 4e-3, 0.5, 1.4
-WARM, LEAST, MOST = (1, 1, 1) if EMULATED else (5, 5, 25)
+WARM, LEAST, MOST = (1, 1, 1) if EMULATED else (20, 5, 25)
 ELEMENTS = 1 << 24  # of scores that float64 has at a time
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "PyTorch flash": SDPBackend.FLASH_ATTENTION,
             "PyTorch efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -155,10 +156,13 @@ def all_rows():
                 yield dense(backward, d, 32768, causal)
 
 
-# ---- who takes part: each has forward() and, after it, backward(), which gives dq, dk, dv
-class Ours:
-    dropout = 0.0  # the job has it
+# ---- who takes part: each has forward() and, after it, backward(), which gives dq, dk, dv, called within around()
+class Contestant:
+    dropout = 0.0  # until results are checked: each drops other weights
+    around = staticmethod(contextlib.nullcontext)
 
+
+class Ours(Contestant):
     def __init__(self, row, q, k, v, d_out, w_v, bias):
         self.out = torch.full_like(d_out, math.nan)
         self.stats = torch.empty(*q.shape[:3], 2, device=DEVICE)
@@ -189,11 +193,11 @@ class Ours:
         return self.grads
 
 
-class Torch:
-    dropout = 0.0  # until its results are checked: it drops other weights than we do
-
-    def __init__(self, row, q, k, v, d_out, attention):
+class Torch(Contestant):
+    def __init__(self, row, q, k, v, d_out, attention, backend=None):
         self.attention, self.d_out = attention, d_out
+        if backend is not None:
+            self.around = lambda: sdpa_kernel(backend)  # which costs the host more than a call may
         self.inputs = [x.detach().requires_grad_(row.backward) for x in (q, k, v)]
         self.out = None
 
@@ -205,7 +209,7 @@ class Torch:
         return torch.autograd.grad(self.out, self.inputs, self.d_out, retain_graph=True)
 
 
-class Copy:
+class Copy(Contestant):
     """Reads and writes as many bytes as k and v have, which a decode reads: what the memory gives."""
 
     def __init__(self, k):
@@ -235,23 +239,20 @@ def eager(w_v):
     return lambda q, k, v, dropout: torch.softmax(torch.tanh(q[:, :, :, None] + k[:, :, None]) @ w_v, -1) @ v
 
 
-def backend_of(row, backend, bias):
+def sdpa(row, bias):
     if row.chunk:
         from torch.nn.attention.bias import causal_lower_right
         bias = causal_lower_right(row.queries, row.keys)
 
-    def attention(q, k, v, dropout):
-        with sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout,
-                                                  is_causal=row.causal and not row.chunk,
-                                                  enable_gqa=row.heads != row.heads_kv)
-    return attention
+    causal, gqa = row.causal and not row.chunk, row.heads != row.heads_kv
+    return lambda q, k, v, dropout: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal, enable_gqa=gqa)
 
 
 def contestants(row, compiling, q, k, v, d_out, w_v, bias):
     """Names, and what makes them."""
-    def pytorch(attention):
-        return lambda: Torch(row, q, k, v, d_out, attention())
+    def pytorch(attention, backend=None):
+        return lambda: Torch(row, q, k, v, d_out, attention(), backend)
     yield OURS, lambda: Ours(row, q, k, v, d_out, w_v, bias)
     if row.window or row.softcap:
         yield FLEX, pytorch(lambda: flex(row)) if compiling else not_compiled
@@ -259,7 +260,7 @@ def contestants(row, compiling, q, k, v, d_out, w_v, bias):
         yield EAGER, pytorch(lambda: eager(w_v))
     else:
         for name, backend in BACKENDS.items():
-            yield name, pytorch(lambda backend=backend: backend_of(row, backend, bias))
+            yield name, pytorch(lambda: sdpa(row, bias), backend)
     if row.decode:
         yield COPY, lambda: Copy(k)
 
@@ -312,19 +313,29 @@ def reference(row, q, k, v, d_out, w_v, bias, dropped):
 
 def error_of(row, one, want):
     """Of all that is found the largest, relative to the norm of what it should be."""
-    got = [one.forward()] + (list(one.backward()) if row.backward else [])
+    with one.around():
+        got = [one.forward()] + (list(one.backward()) if row.backward else [])
     errors = [((x[-1, -1].detach().double() - y).norm() / y.norm().clamp_min(1e-300)).item() for x, y in zip(got, want)]
     return max(errors) if all(e == e for e in errors) else math.nan
 
 
 # ---- time
+class Clock:  # of the emulator; that of a device is torch.cuda.Event
+    def __init__(self, enable_timing):
+        self.now = 0.0
+
+    def record(self):
+        self.now = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return (end.now - self.now) * 1e3
+
+
 def seconds(call, calls):
-    if EMULATED:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - start) / calls
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = ((Clock if EMULATED else torch.cuda.Event)(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(calls):
         call()
@@ -333,11 +344,16 @@ def seconds(call, calls):
     return start.elapsed_time(end) * 1e-3 / calls
 
 
-def times_of(calls):
+def sample(row, one, calls):
+    with one.around():
+        return seconds(one.backward if row.backward else one.forward, calls)
+
+
+def times_of(row, taking_part):
     """Seconds of a call of each, medians of rounds in which all take a sample in turn; and who took no part in them."""
     first = {}
-    for name, call in calls.items():
-        first[name] = seconds(call, max(1, min(WARM, math.ceil(SAMPLE / seconds(call, 1)))))
+    for name, one in taking_part.items():
+        first[name] = sample(row, one, max(1, min(WARM, math.ceil(SAMPLE / sample(row, one, 1)))))
     peers = [t for name, t in first.items() if name not in (OURS, COPY)]
     far = [name for name, t in first.items() if name not in (OURS, COPY) and t > FAR * min(peers)]
     counts = {name: max(1, math.ceil(SAMPLE / t)) for name, t in first.items() if name not in far}
@@ -345,7 +361,7 @@ def times_of(calls):
     samples = {name: [] for name in counts}
     for _ in range(1 + max(LEAST, min(MOST, int(rounds)))):
         for name, n in counts.items():
-            samples[name].append(seconds(calls[name], n))
+            samples[name].append(sample(row, taking_part[name], n))
     return {name: statistics.median(samples[name][1:]) if name in samples else t for name, t in first.items()}, far
 
 
@@ -368,13 +384,14 @@ def synchronize():
 
 
 def check(row, name, make, want, found):
-    """The call to be timed; None where it cannot be or is wrong, and `found` says why."""
+    """Whose calls are to be timed; None where they cannot be or are wrong, and `found` says why."""
     try:
         one = make()
         if name != COPY:
             found["error"][name] = error_of(row, one, want)
             one.dropout = row.dropout
-            one.forward()  # what its backward goes back through
+            with one.around():
+                one.forward()  # what its backward goes back through
         synchronize()
     except Exception as problem:  # a backend that does not take the row, a compiler that is not there
         found["absent"][name] = (str(problem) or repr(problem)).splitlines()[0][:160].rstrip(".")
@@ -388,7 +405,7 @@ def check(row, name, make, want, found):
     if name != COPY and not found["error"][name] <= bound:  # a NaN is not
         found["wrong"][name] = found["error"].pop(name)
         return None
-    return one.backward if row.backward else one.forward
+    return one
 
 
 def measure(row, compiling):
@@ -396,14 +413,14 @@ def measure(row, compiling):
     inputs = inputs_of(row)
     want = reference(row, *inputs, row.dropout > 0)
     of_peers = reference(row, *inputs, False) if row.dropout else want
-    calls = {}
+    taking_part = {}
     with torch.set_grad_enabled(row.backward):  # already at the first call: what is compiled depends on it
         for name, make in contestants(row, compiling, *inputs):
-            call = check(row, name, make, want if name == OURS else of_peers, found)
-            if call:
-                calls[name] = call
-        if calls:
-            times, found["few"] = times_of(calls)
+            one = check(row, name, make, want if name == OURS else of_peers, found)
+            if one:
+                taking_part[name] = one
+        if taking_part:
+            times, found["few"] = times_of(row, taking_part)
             found["rate"] = {name: row.work / t for name, t in times.items()}
     return found
 

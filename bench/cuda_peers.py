@@ -20,8 +20,8 @@ from forked import Failed, Forked, Hung
 
 OURS, COPY = "attn_cuda", "a copy"
 FEW = 4  # names of rows in a sentence
-LIMIT, LIMIT_COMPILING = 40, 180  # seconds for a row
-START = 120  # and until the first
+LIMIT, LIMIT_COMPILING = 60, 180  # seconds for a row
+START = 180  # and until the first
 
 ABOUT = """\
 What `make bench-cuda ARGS=--markdown` printed. Rates are of q, k and v in bf16 where nothing else is said, medians of

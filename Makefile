@@ -112,7 +112,8 @@ fuzz: | build ## Call every function at random for SECONDS=60, most calls legal,
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast
-test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA)/libattn_emulated.so ## Run the GPU kernels in an emulator (FULL=1: minutes).
+CUDA_LIBRARIES = libattn_emulated.so libbench_emulated.so
+test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA_LIBRARIES:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
 	@FULL="$(FULL)" CXX="$(CXX)" VENV="$(VENV)" sh tests/cuda/emulated.sh
 
 test-cuda-mutants: build/cuda/emulated ## Plant faults into the GPU kernels, one at a time; the emulated tests must notice each.
@@ -172,7 +173,7 @@ bench-wasm: $(VERSIONS)/old/attn.h ## The same as WebAssembly, each version with
 bench-strips: | build ## Count the instructions for a multiply-add in the innermost loops, for each compiler at hand.
 	@sh bench/strips.sh
 
-bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS="--rows TEXT").
+bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's where VENV has it (ARGS=--markdown, --help).
 	@VENV=$(VENV) COMMIT=$(COMMIT) CC="$(CC)" sh bench/cuda.sh $(ARGS)
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
@@ -233,6 +234,10 @@ $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
 $(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
+	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
+$(CUDA)/bench.o: bench/cuda.cu attn.h attn_cuda.cuh | $(CUDA)
+	$(CXX) -std=c++17 $(CXXFLAGS) -x c++ -fPIC -DCUDA_BENCH_LIBRARY -c $< -o $@
+$(CUDA)/libbench_emulated.so: $(CUDA)/bench.o $(CUDA)/attn.o $(CUDA)/fast.o     # for a trial of bench/cuda_peers.py
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
 # by emulated.sh, which knows the flags
 $(CUDA)/sanitized: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)

@@ -72,6 +72,8 @@
              but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for each row.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+   TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
+             in an emulator of what the kernels use of one (make test-cuda-emulated). Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

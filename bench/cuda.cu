@@ -3,12 +3,14 @@
    warm, medians. Inputs of small rows rotate, so that the caches do not hold them. A causal row counts half the
    operations.
 
-       bench-cuda [--rows TEXT] [--json]       rows whose name contains TEXT; one JSON object a line
+       bench-cuda [--rows TEXT...] [--json]    rows whose name contains one of these; one JSON object a line
 
-   Compiled with CUDA_BENCH_LIBRARY it is the library that cuda_peers.py calls. */
+   Compiled with CUDA_BENCH_LIBRARY it is the library that cuda_rows.py calls. */
 #include "../attn_cuda.cuh"
 #include <algorithm>
+#ifndef CUDA_BENCH_LIBRARY
 #include <cuda_runtime.h>
+#endif
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 #include <string>
 #include <vector>
 
-/* One call, as cuda_peers.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias [Sq,Sk] for all
+/* One call, as cuda_rows.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias [Sq,Sk] for all
    heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
 extern "C" {
 struct cuda_job {
@@ -561,7 +563,7 @@ static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
 }
 
 int main(int argc, char **argv) {
-    const char *only = "";
+    std::vector<std::string> only;
     bool json = false;
     int passed = 0, failed = 0;
     cudaDeviceProp device;
@@ -569,8 +571,9 @@ int main(int argc, char **argv) {
     attn_error err;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
-        else if (!strcmp(argv[i], "--rows") && i + 1 < argc) only = argv[++i];
-        else stop(argv[i], "options: --rows TEXT, --json");
+        else if (!strcmp(argv[i], "--rows"))
+            while (i + 1 < argc && strncmp(argv[i + 1], "--", 2)) only.push_back(argv[++i]);
+        else stop(argv[i], "options: --rows TEXT..., --json");
     }
     if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
         printf("bench-cuda: skipped (there is no device)\n");
@@ -582,7 +585,8 @@ int main(int argc, char **argv) {
     printf("%s%s, %d processors, sm_%d%d, copies %.0f GB/s%s\n", json ? "{\"device\": \"" : "", device.name,
            device.multiProcessorCount, device.major, device.minor, copy / 1e9, json ? "\"}" : "");
     for (const row &r : all_rows()) {
-        if (r.name.find(only) == std::string::npos) continue;
+        const auto named = [&](const std::string &text) { return r.name.find(text) != std::string::npos; };
+        if (!only.empty() && std::none_of(only.begin(), only.end(), named)) continue;
         if (run_row(r, copy, json, stream)) passed++;
         else failed++;
     }

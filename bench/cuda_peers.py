@@ -1,329 +1,228 @@
 #!/usr/bin/env python3
-"""attn_cuda.cuh beside PyTorch's attention on the same GPU: scaled_dot_product_attention with its flash, cuDNN and
-efficient backends, and eager additive attention. `make bench-cuda` runs this where PyTorch sees a device.
+"""attn_cuda.cuh beside cuDNN and PyTorch's own kernels on the same GPU: `make bench-cuda` runs this where PyTorch sees
+a device, and with ARGS=--markdown it writes what a file like bench/h200.md holds.
 
 All of a row read the same inputs and take their samples in turn, so that clocks drift for all alike: CUDA events around
-calls that take some milliseconds together, medians. First each result is held against float64 on a part of the row;
-who is wrong is not timed. Backward is the backward alone. A causal row counts half the operations.
+calls that take some milliseconds together, medians. First each result, of all queries and keys of one head, is held
+against float64; who is wrong is not timed. Backward is the backward alone. A causal row counts half the operations.
+With dropout each drops other weights: PyTorch's results are checked without it and timed with it.
 
-Where these backends have no such option, flex_attention takes part, compiled (softcap, window). With dropout each drops
-other weights: PyTorch's results are checked without it and timed with it."""
+The rows (cuda_rows.py) are measured in a process of its own. One that dies or hangs is named in its row, and another
+one goes on with the next; where time runs out the rows that are missing are named. The markdown is written in any case.
+Exit status 1: a row of ours is wrong or has no result."""
 import argparse
-import ctypes
-import glob
 import json
-import math
 import os
-import statistics
+import signal
 import sys
+import time
+from forked import Failed, Forked, Hung
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+OURS, COPY = "attn_cuda", "a copy"
+FEW = 4  # names of rows in a sentence
+LIMIT, LIMIT_COMPILING = 60, 180  # seconds for a row
+START = 180  # and until the first
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-
-def library():
-    """The one that ATTN_CUDA_LIBRARY names, that of `make bench-cuda`, or the newest of `make cuda-device-build`."""
-    built = os.path.join(HERE, os.pardir, "build", "cuda")
-    carried = sorted(glob.glob(os.path.join(built, "device-*", "libattn_cuda.so")), key=os.path.getmtime)
-    found = [p for p in (os.environ.get("ATTN_CUDA_LIBRARY"), os.path.join(built, "libattn_cuda.so"), *carried[::-1])
-             if p and os.path.exists(p)]
-    if not found:
-        sys.exit("cuda_peers: no libattn_cuda.so in build/cuda: make bench-cuda or make cuda-device-build")
-    return ctypes.CDLL(os.path.abspath(found[0]))
-
-
-LIB = library()
-F32, BF16 = 0, 2  # attn_type
-SAMPLES, SAMPLE, WARM = 15, 5e-3, 3
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION,
-            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+ABOUT = """\
+What `make bench-cuda ARGS=--markdown` printed. Rates are of q, k and v in bf16 where nothing else is said, medians of
+rounds in which all take their samples in turn; a causal row counts half the operations, a decode the bytes of k and v.
+Ratio: the rate of attn_cuda.cuh over that of the best peer, so that above 1 it is faster. Errors: of out or, in a
+backward, of that of out, dq, dk and dv which is furthest off, all of one head, relative to the norm of float64's. The
+peers are what PyTorch's scaled_dot_product_attention runs: cuDNN, its flash kernel (FlashAttention-2), its
+memory-efficient one; where these have no such option FlexAttention, compiled, or eager PyTorch. "A copy": device to
+device, of as many bytes read and written. d128: heads of 128 numbers; 2k: 2048 queries and keys; decode 32 x 32/8: 32
+sequences, 32 heads on 8 heads of keys."""
 
 
-class Job(ctypes.Structure):  # cuda_job of cuda.cu
-    _fields_ = [(n, ctypes.c_int32) for n in
-                "batch heads heads_kv queries keys d d_v causal align window type score precision".split()] + [
-        ("softcap", ctypes.c_float), ("dropout", ctypes.c_float)] + [
-        (n, ctypes.c_void_p) for n in "q k v w_v bias out stats d_out dq dk dv d_w_v workspace".split()] + [
-        ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
+def process(pipe, texts, compiling):
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # this process may not start others
+    import cuda_rows  # here, so that nothing of CUDA is in this process's parent
+    cuda_rows.answer(pipe, texts, compiling)
 
 
-LIB.cuda_job_workspace.restype = ctypes.c_size_t
-LIB.cuda_job_error.restype = LIB.cuda_job_explain.restype = ctypes.c_char_p
+class Run:
+    """What has been measured, and what became of the rest."""
 
+    def __init__(self, options):
+        self.options, self.start = options, time.monotonic()
+        self.machine, self.names, self.found, self.failed, self.reason = ("", ""), [], {}, {}, ""
 
-SCALED_DOT, ADDITIVE = (ctypes.c_int32 * 2).in_dll(LIB, "cuda_job_scores")
+    def left(self, limit):
+        return max(0.1, min(limit, self.start + self.options.seconds - time.monotonic()))
 
+    def over(self):
+        return time.monotonic() >= self.start + self.options.seconds
 
-# ---- the rows, as in cuda.cu
-class Row:
-    def __init__(self, name, batch, heads, heads_kv, queries, keys, d, causal=False, backward=False, decode=False,
-                 additive=False, f32=False, d_v=0, window=0, softcap=0.0, bias=False, dropout=0.0,
-                 one_sweep=False):
-        self.name, self.batch, self.heads, self.heads_kv = name, batch, heads, heads_kv
-        self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
-        self.decode, self.additive, self.f32 = decode, additive, f32 or additive
-        self.d_v, self.window, self.softcap, self.bias, self.dropout = d_v or d, window, softcap, bias, dropout
-        self.one_sweep = one_sweep  # ATTN_PRECISION_FAST, which is 1: dq's additions in any order, as others have them
-        seen = window - window * (window - 1) / 2 / queries if window else keys / 2 if causal else keys
-        pairs = batch * heads * queries * seen  # seen: keys of a query, on average
-        if decode:
-            self.work, self.unit = 2 * batch * heads_kv * keys * d * 2 / 1e9, "GB/s"
-        elif additive:
-            self.work, self.unit = pairs * d / 1e9, "G tanh/s"
-        else:
-            each = 6 * d + 4 * self.d_v if backward else 2 * d + 2 * self.d_v
-            self.work, self.unit = pairs * each / 1e12, "TFLOP/s"
-
-
-def all_rows():
-    for backward in (False, True):
-        for d in (64, 128, 256):
-            for causal in (False, True):
-                for s in (2048, 4096, 8192, 16384, 32768):
-                    name = f"{'backward' if backward else 'forward'} d{d} {s // 1024}k{' causal' if causal else ''}"
-                    yield Row(name, max(1, 16384 // s), 2048 // d, 2048 // d, s, s, d, causal, backward)
-    yield Row("forward d96 4k", 4, 21, 21, 4096, 4096, 96)
-    yield Row("forward d192 4k", 4, 10, 10, 4096, 4096, 192)
-    yield Row("forward d128 512 rows", 32, 16, 16, 512, 512, 128)
-    for backward in (False, True):
-        for d, causal in ((64, False), (128, True)):
-            name = f"{'backward' if backward else 'forward'} f32 d{d} 2k{' causal' if causal else ''}"
-            yield Row(name, 4, 16, 16, 2048, 2048, d, causal, backward, f32=True)
-    for backward in (False, True):
-        name = "backward" if backward else "forward"
-        yield Row(f"{name} d192 v128 4k causal", 4, 16, 16, 4096, 4096, 192, True, backward, d_v=128)
-        yield Row(f"{name} d128 8k window 1k", 2, 16, 16, 8192, 8192, 128, True, backward, window=1024)
-        yield Row(f"{name} d128 4k softcap", 4, 16, 16, 4096, 4096, 128, backward=backward, softcap=2.0)
-        yield Row(f"{name} d128 4k bias", 4, 16, 16, 4096, 4096, 128, backward=backward, bias=True)
-        yield Row(f"{name} d128 4k dropout", 4, 16, 16, 4096, 4096, 128, backward=backward, dropout=0.1)
-    for d in (64, 96, 128):
-        yield Row(f"backward d{d} 4k, one sweep", 4, 2048 // d, 2048 // d, 4096, 4096, d, backward=True, one_sweep=True)
-    for batch, kv, group, keys in ((1, 8, 4, 65536), (8, 8, 4, 8192), (32, 8, 4, 8192), (128, 8, 4, 1024),
-                                   (32, 32, 1, 2048), (32, 8, 8, 8192)):
-        name = f"decode {batch} x {kv * group}/{kv} heads, {keys // 1024}k keys"
-        yield Row(name, batch, kv * group, kv, 1, keys, 128, decode=True)
-    for backward in (False, True):
-        for h in (64, 128, 256):
-            for s in (128, 512, 1024):
-                yield Row(f"additive {'backward' if backward else 'forward'} h{h} {s}", 1, 16, 16, s, s, h,
-                          backward=backward, additive=True)
-
-
-# ---- contestants: each has forward() and, after it, backward(), which gives dq, dk, dv
-class Ours:
-    def __init__(self, row, q, k, v, d_out, w_v, bias):
-        self.out = torch.full_like(d_out, math.nan)
-        self.stats = torch.empty(*q.shape[:3], 2, device="cuda")
-        self.grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
-        self.held = (q, k, v, d_out, w_v, bias)
-        job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, row.d_v,
-                             int(row.causal), 0, row.window, F32 if row.f32 else BF16,
-                             ADDITIVE if row.additive else SCALED_DOT, int(row.one_sweep), row.softcap, row.dropout)
-        for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("bias", bias), ("out", self.out),
-                        ("stats", self.stats), ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]),
-                        ("dv", self.grads[2])):
-            setattr(job, name, x.data_ptr() if x is not None else None)
-        job.stream = torch.cuda.current_stream().cuda_stream
-        size = max(LIB.cuda_job_workspace(ctypes.byref(job), b) for b in range(1 + row.backward))
-        self.workspace = torch.empty(size + 256, dtype=torch.uint8, device="cuda")
-        job.workspace, job.workspace_bytes = self.workspace.data_ptr(), self.workspace.numel()
-        self.name = "attn_cuda"
-
-    def run(self, backward):
-        if LIB.cuda_job_run(ctypes.byref(self.job), int(backward)):
-            raise RuntimeError(LIB.cuda_job_error().decode())
-
-    def forward(self):
-        self.run(False)
-        return self.out
-
-    def backward(self):
-        self.run(True)
-        return self.grads
-
-
-class Torch:
-    dropout = 0.0  # until its results are checked
-
-    def __init__(self, name, row, q, k, v, d_out, attention):
-        self.name, self.attention, self.d_out = name, attention, d_out
-        self.inputs = [x.detach().requires_grad_(row.backward) for x in (q, k, v)]
-        self.out = None
-
-    def forward(self):
-        self.out = self.attention(*self.inputs, self.dropout)
-        return self.out
-
-    def backward(self):
-        return torch.autograd.grad(self.out, self.inputs, self.d_out, retain_graph=True)
-
-
-def flex(row):
-    from torch._functorch import config
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    config.donated_buffer = False  # a backward is run many times after one forward
-    compiled = torch.compile(flex_attention, dynamic=False)
-    if row.window:
-        mask = create_block_mask(lambda b, h, i, j: (j <= i) & (j > i - row.window), None, None, row.queries, row.keys)
-        return lambda q, k, v, dropout: compiled(q, k, v, block_mask=mask)
-    return lambda q, k, v, dropout: compiled(
-        q, k, v, score_mod=lambda s, b, h, i, j: row.softcap * torch.tanh(s / row.softcap))
-
-
-def contestants(row, q, k, v, d_out, w_v, bias):
-    yield "attn_cuda", lambda: Ours(row, q, k, v, d_out, w_v, bias)
-    if row.window or row.softcap:
-        yield "flex", lambda: Torch("flex", row, q, k, v, d_out, flex(row))
-        return
-    if row.additive:
-        def eager(q, k, v, dropout):
-            scores = torch.tanh(q[:, :, :, None] + k[:, :, None]) @ w_v
-            return torch.softmax(scores, -1) @ v
-        yield "eager", lambda: Torch("eager", row, q, k, v, d_out, eager)
-        return
-    for name, backend in BACKENDS.items():
-        def attention(q, k, v, dropout, backend=backend):
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=row.causal,
-                                                      enable_gqa=row.heads != row.heads_kv)
-        yield name, lambda name=name, attention=attention: Torch(name, row, q, k, v, d_out, attention)
-
-
-# ---- float64: one head, its last queries (their output and dq) and, where there are few queries, dk and dv
-def kept(row, rows):
-    """What dropout multiplies the weights of these queries of the last head by."""
-    keep = torch.empty(rows.stop - rows.start, row.keys, dtype=torch.uint8)
-    if LIB.cuda_job_keep(ctypes.c_float(row.dropout), row.batch - 1, row.heads - 1, rows.start, keep.shape[0], 0,
-                         row.keys, ctypes.c_void_p(keep.data_ptr())):
-        raise RuntimeError(LIB.cuda_job_error().decode())
-    return keep.to("cuda").double() / (1 - row.dropout)
-
-
-def reference(row, q, k, v, d_out, w_v, bias, dropped):
-    few = min(row.queries, 64)
-    h, hk = row.heads - 1, row.heads_kv - 1
-    rows = slice(0, row.queries) if row.backward and row.queries <= 2048 else slice(row.queries - few, row.queries)
-    q1 = q[-1, h, rows].double().requires_grad_(row.backward)
-    k1, v1 = (x[-1, hk].double().requires_grad_(row.backward) for x in (k, v))
-    if row.additive:
-        scores = torch.cat([torch.tanh(part[:, None] + k1) @ w_v.double() for part in q1.split(32)])
-    else:
-        scores = q1 @ k1.T / math.sqrt(row.d)
-    if row.softcap:
-        scores = row.softcap * torch.tanh(scores / row.softcap)
-    if bias is not None:
-        scores = scores + bias[rows].double()
-    i, j = (torch.arange(n, device="cuda") for n in (row.queries, row.keys))
-    if row.causal:
-        scores = scores.masked_fill(j[None] > i[rows, None], -math.inf)
-    if row.window:
-        scores = scores.masked_fill(j[None] <= i[rows, None] - row.window, -math.inf)
-    weights = torch.softmax(scores, -1)
-    out = (weights * kept(row, rows) if dropped else weights) @ v1
-    if not row.backward:
-        return rows, out, None
-    grads = torch.autograd.grad(out, (q1, k1, v1), d_out[-1, h, rows].double())
-    whole = rows == slice(0, row.queries) and row.heads == row.heads_kv
-    return rows, out.detach(), grads if whole else grads[:1]
-
-
-def error_of(row, contestant, want):
-    def relative(got, x):
-        return ((got.double() - x).norm() / x.norm().clamp_min(1e-300)).item()
-    rows, out, grads = want
-    errors = [relative(contestant.forward()[-1, -1, rows].detach(), out)]
-    if row.backward:
-        got = contestant.backward()
-        parts = (got[0][-1, -1, rows], got[1][-1, -1], got[2][-1, -1])
-        errors += [relative(g.detach(), x) for g, x in zip(parts, grads)]
-    return max(errors) if all(e == e for e in errors) else math.nan
-
-
-def seconds(call, calls):
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e-3 / calls
-
-
-def run_row(row, as_json):
-    def draw(*shape):
-        x = torch.randn(*shape, device="cuda")
-        return x if row.f32 else x.bfloat16()
-    q, d_out = (draw(row.batch, row.heads, row.queries, d) for d in (row.d, row.d_v))
-    k, v = (draw(row.batch, row.heads_kv, row.keys, d) for d in (row.d, row.d_v))
-    w_v = torch.randn(row.d, device="cuda") if row.additive else None
-    bias = draw(row.queries, row.keys) if row.bias else None
-    inputs = (q, k, v, d_out, w_v, bias)
-    want = reference(row, *inputs, row.dropout > 0)
-    want_of_peers = reference(row, *inputs, False) if row.dropout else want
-    bound = 1e-4 if row.f32 else 2e-2 if row.backward else 1e-2
-    taking_part, wrong, times = [], [], {}
-    for name, make in contestants(row, *inputs):
+    def begin(self, function):
+        """A process that has told which rows there are; None: it could not, or no time is left."""
+        if self.over():
+            return None
+        one = Forked(function, self.options.rows, self.options.flex)
         try:
-            contestant = make()
-            error = error_of(row, contestant, want if name == "attn_cuda" else want_of_peers)
-            contestant.dropout = row.dropout
-            contestant.forward()  # what its backward goes back through
-        except Exception as problem:  # a backend that does not take the row, a compiler that is not there
-            text = (str(problem) or repr(problem)).splitlines()[0][:90]
-            print(f"    {row.name}: {name} does not take part: {text}", file=sys.stderr)
-            torch.cuda.empty_cache()
-            continue
-        if not error <= bound:
-            wrong.append((contestant.name, error))
-            continue
-        taking_part.append((contestant, contestant.backward if row.backward else contestant.forward, error))
-    calls = {}
-    with torch.set_grad_enabled(row.backward):  # already while warming up: what is compiled depends on it
-        for contestant, call, _ in taking_part:
-            seconds(call, WARM)
-            calls[contestant.name] = max(1, math.ceil(SAMPLE / seconds(call, WARM)))
-            times[contestant.name] = []
-        for _ in range(SAMPLES):
-            for contestant, call, _ in taking_part:
-                times[contestant.name].append(seconds(call, calls[contestant.name]))
-    medians = {name: statistics.median(t) for name, t in times.items()}
-    peers = {name: t for name, t in medians.items() if name != "attn_cuda"}
-    ratio = min(peers.values()) / medians["attn_cuda"] if peers and "attn_cuda" in medians else None
-    if as_json:
-        print(json.dumps({"row": row.name, "unit": row.unit, "ratio": ratio, "wrong": dict(wrong),
-                          "ms": {n: t * 1e3 for n, t in medians.items()},
-                          "rate": {n: row.work / t for n, t in medians.items()},
-                          "error": {c.name: e for c, _, e in taking_part}}), flush=True)
-    else:
-        rates = "  ".join(f"{n} {row.work / t:.1f}" for n, t in medians.items())
-        print(f"{row.name:36} {row.unit:8} {rates}" + (f"  ours {ratio:.2f}x the best peer" if ratio else "") +
-              "".join(f"  WRONG: {n}, error {e:.1e}" for n, e in wrong), flush=True)
-    return not any(name == "attn_cuda" for name, _ in wrong) and "attn_cuda" in medians
+            self.machine, self.names = one.hear(self.left(START))
+            return one
+        except Failed as e:
+            one.end()
+            self.reason = "" if self.over() else str(e)
+            return None
+
+    def measure(self, function, tell):
+        one = self.begin(function)
+        if one:
+            tell(", ".join(self.machine))
+        limit, n = LIMIT_COMPILING if self.options.flex else LIMIT, 0
+        while one and n < len(self.names) and not self.over():
+            name = self.names[n]
+            try:
+                self.found[name] = one.ask(n, self.left(limit))
+                tell(in_words(self.found[name]), self.found[name])
+            except Failed as e:
+                one.end()
+                if isinstance(e, Hung) and self.over():
+                    return
+                self.failed[name] = str(e)
+                tell(f"{name:36} NO RESULT: {e}")
+                one = self.begin(function) if n + 1 < len(self.names) else None
+            n += 1
+        if one:
+            one.end()
+
+    def right(self):
+        """Whether each row that was reached has a result of ours."""
+        return bool(self.found) and not self.failed and not self.reason and all(
+            OURS in found["rate"] for found in self.found.values())
 
 
-def matmul_rate():
-    a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
-    seconds(lambda: a @ b, WARM)
-    return 2 * 8192 ** 3 / statistics.median(seconds(lambda: a @ b, 10) for _ in range(5)) / 1e12
+def best_peer(found):
+    peers = [name for name in found["rate"] if name not in (OURS, COPY)]
+    return max(peers, key=found["rate"].get, default=None)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", default="", help="those whose name contains this")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    torch.manual_seed(1)
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
-          f"bf16 matmul {matmul_rate():.0f} TFLOP/s before", file=sys.stderr if options.json else sys.stdout)
-    fine = [run_row(row, options.json) for row in all_rows() if options.rows in row.name]
-    print(f"bf16 matmul {matmul_rate():.0f} TFLOP/s after; {sum(fine)} rows right, {len(fine) - sum(fine)} wrong",
-          file=sys.stderr if options.json else sys.stdout)
-    sys.exit(not fine or not all(fine))
+def ratio_of(found, peer):
+    ours, theirs = found["rate"].get(OURS), found["rate"].get(peer)
+    return ours / theirs if ours and theirs else None
+
+
+def slower(found):
+    ratio = ratio_of(found, best_peer(found))
+    return ratio is not None and round(ratio, 2) < 1
+
+
+def in_words(found):
+    """A row for the terminal. ~: after some calls so far behind that it was measured no further."""
+    rates = [f"{name} {'~' if name in found['few'] else ''}{rate:.1f}" for name, rate in found["rate"].items()]
+    rates += [f"{name} -" for name in found["absent"]]
+    ratio = ratio_of(found, best_peer(found))
+    if ratio:
+        rates.append(f"ours {ratio:.2f}x the best peer, errors {found['error'][OURS]:.1e} and "
+                     f"{found['error'][best_peer(found)]:.1e}")
+    rates += [f"WRONG: {name}, error {error:.1e}" for name, error in found["wrong"].items()]
+    return f"{found['row']:36} {found['unit']:8} {'  '.join(rates)}"
+
+
+# ---- markdown
+def number(x, form):
+    return "-" if x is None else format(x, form)
+
+
+def lines_of(found):
+    peer, error = best_peer(found), found["error"]
+    said = "WRONG" if OURS in found["wrong"] else "no result" if OURS not in found["rate"] else \
+        "slower" if slower(found) else ""
+    cells = [found["row"], found["unit"], number(found["rate"].get(OURS), ".1f"), peer or "-",
+             number(found["rate"].get(peer), ".1f"), number(ratio_of(found, peer), ".2f"),
+             number(error.get(OURS, found["wrong"].get(OURS)), ".1e"), number(error.get(peer), ".1e"), said]
+    yield "| " + " | ".join(cells) + " |"
+    if COPY in found["rate"]:
+        yield f"|  |  |  | {COPY} | {found['rate'][COPY]:.1f} | {number(ratio_of(found, COPY), '.2f')} |  |  |  |"
+
+
+def remarks(run):
+    """What the table does not say, in sentences."""
+    rows = run.found.values()
+    behind = sorted((ratio_of(r, best_peer(r)), r["row"]) for r in rows if slower(r))
+    if behind:
+        yield f"Slower than the best peer in {len(behind)} of {sum(best_peer(r) is not None for r in rows)} rows: " + \
+            ", ".join(f"{name} ({ratio:.2f})" for ratio, name in behind)
+    reasons = {}
+    for r in rows:
+        for name, why in r["absent"].items():
+            reasons.setdefault((name, why), []).append(r["row"])
+        for name, error in r["wrong"].items():
+            yield f"WRONG: {name} in {r['row']}, error {error:.1e}"
+    for (name, why), names in reasons.items():
+        more = f" and {len(names) - FEW} more rows" if len(names) > FEW else ""
+        yield f"{name} took no part in {', '.join(names[:FEW])}{more}: {why}"
+    for name, why in run.failed.items():
+        yield f"No result: {name}: {why}"
+    if run.reason:
+        yield f"It ended early: {run.reason}"
+    missing = [name for name in run.names if name not in run.found and name not in run.failed]
+    if missing:
+        yield f"Not measured, as the time was up: {', '.join(missing)}"
+
+
+def markdown(run):
+    commit = os.environ.get("COMMIT", "unknown")
+    yield from (f"# attn_cuda.cuh beside its peers: {run.machine[0]}", "", ABOUT, "",
+                f"{run.machine[0]}; attn_cuda.cuh {commit}, {run.machine[1]}; {time.strftime('%Y-%m-%d')}", "",
+                "| work | unit | attn_cuda | best peer | its rate | ratio | error | its error |  |",
+                "|---|---|---|---|---|---|---|---|---|")
+    for name in run.names:
+        if name in run.found:
+            yield from lines_of(run.found[name])
+        elif name in run.failed:
+            yield f"| {name} | - | - | - | - | - | - | - | no result |"
+    yield from (f"\n{remark}." for remark in remarks(run))
+
+
+def write_markdown(run):
+    text = "\n".join(markdown(run)) + "\n"
+    if run.options.markdown == "-":
+        sys.stdout.write(text)
+        return
+    with open(run.options.markdown + ".new", "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(f.name, run.options.markdown)
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+def main(arguments=None, function=process):
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("--rows", nargs="+", action="extend", default=[], metavar="TEXT",
+                        help="rows whose name contains one of these")
+    parser.add_argument("--seconds", type=float, default=1800, help="for all of it; the rows that tell most come first")
+    parser.add_argument("--flex", action="store_true", help="FlexAttention, too, which takes long to compile")
+    parser.add_argument("--json", action="store_true", help="one object a row")
+    parser.add_argument("--markdown", nargs="?", const="-", metavar="FILE", help="a file like bench/h200.md")
+    run = Run(parser.parse_args(arguments))
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    told = sys.stderr if run.options.markdown == "-" or run.options.json else sys.stdout
+
+    def tell(line, found=None):
+        print(line, file=told, flush=True)
+        if run.options.json and found:
+            print(json.dumps(found), flush=True)
+        if run.options.markdown not in (None, "-"):
+            write_markdown(run)
+    try:
+        run.measure(function, tell)
+    except KeyboardInterrupt:
+        run.reason = "it was stopped"
+    finally:
+        if run.options.markdown:
+            write_markdown(run)
+        for remark in remarks(run):
+            print(remark, file=told)
+        right = sum(OURS in found["rate"] for found in run.found.values())
+        print(f"{right} rows right, {len(run.found) - right + len(run.failed)} wrong or without a result, "
+              f"{time.monotonic() - run.start:.0f} s", file=told)
+    return 0 if run.right() else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,7 @@
 
 dir=$out/cuda${FULL:+-full}
 items="sanitized program:emulated program:fast suite:special suite:mha program:primitives suite:bmm suite:pieces
-       suite:softmax suite:entries suite:properties python steps:run steps:first"
+       suite:softmax suite:entries suite:properties python peers steps:run steps:first"
 calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 
@@ -70,17 +70,29 @@ END
     try "device.sh $1: steps that pass, fail and hang" pretend "$1"
 }
 
+with_torch() { # the Python that has PyTorch, or nothing
+    for python in ${PYTHON:-} python3 "${VENV:-.venv-peers}/bin/python"; do
+        "$python" -c "import numpy, torch" >/dev/null 2>&1 && { echo "$python"; return; }
+    done
+}
 # attn.py on tensors of PyTorch.
 item_python() {
     what="examples/python on tensors of the device"
-    for python in ${PYTHON:-} python3 "${VENV:-.venv-peers}/bin/python"; do
-        "$python" -c "import numpy, torch" >/dev/null 2>&1 || continue
-        ATTN_LIBRARY="$dir/libattn_emulated.so" "$python" tests/cuda/torch_device.py >"$dir/python.log" 2>&1 ||
-            { failed "$what" "$dir/python.log"; return; }
-        ok "$what: $(tail -n 1 "$dir/python.log")"
-        return
-    done
-    skipped "$what (no Python with PyTorch)"
+    python=$(with_torch)
+    [ -n "$python" ] || { skipped "$what (no Python with PyTorch)"; return; }
+    ATTN_LIBRARY="$dir/libattn_emulated.so" "$python" tests/cuda/torch_device.py >"$dir/python.log" 2>&1 ||
+        { failed "$what" "$dir/python.log"; return; }
+    ok "$what: $(tail -n 1 "$dir/python.log")"
+}
+# The benchmark beside PyTorch: what becomes of rows that are wrong, die or hang; its rows, tiny, where PyTorch is.
+item_peers() {
+    what="bench/cuda_peers.py"
+    python=$(with_torch)
+    have "${python:-python3}" || { skipped "$what (no python3)"; return; }
+    ATTN_CUDA_LIBRARY=${python:+$dir/libbench_emulated.so} "${python:-python3}" tests/cuda/bench_peers.py \
+        >"$dir/peers.log" 2>&1 || { failed "$what" "$dir/peers.log"; return; }
+    ok "$what: $(tail -n 1 "$dir/peers.log")"
+    [ -n "$python" ] || skipped "the rows of $what (no Python with PyTorch)"
 }
 
 items "$1" $items

@@ -4,7 +4,6 @@
        fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those
                                         alone whose name has this in it, up to the first failure (mutants.sh) */
 #define ATTN_CUDA_MAX_BLOCKS 5  /* so that a block has several tasks, one after the other */
-#define ATTN_CUDA_WIDE_KEYS 200 /* fewer than make it faster */
 #define ATTN__CUDA_KEEP         /* the macros that kernels are written with */
 #ifdef __CUDACC__
 #include "device.cu"
@@ -608,20 +607,21 @@ static void decode(call &c, const stage &s) {
     if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
-/* Neither causal nor a window, so that tiles of 176 keys are taken where there are enough of them: that these kernels
-   ran, and no others, the shared memory tells. */
-static void forward_wide(call &c, const stage &s) {
-    size_t of_wide = 0;
-    c.p.left = c.p.right = INT64_MAX, c.name += ", neither causal nor a window after all";
-    with_heads(c.p, hopper_heads(), [&](auto heads) {
-        typedef decltype(heads) Heads;
-        of_wide = (size_t)hopper_shape<Heads, false, hopper_has_wide<Heads, false>>::shared_bytes;
+static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
+/* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were taken. */
+static void forward_by_tickets(call &c, const stage &s) {
+    const params &p = c.p;
+    int tasks = 0;
+    with_hopper_shape(p, [&](auto shape) {
+        constexpr int rows = decltype(shape)::rows;
+        const int packed = hopper_packed(p, c.dev, rows);
+        tasks = (int)(p.batch * p.heads >> packed) * hopper_order_of(p, false, rows, packed).tiles;
     });
-    fake_forget();
+    if (chance(50)) c.p.left = c.p.right = INT64_MAX, c.name += ", neither causal nor a window after all";
     forward(c, s);
+    if (!has_unequal_tasks(p) || tasks <= c.dev.processors) return;
     checks++;
-    if ((fake_counted().shared == of_wide) != (c.p.keys >= ATTN_CUDA_WIDE_KEYS && c.p.key_lengths.rank < 2))
-        fail(c, "shared memory", (double)fake_counted().shared, (double)of_wide);
+    if (*(const int *)p.workspace != tasks) fail(c, "tickets", *(const int *)p.workspace, tasks);
 }
 /* Heads of some sizes have kernels of their own, not those of larger ones; the shared memory of a forward tells. */
 template <class Heads> static void check_heads(call &c) {
@@ -632,8 +632,8 @@ template <class Heads> static void check_heads(call &c) {
     else if (v != Heads::v) fail(c, "kernels for another head size of the values", v, Heads::v);
 }
 template <class Heads> static void forward_of(call &c, const stage &s) {
-    const size_t own = (size_t)(has_extra(c.p) ? hopper_shape<Heads, Heads::all, false>::shared_bytes
-                                               : hopper_shape<Heads, false, false>::shared_bytes);
+    const size_t own = (size_t)(has_extra(c.p) ? hopper_shape<Heads, Heads::all>::shared_bytes
+                                               : hopper_shape<Heads, false>::shared_bytes);
     check_heads<Heads>(c);
     fake_forget();
     forward(c, s);
@@ -731,9 +731,9 @@ static const struct kind {
     {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
-    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
-    {"stage 3 forward, tiles of 176 keys", 2, forward_wide, 90, 227 * 1024, {64, 500, 0, 0, 104, 128}},
-    {"stage 3 forward, tiles of 176 keys, infinite numbers", 2, forward_wide, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3 forward, cut off", 2, forward_cut_off, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3 forward by tickets", 2, forward_by_tickets, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
+    {"stage 3 forward by tickets", 2, forward_by_tickets, 90, 227 * 1024, {64, 500, 0, 0, 104, 128}},
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
@@ -816,8 +816,8 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
-/* Two tiles of 176 keys, the second cut off by a length, with an infinite value before the cut and one after it. */
-static void wide_call(call &c, int i) {
+/* Tiles of keys of which the last is cut off by a length, with an infinite value before the cut and one after it. */
+static void cut_off_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 340, 64, 64}, {1, 1, 1, 66, 340, 128, 80}};
     start_call(c, i / 2 % 2 ? ATTN_BF16 : ATTN_F16, sizes[i % 2]);
     put(c.v, 0, 0, 310, 1, INFINITY);
@@ -863,7 +863,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             c.infinite = 0;
             if (k.w.most_d) random_call(c, k.w);
             else if (k.w.most_rows) long_call(c, i);
-            else if (k.test == forward_wide) wide_call(c, i);
+            else if (k.test == forward_cut_off) cut_off_call(c, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);
             k.test(c, stages[k.stage]);

@@ -894,9 +894,7 @@ static void all(int mode) {
         test_wgmma_forms<hw::bf16, 96>();
         test_wgmma_forms<hw::bf16, 128>();
         test_wgmma_forms<hw::f16, 128>();
-        test_wgmma_forms<hw::bf16, 176>();
         test_wgmma_forms<hw::bf16, 192>();
-        test_wgmma_forms<hw::f16, 176>();
         test_wgmma_forms<hw::f16, 192>();
         test_wgmma_forms<hw::bf16, 256>();
         test_wgmma<hw::bf16, 32, 3>();

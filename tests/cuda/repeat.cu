@@ -221,7 +221,7 @@ int main(int argc, char **argv) {
     const double seconds = argc > 2 ? atof(argv[2]) : 3;
     const bool plain = argc > 3;
     std::vector<shape> shapes = {{1, ATTN_F32, 2, 16, 4, 1000, 1337, 64, 1, 0},
-                                 {3, ATTN_BF16, 1, 16, 16, 2048, 8192, 128, 0, 0}, /* tiles of 176 keys */
+                                 {3, ATTN_BF16, 1, 16, 16, 2048, 8192, 128, 0, 0}, /* many keys */
                                  {3, ATTN_BF16, 2, 8, 2, 1500, 1500, 128, 1, 3.0f},
                                  {2, ATTN_BF16, 4, 16, 2, 3, 5000, 128, 0, 0}}; /* few queries: split keys */
     cudaDeviceProp here;

@@ -21,7 +21,7 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
-             what the call needs, to the byte (the forward of stage 3 needs nothing). Where some are NULL, that is
+             what the call needs, to the byte (the forward of stage 3 needs at most 512). Where some are NULL, that is
              enough for the same call with fewer queries or keys, too, where the arrays are aligned to 16 bytes; if all
              are, it is enough for either place. It then grows with B, H, Sq and Sk; a head size that a faster stage
              covers may need more than a larger one that none does.
@@ -4260,17 +4260,19 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
-   Stage 3: sm_90a. One warpgroup of a block is its producer: one thread of it starts the TMA loads; in the forward its
-   other warps look through tiles of V (hopper_look). The others, its consumers, have 64 rows each and multiply by
-   wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot of K or V goes round: the producer waits until
-   it is empty and fills it, the consumers wait until it is full and release it. While a consumer's products run it
-   weighs the scores of the tile before, and consumers take turns to issue theirs, so that one computes weights while
-   another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
-       producer    Q  K0    K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
+   Stage 3: sm_90a. One warpgroup of a block is its producer. In the forward its warps have a part each: one thread of
+   warp 0 starts the TMA loads (hopper_load), warp 1 finds the next task and what its rows may attend to
+   (hopper_describe), the others look through tiles of V (hopper_look). The other warpgroups, its consumers, two or
+   three, have 64 rows each and multiply by wgmma. Tiles of Q, K, V stand in shared memory as in stage 2; a slot goes
+   round: the producer waits until it is empty and fills it, the consumers wait until it is full and release it. While a
+   consumer's products run it weighs the scores of the tile before, and consumers take turns to issue theirs, so that
+   one computes weights while another has the tensor cores. Who waits for whom, in tiles 0, 1, ..:
+       producer    K0  Q     K1    V0    K2    V1    K3 ..    each into its slot, when all consumers have released it
        consumer 0  QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | softmax 2 | ..
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
    A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
-   K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. */
+   K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. A consumer passes
+   the last tiles where its own rows end before those of the others (pass_tiles). */
 /* A block starts with as many registers for each thread as the 65536 of a multiprocessor allow, in eights: 168 of 384
    threads (make check-cuda looks at it). setmaxnreg gives consumers what the producer gives back: more than that they
    would wait for for ever. */
@@ -5903,21 +5905,21 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-       hopper_forward_kernel   384      98, 194, 194   12 mbarriers, TURN (the       232 / 40   FA3 forward
-         of many keys          384      122, 210       ping-pong), GUARD (NaN guard)
-         of 192 and 128, 192   384      210, 218
-         with options          384      100, 132, 196
-           of 192 and 128      384      164
-       hopper_grad_kernel      384      67 to 227      10 mbarriers, GUARD           224 / 56   FA3 backward
+       hopper_forward_kernel   512, 384 115, 194, 194  14 to 18 mbarriers, TURN      160 / 32   FA3 forward
+         of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
+         with options          384      100, 132, 196  (NaN guard)                   232 / 40
+           of 192 and 128      384      180
+       hopper_grad_kernel      384      99 to 227      10 or 12 mbarriers, GUARD     224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
-         of all sums           384      99, 163        GRADIENTS, too                224 / 56, 232 / 40
+         of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
    it has at most 168 registers without options, so that an H100 holds three blocks.
-   "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. */
+   "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three
+   consumers, 512 threads and 160 registers with head sizes up to 64 and no options, else two. */
 
 /* A device may run what was compiled for an older one, where kernels of newer instructions have no body. This one's
    greatest number of threads tells which it is: 128 for sm_90a, 96 from sm_80 on, else 64. */

@@ -290,8 +290,8 @@ $(DEVICE_OBJ)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $
 	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@
 $(DEVICE)/repeat-plain: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_OBJ)/kernels-plain.o $(DEVICE_OBJ)/attention.o
 	$(PLAIN_CC) $< $(filter %.o,$^) -o $@
-$(DEVICE_OBJ)/fast-plain.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE_OBJ)
-	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=64,128 -c $< -o $@
+$(DEVICE_OBJ)/fast-plain.o: tests/cuda/fast_plain.cu tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE_OBJ)
+	$(PLAIN_CC) -c $< -o $@
 $(DEVICE)/fast-plain: $(DEVICE_OBJ)/fast-plain.o
 	$(NVCC) $^ -o $@
 $(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE_KERNELS)

@@ -304,13 +304,14 @@ static uint64_t hash(const char *s) { /* FNV-1a */
 }
 
 static int run(const test_case *test) { /* 1 when it passed */
-    clock_t start = clock();
+    const clock_t start = clock();
+    const int skips = now.skips;
     now.name = test->name;
     now.checks = now.failures = 0;
     test_rand_seed(options.seed ^ hash(test->name));
     test->run();
     test_release();
-    if (now.checks == 0) CHECKF(0, "the test checked nothing");
+    if (now.checks == 0 && now.skips == skips) CHECKF(0, "the test checked nothing");
     if (now.failures > SHOWN) printf("    and %ld more\n", now.failures - SHOWN);
     if (options.verbose)
         printf("%-40s %7ld checks %6.2f s\n", test->name, now.checks,

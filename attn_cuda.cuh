@@ -4493,8 +4493,11 @@ template <class Shape> ATTN__DEVICE void init_places(const hopper_places &at)
         init_slots(at.q_full, at.q_empty, Shape::q_slots, warps);
         init_slots(at.k_full, at.k_empty, 2, warps);
         init_slots(at.v_full, at.v_empty, 2, warps + LOOKERS);
-        init_slots(at.task_full, at.task_empty, 2, warps + LOOKERS + 1);
-        for (int i = 0; i < 2; i++) hw::mbarrier_init(at.v_looked + i, LOOKERS);
+        for (int i = 0; i < 2; i++) {
+            hw::mbarrier_init(at.task_full + i, 32);            /* each lane has written some of it */
+            hw::mbarrier_init(at.task_empty + i, warps + LOOKERS + 1);
+            hw::mbarrier_init(at.v_looked + i, LOOKERS);
+        }
         hw::mbarrier_fence_init();
     }
     hw::sync();
@@ -4529,8 +4532,7 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
             describe_task<Shape::rows, Shape::extra>(
                 m.p, task_at<false>(m.p, m.order, task, Shape::rows, m.order.packed), m.order.packed, description);
         else if (hw::lane() == 0) hw::store_shared(description, NO_TASK);
-        hw::sync_warp();
-        if (hw::lane() == 0) hw::mbarrier_arrive(at.task_full + started % 2);
+        hw::mbarrier_arrive(at.task_full + started % 2);
     }
 }
 /* Q of a task, when its slot is empty; any: there are keys for it. */

@@ -5316,6 +5316,7 @@ typedef struct attn__walk {
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     int                sides;           /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
+    int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
@@ -5327,7 +5328,7 @@ static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = w->results = w->sides = 0;
+    w->count = w->in_place = w->inputs = w->results = w->sides = w->pairs = 0;
     w->types = 0;
 }
 /* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
@@ -5716,9 +5717,14 @@ static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
 }
+/* One entry alone looks the same packed or not: it is, where its end is told, too, and nothing forbids it. */
+static int attn__is_packed_alone(const attn__walk *w, const attn__array *starts, const attn__array *lengths)
+{
+    return ATTN__LETTER(w, 'B') == 1 && starts->rank && lengths->rank && !w->pairs;
+}
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
    is no place for it. */
-ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_pairs(attn__walk *w, int first, attn_error *err)
 {
     const int64_t batch = ATTN__LETTER(w, 'B');
     const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
@@ -5727,6 +5733,7 @@ ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int fir
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
+        w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
         ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                       "must be absent where queries or keys are packed");
         ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
@@ -5795,6 +5802,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
+    ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), ATTN_ERR_NULL, "key_lengths",
+               "must be given where keys are packed, or an entry would have all that follow");
+    ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), ATTN_ERR_NULL, "query_lengths",
+               "must be given where queries are packed, or an entry would have all that follow");
     if (parts) ATTN__TRY(attn__check_parts(w, d, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
                "must be given, or another result");
@@ -10860,10 +10871,11 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
     c->all_queries = c->queries;
     c->all_keys = c->keys;
     if (!w->sides) return;
-    c->packed_queries = attn__is_packed(w, 'I');
-    c->packed_keys = attn__is_packed(w, 'J');
     c->page = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
     c->pool = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
+    c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
+    c->packed_keys = attn__is_packed(w, 'J') ||
+                     (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {

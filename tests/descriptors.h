@@ -305,7 +305,7 @@ static inline void build_entries(attn_desc *d, const int f[FACTOR_COUNT], const 
     }
     if (f[F_QUERY_LENGTHS] || shared_rows) d->query_lengths = draw_lengths(s, 0);
     if (f[F_KEY_LENGTHS] == 2) d->key_lengths = draw_lengths_per_query(s);
-    else if (f[F_KEY_LENGTHS] == 1 || (shared_keys && for_gradients)) d->key_lengths = draw_lengths(s, 1);
+    else if (f[F_KEY_LENGTHS] == 1 || shared_keys) d->key_lengths = draw_lengths(s, 1);
     if (drawn.page) d->page_table = draw_table(d, s);
 }
 

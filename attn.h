@@ -5016,6 +5016,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t reached;            /* keys from here on are only room: no row reaches them */
     int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
@@ -10587,7 +10588,7 @@ static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
     const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(of, side);
+    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK), groups = attn__blocks(of, side);
     const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
     const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
     const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
@@ -10595,14 +10596,16 @@ static void attn__run_group(attn__task *task)
     const int64_t n = attn__min(of - tile0, side);
     attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
     float *free_part;
-    int64_t i, c0;
-    for (i = 0; i < n; i++)
-        tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
+    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: what is room alone takes no time */
+    for (i = 0; i < n; i++) {
+        t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
+        if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
+        last = attn__max(t->last, last);
+    }
     if (!attn__has_row_results(c)) return;
     if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
-    for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->softmax_only && c0 < to;
-         c0 += ATTN__CHUNK) {
+    for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
         const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
         if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
             attn__chunk_abreast(tiles, n, c0, keys, &free_part);
@@ -10969,19 +10972,34 @@ static void attn__set_abreast(attn__call *c)
     c->abreast = 1;
     attn__set_room(c, c->ld);
 }
+/* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
+static int64_t attn__end_of_keys(const attn__call *c)
+{
+    const int64_t all = attn__entries_to_see(c);
+    attn__extent x;
+    int64_t b, end = 0;
+    if (!c->key_lengths.rank || c->scores.rank || c->scores_softcap.rank || !attn__knows_entries(c)) return c->keys;
+    for (b = 0; b < all; b++) {
+        attn__find_keys(c, b, &x);
+        end = attn__max(x.key0 + x.keys, end);
+    }
+    return end;
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
     const attn__score *score = attn__score_of(c);
     const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t tiles;
+    int64_t tiles, used;
+    c->reached = attn__end_of_keys(c);
+    used = attn__blocks(c->reached, ATTN__CHUNK);
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
     c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
     c->ld = attn__lanes(c->f);
     attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
-    c->key_blocks = c->key_floats ? chunks : 0;
+    c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
@@ -10991,7 +11009,7 @@ static void attn__set_tiles(attn__call *c)
     c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
     c->slots = attn__slot_count(c);
     if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
-        c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
+        c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
 static int64_t attn__worker_bytes(const attn__call *c)
@@ -11121,6 +11139,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
+    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
@@ -11196,8 +11215,13 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     m.base = NULL;
     m.bytes = 0;
     attn__take_shared(&m, c, &shared);
-    c->shared_bytes = m.bytes;
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
+    if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
+        c->slots = 0;
+        m.bytes = 0;
+        attn__take_shared(&m, c, &shared);
+    }
+    c->shared_bytes = m.bytes;
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
     if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
@@ -11569,6 +11593,13 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
+/* Where the caller gives no workspace: what this call uses. A large block costs time though nothing is written to it. */
+static int64_t attn__bytes_to_take(const attn_plan *plan)
+{
+    const attn__call *c = attn__call_of(plan);
+    if (!plan->workspace_bytes || c->on_device) return (int64_t)plan->workspace_bytes;
+    return c->shared_bytes + c->worker_bytes * c->workers + ATTN__ALIGN;
+}
 /* Sizes are asked for without data, and before it is known which results are wanted. */
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
@@ -11578,8 +11609,8 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
                               bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA | ATTN__AT_ONCE, err));
     ATTN__CUDA_ONLY(if (!bytes && attn__call_of(&plan)->on_device && !attn__call_of(&plan)->idle)
         return attn__cuda_call(attn__call_of(&plan), desc, attn__size_or_run, err);)
-    return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
-                             attn__call_of(&plan)->on_device, bytes, err);
+    return attn__size_or_run(attn__run_plan, &plan, desc, bytes || desc->workspace ? (int64_t)plan.workspace_bytes :
+                             attn__bytes_to_take(&plan), attn__call_of(&plan)->on_device, bytes, err);
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
@@ -12234,6 +12265,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     int64_t b, h, i;
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
+    if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -12260,6 +12292,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
         return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be one per 32 numbers of a row",
                                  scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
     ATTN__RULE(blocks || !attn__elements(&v[0]), ATTN_ERR_NULL, "blocks", "must not be NULL");
+    if (!attn__elements(&v[0])) return attn__success(err);
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -12726,6 +12759,7 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     const attn__call *c = attn__call_of(&a->plan);
     attn__map m = {attn__align(workspace), 0};
     int i;
+    if (c->idle) return ATTN_OK;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
@@ -12774,6 +12808,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
+    if (attn__call_of(&a.plan)->idle) total = 0;
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
@@ -12907,6 +12942,7 @@ typedef struct attn__append {
     attn__array  scale;         /* rank 0: none */
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
+    int64_t      most;          /* rows that an entry gets, at most */
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -12927,9 +12963,11 @@ static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entr
     ATTN__TRY(attn__check_within(err, "lengths", length, room - start - e->rows,
                                  "must leave room for the new rows: at most", b, -1));
     e->to = start + length;
-    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page)
+    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page) {
         ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
                                      p->v[1].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
+        if (!p->a[ATTN__A_page_table].stride[2]) break;         /* one page for all */
+    }
     return ATTN_OK;
 #undef ATTN__OF
 }
@@ -12950,7 +12988,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     const attn_view *v = p->v;
     const int which = v[ATTN__A_v_scale].rank ? ATTN__A_v_scale : ATTN__A_k_scale, codes = v[1].type == ATTN_I8;
     attn__entry e;
-    int64_t b, batch;
+    int64_t b, batch, seen, i;
     attn__zero(p->a, sizeof p->a);
     ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
     batch = v[ATTN__A_lengths].size[0];
@@ -12970,7 +13008,13 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = p->a[which];
     p->groups = v[which].size[3];
     p->page = v[1].size[2];
-    for (b = 0; b < batch; b++) ATTN__TRY(attn__find_entry(p, b, &e, err));
+    p->most = 0;
+    for (seen = attn__min(batch, 1), i = ATTN__A_lengths; i <= ATTN__A_page_table; i++)
+        if (p->a[i].stride[0]) seen = batch;                    /* else all entries are alike */
+    for (b = 0; b < seen; b++) {
+        ATTN__TRY(attn__find_entry(p, b, &e, err));
+        p->most = attn__max(e.rows, p->most);
+    }
     return ATTN_OK;
 }
 /* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
@@ -13022,6 +13066,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     p.v[ATTN__A_v_scale] = d.v_scale;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
+    if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
     saved = attn__fp_enter();
     for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b);
     attn__fp_leave(saved);
@@ -13145,12 +13190,14 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
 {
     const int64_t rows = c->size[2];
     const int each = c->positions.rank == 2;
+    const int64_t batch = c->positions.stride[0] ? c->size[0] : attn__min(c->size[0], 1);   /* repeated: looked at once */
+    const int64_t some = each && c->positions.stride[2] ? rows : attn__min(rows, 1);
     int64_t b, i;
     if (!c->positions.rank && rows > table)
         return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[0]" "\0"
                                  "must be at least x.size[2] where positions are absent", table, rows);
-    for (b = 0; c->positions.rank && rows && b < c->size[0]; b++)
-        for (i = 0; i < (each ? rows : 1); i++)
+    for (b = 0; c->positions.rank && b < batch; b++)
+        for (i = 0; i < some; i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
                                          each ? table - 1 : table - rows, "must lie in the tables: at most", b,
                                          each ? i : -1));

@@ -1,6 +1,8 @@
-/* sequence.c - lengths from offsets, rows put behind those of a cache, rotary positions and their tables. The functions
-   take no instruction set: the program runs them on the best one; builds without the others are in tests/check.sh. */
+/* sequence.c - lengths from offsets, rows put after those of a cache, rotary positions and their tables; what costs no
+   time: room of a cache, calls without an element. Most functions take no instruction set: the program runs them on the
+   best one; builds without the others are in tests/check.sh. */
 #include "cases.h"
+#include <time.h>
 
 static const int32_t floats[3] = {ATTN_F32, ATTN_F16, ATTN_BF16};
 static const attn_view none;
@@ -664,6 +666,141 @@ static void append_errors(void) {
 #undef APPEND
 }
 
+/* What a cache has room for beyond its keys costs no time: room for 2^34 keys, of which 64 are there, for one query with
+   heads beside each other or apart, and for rows whose keys become floats for several tiles at once. */
+static void room_costs_no_time(void) {
+    enum { B = 8, KEYS = 64, SIZE = 16, MOST = 20 };
+    const size_t rows = (size_t)B * MOST * SIZE;
+    static int32_t lengths[B];
+    static float first[4 * B * B * MOST * SIZE + B * B * KEYS * SIZE]; /* keys lie last, for their view reaches far */
+    for (int n = 0; n < 6; n++) {
+        const int64_t heads = n % 3 == 2 ? 1 : B, queries = n % 3 == 2 ? MOST : 1, width = heads * SIZE;
+        float *k = first + 3 * rows * B;
+        attn_desc d = {0};
+        double seconds[2];
+        for (size_t i = 2 * rows * B; i < sizeof first / sizeof *first; i++) first[i] = (float)test_int(-99, 99) / 64;
+        for (int b = 0; b < B; b++) lengths[b] = KEYS;
+        d.q = attn_view_bhsd(first + 2 * rows * B, B, heads, queries, SIZE);
+        d.k = n < 3 ? attn_view_bhsd(k, B, heads, KEYS, SIZE) : attn_view_rows(k, B, KEYS, heads, SIZE, width);
+        if (n % 3 == 2) d.k = attn_view_typed(ATTN_F16, k, 4, B, heads, KEYS, SIZE), d.k.stride[2] += n / 3;
+        d.v = d.k, d.key_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0);
+        for (int far = 0; far < 2; far++) {
+            const clock_t before = clock();
+            d.out = attn_out_bhsd(first + (size_t)far * rows * B, B, heads, queries, SIZE);
+            if (far) d.k.size[2] = d.v.size[2] = (int64_t)1 << 34;
+            CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+            seconds[far] = (double)(clock() - before) / CLOCKS_PER_SEC;
+        }
+        CHECKF(seconds[1] < 0.2 + 20 * seconds[0], "way %d: %.3f s, without the room %.3f s", n, seconds[1], seconds[0]);
+        CHECK(!memcmp(first, d.out.data, (size_t)(B * heads * queries * SIZE) * sizeof *first));
+    }
+}
+/* Nor are keys prepared there, or a query's keys cut among tasks by what there could be. */
+static void room_makes_no_tasks(void) {
+    enum { SIZE = 4, KEYS = 300 };
+    int32_t length = KEYS;
+    float x[KEYS * SIZE], out[SIZE];
+    attn_desc d = {0};
+    attn_plan plan;
+    for (int i = 0; i < KEYS * SIZE; i++) x[i] = (float)test_int(1, 9);
+    d.q = attn_view_bhsd(x, 1, 1, 1, SIZE), d.k = d.v = attn_view_bhsd(x, 1, 1, KEYS, SIZE);
+    d.k.size[2] = d.v.size[2] = 1 << 24;
+    d.k.stride[2] = d.v.stride[2] = 0; /* so that they reach no other array */
+    d.key_lengths = attn_view_i32(&length, 1, 1, 0, 0, 0), d.out = attn_out_bhsd(out, 1, 1, 1, SIZE);
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 1 && plan.tasks[0] == 1);
+    d.score = ATTN_SCORE_COSINE;
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 2 && plan.tasks[0] == 2); /* blocks of 256 keys */
+    length = 0;
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 2 && plan.tasks[0] == 1);
+}
+
+/* ---- calls without an element return at once, however long the axes are that have none */
+enum { FAR = 1 << 28 };
+static int64_t none_yet[4];
+static float few[64];
+static attn_view repeated(attn_view v) { /* of the axes that are long */
+    for (int axis = 0; axis < v.rank; axis++)
+        if (v.size[axis] == FAR) v.stride[axis] = 0;
+    return v;
+}
+static attn_view empty(int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return attn_view_f32(0, rank, a, b, c, d);
+}
+static attn_out nothing(int type, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return attn_out_typed((attn_type)type, 0, rank, a, b, c, d);
+}
+#define AT_ONCE(call) \
+    do { \
+        const clock_t before = clock(); \
+        CHECK_STATUS(call, ATTN_OK); \
+        CHECKF(clock() - before < CLOCKS_PER_SEC / 5, "%s: %.1f s", #call, \
+               (double)(clock() - before) / CLOCKS_PER_SEC); \
+    } while (0)
+static void caches_of_nothing(void) {
+    const attn_view lengths = repeated(attn_view_i64(none_yet, 1, FAR, 0, 0, 0));
+    const attn_view table = attn_view_f32(few, 2, 1, 0, 0, 0), one = attn_view_i64(none_yet, 1, 1, 0, 0, 0);
+    const attn_view each = repeated(attn_view_i64(none_yet, 2, 1, FAR, 0, 0));
+    attn_desc o = {0};
+    AT_ONCE(attn_append(empty(4, FAR, 1, 0, 4), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, 0, 0));
+    AT_ONCE(attn_append(empty(4, 1, FAR, 1, 0), nothing(ATTN_F32, 4, 1, FAR, 1, 0), one, 0, 0));
+    o.query_lengths = lengths;
+    AT_ONCE(attn_append(repeated(attn_view_f32(few, 4, FAR, 1, 1, 4)), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, &o,
+                        0));
+    AT_ONCE(attn_rope(empty(4, FAR, 1, 1, 0), table, table, lengths, 0, nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0));
+    AT_ONCE(attn_rope(empty(4, 1, 1, FAR, 0), table, table, each, 0, nothing(ATTN_F32, 4, 1, 1, FAR, 0), 0));
+    AT_ONCE(attn_quantize(empty(4, FAR, 1, 1, 0), nothing(ATTN_I8, 4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0),
+                          0));
+    AT_ONCE(attn_unpack_q8_0(0, nothing(ATTN_I8, 4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0));
+    AT_ONCE(attn_convert(empty(4, FAR, 1, 1, 0), nothing(ATTN_F16, 4, FAR, 1, 1, 0), 0));
+}
+static void results_of_nothing(void) {
+    const attn_view lengths = repeated(attn_view_i64(none_yet, 1, FAR, 0, 0, 0));
+    const attn_view lse = repeated(attn_view_f32(few, 3, FAR, 1, 1, 0));
+    const attn_out absent = {0};
+    attn_desc o = {0}, d = {0};
+    AT_ONCE(attn_merge(empty(4, FAR, 1, 1, 0), lse, empty(4, FAR, 1, 1, 0), lse, nothing(ATTN_F32, 4, FAR, 1, 1, 0),
+                       absent, 0));
+    o.key_lengths = o.key_starts = lengths;
+    AT_ONCE(attn_softmax(empty(4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_softmax_backward(empty(4, FAR, 1, 1, 0), empty(4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0,
+                                  0));
+    AT_ONCE(attn_mask(nothing(ATTN_U8, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_dropout_mask(nothing(ATTN_U8, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_bmm(empty(3, FAR, 0, 4, 0), empty(3, FAR, 4, 0, 0), nothing(ATTN_F32, 3, FAR, 0, 0, 0), 0, 0));
+    AT_ONCE(attn_bmm_backward(attn_view_f32(few, 2, 2, 2, 0, 0), empty(3, FAR, 2, 0, 0), empty(3, FAR, 2, 0, 0),
+                              attn_out_f32(few + 8, 2, 2, 2, 0, 0), absent, 0, 0, 0));
+    d.q = empty(4, FAR, 1, 0, 4), d.k = d.v = repeated(attn_view_f32(few, 4, FAR, 1, 1, 4));
+    d.out = nothing(ATTN_F32, 4, FAR, 1, 0, 4), d.key_lengths = d.key_starts = lengths;
+    AT_ONCE(attn_forward(&d, 0));
+}
+/* Sums over a batch of no queries are 0. */
+static void gradients_of_nothing(void) {
+    attn_desc d = {0};
+    attn_grad g = {0};
+    attn_mha_desc m = {0};
+    attn_mha_grad mg = {0};
+    memset(few, 0x11, sizeof few);
+    d.q = empty(4, FAR, 1, 0, 4), d.k = d.v = repeated(attn_view_f32(few, 4, FAR, 1, 1, 4));
+    d.out = nothing(ATTN_F32, 4, FAR, 1, 0, 4), g.d_out = attn_view_of(d.out);
+    g.d_scale = attn_out_f32(few + 40, 1, 1, 0, 0, 0);
+    AT_ONCE(attn_backward(&d, &g, 0));
+    d.score = ATTN_SCORE_BILINEAR, d.bilinear = attn_view_f32(few, 2, 4, 4, 0, 0);
+    g.d_bilinear = attn_out_f32(few + 41, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_backward(&d, &g, 0));
+    for (int i = 40; i < 57; i++) CHECK(few[i] == 0);
+    m.heads = 1, m.query = empty(3, FAR, 0, 4, 0), m.out = nothing(ATTN_F32, 3, FAR, 0, 4, 0);
+    m.w_query = m.w_key = m.w_value = m.w_result = attn_view_f32(few, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_mha(&m, 0));
+    mg.d_out = attn_view_of(m.out), mg.dw_query = attn_out_f32(few + 40, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_mha_backward(&m, &mg, 0));
+    m.query = repeated(attn_view_f32(few, 3, FAR, 1, 4, 0)), m.w_result = empty(2, 0, 4, 0, 0);
+    m.out = nothing(ATTN_F32, 3, FAR, 1, 0, 0);
+    AT_ONCE(attn_mha(&m, 0));
+}
+
 const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.lengths_errors", lengths_errors},
                                     {"sequence.rope_any", rope_any},
@@ -675,4 +812,9 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.rope_table_limits", rope_table_limits},
                                     {"sequence.append_any", append_any},
                                     {"sequence.append_errors", append_errors},
+                                    {"sequence.room_costs_no_time", room_costs_no_time},
+                                    {"sequence.room_makes_no_tasks", room_makes_no_tasks},
+                                    {"sequence.caches_of_nothing", caches_of_nothing},
+                                    {"sequence.results_of_nothing", results_of_nothing},
+                                    {"sequence.gradients_of_nothing", gradients_of_nothing},
                                     {0, 0}};

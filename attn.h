@@ -5705,7 +5705,8 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const att
     else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
         if (!w->of[i - 'A']) attn__bind(w, (char)i, ATTN__LETTER(w, 'B'), w->of['B' - 'A'], w->axis['B' - 'A']);
     if (!table->rank) return ATTN_OK;
-    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table", "must be absent where k and v are");
+    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table",
+               "must be absent where no k and v are given: it says where their rows lie");
     if (pool->rank == 4 && table->rank == 2 && pool->size[2] >= 0 && table->size[1] >= 0)
         attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
     return ATTN_OK;
@@ -10588,7 +10589,8 @@ static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
     const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
-    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK), groups = attn__blocks(of, side);
+    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
+    const int64_t groups = attn__blocks(of, side);
     const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
     const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
     const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
@@ -10596,7 +10598,7 @@ static void attn__run_group(attn__task *task)
     const int64_t n = attn__min(of - tile0, side);
     attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
     float *free_part;
-    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: what is room alone takes no time */
+    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
     for (i = 0; i < n; i++) {
         t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
         if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
@@ -11593,7 +11595,7 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
-/* Where the caller gives no workspace: what this call uses. A large block costs time though nothing is written to it. */
+/* Where the caller gives no workspace: what this call uses, for a large block takes time even if it is not written. */
 static int64_t attn__bytes_to_take(const attn_plan *plan)
 {
     const attn__call *c = attn__call_of(plan);
@@ -12494,6 +12496,7 @@ typedef struct attn__mha_call {
     attn_plan plan;                     /* of it, or of its gradients */
     attn__layer layer[4];
     float   *stats;                     /* of its softmax, where there are gradients */
+    uint8_t *stored;                    /* packed: the rows of a gradient of 16 bits that it has already */
     int      flags;
     void    *inner;             /* memory for a product or the attention, one after the other */
 } attn__mha_call;
@@ -12545,7 +12548,12 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
         ATTN__BIND('O', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
     if (!(attn__taken_by(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
         ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
+    if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
+    ATTN__RULE(desc->key.rank || !attn__is_packed(w, 'I') || d->key_starts.rank, ATTN_ERR_NULL, "key_starts",
+               "must be given where query is packed and is key, too");
+    if (!desc->key.rank && w->sides & ATTN__STARTS_OF_KEYS)
+        ATTN__TRY(attn__check_letter(w, &f[ATTN__H_query], 'J', 0, desc->query.size[0], err));
     d->q.size[3] = size_d;                          /* a rule looks there */
     d->k.size[3] = ATTN__LETTER(w, 'E');
     ATTN__TRY(attn__check_desc(w, d, without, err));
@@ -12612,6 +12620,8 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     a->flags = flags;
+    ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), ATTN_ERR_PLACE,
+                  c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;
 }
 
@@ -12621,6 +12631,7 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
+static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's. */
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
@@ -12631,21 +12642,25 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
     for (i = 0; i < 4; i++) {
         attn__layer *l = &a->layer[i];
         const int input = attn__mha_input(a->desc, i);
-        const int64_t rows = i == 1 || i == 2 ? c->keys : c->queries;
+        const int of_keys = attn__mha_of_keys(i);
+        const int64_t rows = of_keys ? c->keys : c->queries;
+        const int64_t batch = of_keys ? attn__batch_of_keys(c) : attn__batch_of_rows(c);
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        l->inner = l->w.rank || a->grad ? attn__take_view(m, c->batch, rows, columns[i]) : l->outer;
+        l->inner = l->w.rank || a->grad ? attn__take_view(m, batch, rows, columns[i]) : l->outer;
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
         l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-        l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
+        l->d_inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i]) : l->d_outer;
         l->d_sum = l->d_outer;
         if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32 || c->on_device) continue;
         l->d_sum = i > 0 && attn__mha_input(a->desc, i - 1) == input ? a->layer[i - 1].d_sum :
-            attn__take_view(m, c->batch, rows, l->d_outer.size[2]);
+            attn__take_view(m, batch, rows, l->d_outer.size[2]);
 #endif
     }
-    if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
+    if (!a->grad) return;
+    a->stats = attn__take(m, attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries), 2);
+    a->stored = (uint8_t *)(void *)attn__take(m, 1, attn__blocks(c->queries, 4));
 }
 
 /* [B,S,heads*size] as [B,heads,S,size] */
@@ -12668,6 +12683,7 @@ static void attn__mha_set_operands(attn__mha_call *a, int backward)
     c->is_backward = backward;
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
+    if (c->packed_queries) c->stats.stride[0] = 0;
     if (backward) {
         c->dq = attn__split_heads(a->layer[0].d_inner, c->heads);
         c->dk = attn__split_heads(a->layer[1].d_inner, c->heads_kv);
@@ -12688,29 +12704,68 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     return attn__plan_steps(&a->plan, c, a->flags, err);
 }
 
-static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
+/* The rows of layer i: all; or, packed, those of entries, of some that lie one after the other at a time. Returns 0
+   after the last ones. To begin with, entry is 0. */
+typedef struct attn__band { int64_t first, count, entry; } attn__band;
+static int attn__next_rows(const attn__mha_call *a, int i, attn__band *r)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    const int of_keys = attn__mha_of_keys(i);
+    attn__extent x;
+    r->count = 0;
+    if (!(of_keys ? c->packed_keys : c->packed_queries)) {
+        r->first = 0;
+        r->count = of_keys ? c->keys : c->queries;
+        return !r->entry++;
+    }
+    for (; r->entry < c->batch; r->entry++) {
+        if (of_keys) attn__find_keys(c, r->entry, &x);
+        else attn__find_rows(c, r->entry, 0, &x);
+        if ((of_keys ? x.keys : x.rows) == 0) continue;
+        if (!r->count) r->first = of_keys ? x.key0 : x.row0;
+        if (r->first + r->count != (of_keys ? x.key0 : x.row0)) break;
+        r->count += of_keys ? x.keys : x.rows;
+    }
+    return r->count > 0;
+}
+static attn_view attn__only(attn_view v, const attn__band *r) { return attn_view_slice(v, 1, r->first, r->count); }
+
+static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn__band *r)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed_view(l->w),
-                                 i < 3 ? l->inner : l->outer, 1);
+    return attn__matmul_of_views(&a->attention, attn__only(i < 3 ? l->outer : l->inner, r),
+                                 attn__transposed_view(l->w), attn__only(i < 3 ? l->inner : l->outer, r), 1);
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    attn__band r = {0, 0, 0};
     attn__products p;
-    p.m[0] = attn__mha_product(a, i);
-    p.m[0].bias = bias;
-    p.count = 1;
-    p.flags = a->flags;
-    ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
-        return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
+    while (attn__next_rows(a, i, &r)) {
+        p.m[0] = attn__mha_product(a, i, &r);
+        p.m[0].bias = bias;
+        p.count = 1;
+        p.flags = a->flags;
+        ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
+        ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
+            ATTN__TRY(attn__cuda_add(&bias, p.m, a->attention.stream, err));)
+    }
     return ATTN_OK;
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* What is wanted of dw (+)= dy^T x, dbias (+)= sums of dy, dx (+)= dy w. Layers of one input add to one dx. */
-static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+/* Packed: a sum over the rows of layer i goes entry by entry, as it does over those of a batch. */
+static void attn__sum_entries(const attn__mha_call *a, int i, attn__matmul *m)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    m->of_keys = attn__mha_of_keys(i);
+    if (!(m->of_keys ? c->packed_keys : c->packed_queries)) return;
+    m->ragged = c;
+    m->batch[0] = c->batch;
+    m->a.stride[0] = m->b.stride[0] = 0;
+}
+/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; dx (+)= dy w below. */
+static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
@@ -12718,37 +12773,82 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     const attn__layer *l = &a->layer[i];
     const attn_view x = i < 3 ? l->outer : l->inner, dy = i < 3 ? l->d_inner : l->d_outer;
     const uint32_t adds = a->grad->accumulate;
-    const int input = attn__mha_input(a->desc, i);
     attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
     attn__products p;
     attn__matmul *m = p.m;
-    p.count = 3;
+    p.count = 2;
     p.flags = a->flags;
     ones.stride[1] = 0;
     m[0] = attn__matmul_of_views(d, attn__transposed_view(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_sum : l->d_inner, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
-    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) ||
-        (adds >> input & 1u && l->d_sum.type == l->d_outer.type);
+    attn__sum_entries(a, i, &m[0]);
+    attn__sum_entries(a, i, &m[1]);
     return attn__run_products(&p, d, a->inner, err);
 }
-/* The gradient of input i from its sum. */
+/* Is the input of layer i that of layer i + by? */
+static int attn__mha_shares(const attn__mha_call *a, int i, int by)
+{
+    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
+}
+/* Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
+static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
+{
+    const attn_desc *d = &a->attention;
+    const attn__layer *l = &a->layer[i];
+    const attn_view dx = i < 3 ? l->d_sum : l->d_inner, dy = i < 3 ? l->d_inner : l->d_outer;
+    const attn__array to = attn__array_of(dx, "B.QX");
+    const int onto = i < 3 && a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u && dx.type == l->d_outer.type;
+    const int clears = i == 0 && attn__mha_shares(a, 0, 1) && attn__call_of(&a->plan)->packed_queries && !onto;
+    attn__band r = {0, 0, 0};
+    attn__products p;
+    int64_t row;
+    if (!dx.rank) return ATTN_OK;
+    while (clears && attn__next_rows(a, 1, &r))
+        for (row = r.first; row < r.first + r.count; row++)
+            attn__store_grad(attn__call_of(&a->plan)->f, &to, 0, 0, row, 0, dx.size[2], NULL, 1.0f, 0);
+    p.count = 1;
+    p.flags = a->flags;
+    for (r.entry = 0; attn__next_rows(a, i, &r);) {
+        p.m[0] = attn__matmul_of_views(d, attn__only(dy, &r), l->w, attn__only(dx, &r), 0);
+        p.m[0].adds = attn__mha_shares(a, i, -1) || onto;
+        ATTN__TRY(attn__run_products(&p, d, a->inner, err));
+    }
+    return ATTN_OK;
+}
+static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+{
+    ATTN__TRY(attn__mha_weight_gradient(a, i, err));
+    return attn__mha_input_gradient(a, i, err);
+}
+/* The gradient of layer i's input from its sum: the rows of all layers that have it, each once. */
 static void attn__mha_store_sum(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
+    const attn__call *c = attn__call_of(&a->plan);
     const attn__array from = attn__array_of(l->d_sum, "B.QX"), to = attn__array_of(l->d_outer, "B.QX");
-    const int last = i == 2 || attn__mha_input(a->desc, i + 1) != attn__mha_input(a->desc, i);
-    const attn__fp_state saved = attn__fp_enter();
-    int64_t b, r;
-    for (b = 0; last && l->d_sum.data != l->d_outer.data && b < l->d_sum.size[0]; b++)
-        for (r = 0; r < l->d_sum.size[1]; r++)
-            attn__store_grad(attn__call_of(&a->plan)->f, &to, b, 0, r, 0, l->d_sum.size[2],
-                             attn__at(&from, b, 0, r, 0), 1.0f,
-                             (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u));
+    const int both = i > 0 && attn__mha_input(a->desc, i) == 0 && (c->packed_queries || c->packed_keys);
+    const int adds = (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u);
+    attn__fp_state saved;
+    int64_t b, row;
+    int layer;
+    if (attn__mha_shares(a, i, 1) || l->d_sum.data == l->d_outer.data || !attn__elements(&l->d_sum)) return;
+    saved = attn__fp_enter();
+    if (both) attn__zero(a->stored, (size_t)c->queries);
+    for (layer = both ? 0 : i; layer <= i; layer++) {
+        attn__band r = {0, 0, 0};
+        while (attn__next_rows(a, layer, &r))
+            for (b = 0; b < l->d_sum.size[0]; b++)
+                for (row = r.first; row < r.first + r.count; row++) {
+                    if (both && a->stored[row]) continue;
+                    if (both) a->stored[row] = 1;
+                    attn__store_grad(c->f, &to, b, 0, row, 0, l->d_sum.size[2], attn__at(&from, b, 0, row, 0), 1.0f,
+                                     adds);
+                }
+    }
     attn__fp_leave(saved);
 }
 #endif
@@ -12784,6 +12884,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
     attn__matmul product;
+    const attn__band none = {0, 0, 0};
     int64_t inner, total;
     int i;
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
@@ -12794,7 +12895,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     attn__mha_take(&m, &a);
     for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
-        product = attn__mha_product(&a, i);
+        product = attn__mha_product(&a, i, &none);
         inner = attn__max(inner, attn__matmul_bytes(&product, d));
         if (!grad) continue;
         product.column_tiles = 0;               /* as sums, of d_out as it is stored */
@@ -13190,7 +13291,7 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
 {
     const int64_t rows = c->size[2];
     const int each = c->positions.rank == 2;
-    const int64_t batch = c->positions.stride[0] ? c->size[0] : attn__min(c->size[0], 1);   /* repeated: looked at once */
+    const int64_t batch = c->positions.stride[0] ? c->size[0] : attn__min(c->size[0], 1);   /* repeated: seen once */
     const int64_t some = each && c->positions.stride[2] ? rows : attn__min(rows, 1);
     int64_t b, i;
     if (!c->positions.rank && rows > table)

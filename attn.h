@@ -11345,18 +11345,19 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
+    int far;                                        /* what has no element may have any stride */
     if (v.rank <= 0) return v;
     if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first))
-        return attn__no_view(v, ATTN__RANK_OVERFLOW);
-    if (v.data && count > 0)
+    v.size[axis] = count;
+    far = first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first);
+    if (far && attn__elements(&v)) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    if (v.data && count > 0 && !far)
         v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
                                 (uintptr_t)attn__type_size(v.type));
-    v.size[axis] = count;
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
@@ -11712,11 +11713,10 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         attn__put(t, attn__name_of(f, ATTN__T_VIEW));
     }
 }
-/* Pairs of a query and a key of an entry: all, or those that lengths, causal and window allow. */
-static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
+/* Pairs of a query and a key of an entry that lengths, causal and window allow. */
+static int64_t attn__count_pairs(const attn__call *c, int64_t b)
 {
     int64_t i, sum = 0;
-    if (!allowed) return attn__mul64(c->queries, c->keys);
     for (i = 0; i < c->queries; i++) {
         const attn__row row = attn__row_of(c, b, i);
         sum += row.last - row.first;
@@ -11724,21 +11724,23 @@ static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
     return sum;
 }
 enum { ATTN__COUNTED_ROWS = 1 << 20 };  /* at most; an entry takes as long as some rows, even one without a query */
-/* "; 50.3906 % of the pairs allowed by lengths, causal and window" */
+/* "; 50.3906 % of the pairs allowed by lengths, causal and window"; packed entries count as padded to the longest */
 ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 {
     const int limited = c->ragged || c->key_lengths.rank || c->query_lengths.rank || c->left != ATTN__HUGE ||
                         c->right != ATTN__HUGE;
-    double all = 0, allowed = 0;
+    int64_t rows = c->packed_queries ? 0 : c->queries, keys = c->packed_keys ? 0 : c->keys, b;
+    double all, allowed = 0;
     attn__call entry;
-    int64_t b;
     if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
         attn__mul64(c->batch, attn__max(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
     for (b = 0; b < c->batch; b++) {
         if (c->ragged) attn__open_entry(c, b, 0, &entry);
-        all += (double)attn__count_pairs(c->ragged ? &entry : c, b, 0);
-        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b, 1);
+        if (c->packed_queries) rows = attn__max(entry.queries, rows);
+        if (c->packed_keys) keys = attn__max(entry.keys, keys);
+        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b);
     }
+    all = (double)c->batch * (double)rows * (double)keys;
     if (all == 0) return;
     attn__put_option(t, "; ", (float)(100 * allowed / all));
     attn__put(t, " % of the pairs allowed by lengths, causal and window");
@@ -11900,6 +11902,8 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
                                                     "must equal x.rank", v[i].rank, x.rank);
     }
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, ATTN_ERR_OPTION, "dropout",
+               "counts only with weights_after_dropout");
     mask3 = x.rank == 3 && d.mask.rank == 3;
     bias3 = x.rank == 3 && d.bias.rank == 3;
     d.score = ATTN_SCORE_GIVEN;

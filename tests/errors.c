@@ -762,6 +762,10 @@ static void test_no_view(void) { /* no axis of an absent view, no part of a pack
         v = attn_view_qkv(m.q, which, 1, 1, FAR, FAR);
         CHECKF(v.data == m.q || v.rank < 0, "a view that is too large has moved its data");
     }
+    v = attn_view_bhsd(m.q, 3, 1, 0, D); /* without an element any stride will do */
+    v.stride[0] = INT64_MAX / 2;
+    v = attn_view_slice(v, 0, 2, 1);
+    CHECK(v.rank == 4 && v.size[0] == 1 && v.data == m.q);
 }
 
 static void test_hooks(void) {
@@ -1580,8 +1584,13 @@ static void test_explained_options(void) {
     d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1;
     d.query_starts = d.key_starts = attn_view_i32(starts, 1, B, 0, 0, 0);
     d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
-    d.causal = 1; /* 3 of 2 * 2, and 1 of 1 * 1 */
-    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 80" PAIRS);
+    d.causal = 1; /* 3 and 1 of 2 * 2 each, as padded entries would have */
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 50" PAIRS);
+    d = square(); /* as much as the same entries padded to the longest */
+    d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
+    d.q.size[2] = d.k.size[2] = d.v.size[2] = d.out.size[2] = 2;
+    d.causal = 1;
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths; 50" PAIRS);
     CLEAR(d); /* as many rows as are counted, and more */
     d.causal = 1;
     for (int64_t n = 1 << 20; n <= (1 << 20) + 1; n++) {

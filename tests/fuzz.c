@@ -496,6 +496,7 @@ static void build_softmax_of(job *j, int rank) {
     memset(&d.v, 0, sizeof d.v);
     memset(&d.given_scores, 0, sizeof d.v);
     if (FUZZ_RULES < 3 || one_in(2)) memset(&d.weights, 0, sizeof d.v);
+    if (d.dropout > 0) d.weights_after_dropout = 1;
     j->c.d = d;
 }
 static void build_softmax(job *j) {

@@ -101,7 +101,7 @@
              Gradients of parameters are sums over the batch. Rows and keys that belong to no entry are not read, with
              one exception: scores and scores_softcap are computed for all queries, so all queries are read for them.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
-             those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one behind
+             those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
              the other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows
              outside of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total].
              With the cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes
@@ -119,7 +119,7 @@
              number and that of the rows before them,
                  for (j = 0; j * page < end[b]; j++) table[b * pages + j] = b * R + j % R;
              With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
-             left behind. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
+             passed. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
              A cache grows by attn_append. A step of n new tokens: attn_rope for q and k; attn_append for k, then for v,
              with the lengths before the step; attn_forward with key_lengths = those + n and, if causal,
              ATTN_ALIGN_BOTTOM_RIGHT.
@@ -579,7 +579,7 @@ typedef struct attn_desc {
                                            [P,Hkv,page,D] of P pages, any strides, and key j of entry b is row j % page
                                            of pool page page_table[b,j / page]; with key_starts read j + key_starts[b]
                                            for j. Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages
-                                           behind a length are not looked up; the numbers of the others must be within
+                                           beyond a length are not looked up; the numbers of the others must be within
                                            0..P-1. Any page size; 1 gathers single keys. Entries may share pages. No
                                            gradients */
 
@@ -779,7 +779,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
    array. On the host. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
 
-/* Puts new rows of k or v behind those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
+/* Puts new rows of k or v after those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
    cache. fresh [B,Hkv,n,D]: f32, f16, bf16; cache [B,Hkv,S,D]: these, converted as by attn_convert, or int8, converted
    as by attn_quantize. lengths: i32 or i64 [B], the rows that each entry holds already; they are not changed. Options
    used: query_lengths: how many of an entry's n rows count; query_starts: where they begin in fresh, which may be
@@ -1107,7 +1107,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  ifdef __has_attribute
 #    if __has_attribute(noipa)
 /* Plain C that vector kernels call. Where gcc can see that it leaves their registers alone, it leaves out vzeroupper
-   as well, and the instructions behind it take 120 ns. */
+   as well, and the instructions after it take 120 ns. */
 #      undef ATTN__PLAIN
 #      define ATTN__PLAIN       __attribute__((noipa))
 #    endif
@@ -1229,7 +1229,7 @@ static void attn__fp_write(attn__fp_state state)
 /* Written only where it changes something: a write waits until nothing else is under way. */
 static attn__fp_state attn__fp_enter(void)
 {
-    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; behind it */
+    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; after it */
     const uint32_t flags = 0x3fu;       /* the exceptions that there were: they change no result */
     const attn__fp_state saved = attn__fp_read();
     if ((saved & ~flags) != plain) attn__fp_write(plain);
@@ -1496,7 +1496,7 @@ typedef struct attn__product {
                                    8 vectors) are used */
     int64_t      fetch_row;
     /* of dots and few alone, which take B of any type: */
-    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; behind them where what is read
+    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; after them where what is read
                                    after B begins */
     int64_t      b_together;    /* ATTN__GROUP; of few also 1, of dots 4 or 8 */
     int64_t      b_first;       /* the column of these rows that is B's first */
@@ -1505,7 +1505,7 @@ typedef struct attn__product {
                                    that is brought into the second cache */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
-    int64_t      b_scales;      /* columns; dots reads up to 3 floats behind them */
+    int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -1552,7 +1552,7 @@ typedef struct attn__stored {
     int64_t      scale_row;     /* multiple of the table's width, or all have the first one */
 } attn__stored;
 
-/* Rotary positions: groups of rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the
+/* Rotary positions: groups of rows of `pairs` pairs, and after them `rest` numbers that are copied. A NaN becomes the
    one. Row r of group g is rotated by row at[g*at_group + r*at_row] of the tables. */
 typedef struct attn__rotate {
     const float   *x;
@@ -1678,7 +1678,7 @@ typedef struct attn__additive_gradient {
 #endif
 
 /* Kernels over pairs of bf16, for ATTN_PRECISION_FAST. The place of a float holds two: of a key's row, neighbours; of
-   values and weights, one column of an even key (the low half) and of the odd one behind it. A pair is multiplied by a
+   values and weights, one column of an even key (the low half) and of the odd one after it. A pair is multiplied by a
    pair and summed in two multiply-adds, the odd half's first; subnormals are taken and left as 0. */
 typedef struct attn__pair_kernels {
     /* As the other one, with depth, rows and chains in pairs. PRODUCT, or PRODUCT_OF_ALLOWED, where the sign of each
@@ -1700,7 +1700,7 @@ typedef struct attn__kernels {
 #undef ATTN__X
 } attn__kernels;
 
-/* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
+/* Where a row lies that is only fetched: it may be after the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 {
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
@@ -2892,8 +2892,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
     if (type == ATTN_I8) return ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p));
     return ATTN__LOAD((const float *)p);
 }
-/* Where bytes behind p lie, which may be no element. */
-ATTN__HELPER const char *ATTN__V(behind)(const void *p, int64_t bytes)
+/* Where bytes after p lie, which may be no element. */
+ATTN__HELPER const char *ATTN__V(after)(const void *p, int64_t bytes)
 {
     return (const char *)((uintptr_t)p + (uintptr_t)bytes);
 }
@@ -3152,7 +3152,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
 #define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
 
-/* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes behind `from` on, and
+/* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes after `from` on, and
    so on. The n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
 ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
                                      const int32_t type)
@@ -3194,7 +3194,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
     if (p->next) {
-        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->next[j + x], at));
+        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
         return;
     }
     if (p->b_row == p->depth && (!wide || pieces)) {
@@ -3205,11 +3205,11 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
             to1 = groups[p->ahead1];
             to2 = groups[p->ahead2];
         }
-        to1 = ATTN__V(behind)(to1, at);
-        to2 = ATTN__V(behind)(to2, at);
+        to1 = ATTN__V(after)(to1, at);
+        to2 = ATTN__V(after)(to2, at);
         ATTN__EACH(x, lines) {
-            ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
-            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
+            ATTN__PREFETCH(ATTN__V(after)(to1, 64*x));
+            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*x));
         }
         return;
     }
@@ -3220,8 +3220,8 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
         else at -= bytes;
     }
     for (x = 0; x < ATTN__GROUP; x++) {
-        ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        ATTN__PREFETCH(ATTN__V(after)(to1, at + x*row));
+        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -3267,7 +3267,7 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
-/* Where B's LANES rows from the j-th on begin, and how far behind that each four of them. */
+/* Where B's LANES rows from the j-th on begin, and how far after that each four of them. */
 ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, int64_t row, int64_t *four)
 {
     const char *from[4];
@@ -3369,8 +3369,8 @@ ATTN__HELPER void ATTN__V(prefetch_row)(const int N, const char *to1, const char
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
-        ATTN__PREFETCH(ATTN__V(behind)(to1, 64*i));
-        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*i));
+        ATTN__PREFETCH(ATTN__V(after)(to1, 64*i));
+        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*i));
     }
 }
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
@@ -3385,7 +3385,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
-/* Do the groups that are prefetched lie one behind the other? Then each pass over their columns prefetches a part of
+/* Do the groups that are prefetched lie one after the other? Then each pass over their columns prefetches a part of
    them in the order of memory, which the machine's own prefetching follows; else the columns that it multiplies. */
 ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
 {
@@ -3411,9 +3411,9 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
     for (; k < p->depth; groups++) {
         b = groups[0] + first*size;
-        to1 = ATTN__V(behind)(groups[p->ahead1], first*size);
-        to2 = ATTN__V(behind)(p->next ? p->next[k] : groups[p->ahead2], first*size);
-        if (in_order) to1 = to2 = ATTN__V(behind)(p->groups[p->ahead1], first*size*p->depth + k*part);
+        to1 = ATTN__V(after)(groups[p->ahead1], first*size);
+        to2 = ATTN__V(after)(p->next ? p->next[k] : groups[p->ahead2], first*size);
+        if (in_order) to1 = to2 = ATTN__V(after)(p->groups[p->ahead1], first*size*p->depth + k*part);
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
@@ -3423,8 +3423,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
             }
             b += step;
-            to1 = ATTN__V(behind)(to1, in_order ? part : step);
-            to2 = ATTN__V(behind)(to2, in_order ? part : step);
+            to1 = ATTN__V(after)(to1, in_order ? part : step);
+            to2 = ATTN__V(after)(to2, in_order ? part : step);
         }
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
@@ -3677,9 +3677,9 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
 }
 
 /* Rows of biases become columns a block at a time. The first block ends where the first row meets a multiple of a
-   vector's size, and so do all rows of a stride that is one: behind it no vector lies in two lines of the cache, which
+   vector's size, and so do all rows of a stride that is one: after it no vector lies in two lines of the cache, which
    would both be brought in twice, as rows 2^n bytes apart push each other out. The last block begins within the one
-   before it, so that it reads nothing behind the rows. */
+   before it, so that it reads nothing after the rows. */
 ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
                                       int keep, const int raises, float *top)
 {
@@ -4693,20 +4693,20 @@ ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *f
     if (err) err->has_type = 1;
     return ATTN_ERR_TYPE;
 }
-/* The first and the third where both texts are known: the rule behind the end of the field, one address for two. */
-static const char *attn__rule_behind(const char *field)
+/* The first and the third where both texts are known: the rule after the end of the field, one address for two. */
+static const char *attn__rule_after(const char *field)
 {
     while (*field++) {}
     return field;
 }
 ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
 {
-    return attn__fail(err, status, field, attn__rule_behind(field));
+    return attn__fail(err, status, field, attn__rule_after(field));
 }
 ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status status, const char *field,
                                                     int64_t got, int64_t want)
 {
-    return attn__fail2(err, status, field, attn__rule_behind(field), got, want);
+    return attn__fail2(err, status, field, attn__rule_after(field), got, want);
 }
 static attn_status attn__success(attn_error *err)
 {
@@ -4921,9 +4921,9 @@ enum {
 
 /* -------------------------------------------------------------------------------------------------------- >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
-   steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
+   steps and how they are cut into tasks. Nothing below this section reads attn_desc or attn_grad. */
 
-/* An operand. Element (b, head, row, column) lies stride[0]*b + .. behind data; a stride is 0 along an axis that is
+/* An operand. Element (b, head, row, column) lies stride[0]*b + .. after data; a stride is 0 along an axis that is
    absent, broadcast or of one element; but 1 along such a column of what is not broadcast. */
 typedef struct attn__array {
     void   *data;
@@ -4960,7 +4960,7 @@ typedef struct attn__backward {
     int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
     int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
     int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
-    int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing to find behind it */
+    int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing more to find */
     int64_t bias;               /* ATTN__BIAS_x */
     int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
     int64_t every;              /* dS is a result over all keys, so all blocks are visited */
@@ -5021,9 +5021,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
-    int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
+    int64_t slot_floats;        /* what a chunk leaves where they are cut */
     int64_t shared_bytes;       /* what the tasks share */
-    int64_t worker_bytes;       /* each worker's memory, behind it */
+    int64_t worker_bytes;       /* each worker's memory, after it */
     /* of a backward call alone */
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
@@ -5044,7 +5044,7 @@ typedef struct attn__matmul {
     int     adds;                       /* to what out holds */
     int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
     const struct attn__call *cover;     /* not NULL: b are keys, of which those that no query may attend to are not
-                                           read, or queries, of which those behind a length or before a start are not */
+                                           read, or queries, of which those beyond a length or before a start are not */
     const struct attn__call *ragged;    /* not NULL: depth is what its entries have */
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
@@ -5155,7 +5155,7 @@ static attn__array attn__array_in(const void *structure, const attn__field *f)
     return attn__array_of(attn__view_in(structure, f), f->shape);
 }
 
-/* The bytes that a view with elements reaches: the first, and the one behind the last. */
+/* The bytes that a view with elements reaches: the first, and the one after the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
 static attn__span attn__span_of(const attn_view *v, int rank)
 {
@@ -5969,7 +5969,7 @@ static int64_t attn__bytes_of(int64_t floats)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
-       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
+       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left by the blocks */
        ATTN__R_COUNT };
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
@@ -6290,13 +6290,13 @@ static attn__piece attn__piece_of(const attn__call *c, int64_t b, int64_t key, i
 
 /* ----------------------------------------------------------------------------------------------------- >>entries
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
-   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing behind this section knows
+   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing below this section knows
    of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
    or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
    rows in front of the entry are a second such call, whose rows are all empty. */
 typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
 
-/* The queries of entry b; before: the rows in front of them. Behind a length rows are empty, unless they are packed. */
+/* The queries of entry b; before: the rows in front of them. Beyond a length rows are empty, unless they are packed. */
 static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
 {
     const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
@@ -6485,7 +6485,7 @@ static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
     else attn__find_rows(c, b, 0, &x);
     return keys ? x.key0 + x.keys : x.row0 + x.rows;
 }
-static int attn__is_behind(attn__taken a, attn__taken b)
+static int attn__is_after(attn__taken a, attn__taken b)
 {
     return a.start != b.start ? a.start > b.start : a.b > b.b;
 }
@@ -6494,13 +6494,13 @@ static void attn__replace_last(attn__taken *heap, int64_t n, attn__taken x)
 {
     int64_t at = 0, below;
     for (; (below = 2*at + 1) < n; at = below) {
-        if (below + 1 < n && attn__is_behind(heap[below + 1], heap[below])) below++;
-        if (!attn__is_behind(heap[below], x)) break;
+        if (below + 1 < n && attn__is_after(heap[below + 1], heap[below])) below++;
+        if (!attn__is_after(heap[below], x)) break;
         heap[at] = heap[below];
     }
     heap[at] = x;
 }
-/* The next entries behind `last`, in ascending order, without those that are empty; returns how many. */
+/* The next entries after `last`, in ascending order, without those that are empty; returns how many. */
 static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__taken last, attn__taken *heap)
 {
     uint64_t range = (uint64_t)-1 >> 1;
@@ -6509,10 +6509,10 @@ static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, at
     for (b = 0; b < all; b++) {
         x = attn__taken_by_entry(c, b, keys);
         if ((uint64_t)(x.start - last.start) >= range) continue;        /* in front of `last`, or not among so many */
-        if (!attn__is_behind(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
+        if (!attn__is_after(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
         if (n == ATTN__SORTED) attn__replace_last(heap, n, x);
         else {
-            for (at = n++; at > 0 && attn__is_behind(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
+            for (at = n++; at > 0 && attn__is_after(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
                 heap[at] = heap[(at - 1) / 2];
             heap[at] = x;
         }
@@ -6644,11 +6644,11 @@ typedef struct attn__reach {
 typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 /* Where rows of k or v lie, from some keys on. */
 typedef struct attn__lists {
-    const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and behind them what is used next */
+    const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and after them what is used next */
     const char *after[ATTN__SIDE];      /* of heads abreast: what the first one uses after all have had their turn */
     const char *next[(int)ATTN__SIDE * (int)ATTN__ABREAST];     /* and all of them, row by row */
     const char *copies[ATTN__SIDE / ATTN__GROUP];       /* groups of rows that were copied */
-    int64_t count, ahead;               /* pointers in rows, and behind them */
+    int64_t count, ahead;               /* pointers in rows, and after them */
     int64_t head;                       /* of heads abreast: the one that rows are of */
 } attn__lists;
 
@@ -6770,7 +6770,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
 #endif
     return floats;
 }
-/* Room for the scales of a chunk's codes, of k or of v, and of as many rows behind them as a kernel reads at once. */
+/* Room for the scales of a chunk's codes, of k or of v, and of as many rows after them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
     int64_t k, v;
@@ -6823,7 +6823,7 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* Where the lanes' rows of an operand begin, from a column on; mostly each lies behind the one before it. */
+/* Where the lanes' rows of an operand begin, from a column on; mostly each lies after the one before it. */
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
@@ -6885,7 +6885,7 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
     }
 }
-/* Numbers of bf16, `step` apart, as pairs side by side; a 0 behind the last, where they are odd. */
+/* Numbers of bf16, `step` apart, as pairs side by side; a 0 after the last, where they are odd. */
 static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
 {
     int64_t x;
@@ -6944,7 +6944,7 @@ ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn_
     attn__expanded *expanded = &t->m.expanded[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
     int64_t first, end, from, to;
-    int behind;
+    int after;
     if (expanded->b != t->b || expanded->head != t->head_kv || expanded->first < chunk || expanded->end < key ||
         expanded->first > key + n || expanded->paired != paired) expanded->first = expanded->end = key;
     expanded->b = t->b;
@@ -6954,9 +6954,9 @@ ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn_
     end = expanded->end;
     expanded->first = attn__min(first, key);
     expanded->end = attn__max(end, key + n);
-    for (behind = 0; behind < 2; behind++) {    /* what is missing before those that are there, and behind them */
-        from = behind ? end : expanded->first;
-        to = behind ? expanded->end : first;
+    for (after = 0; after < 2; after++) {    /* what is missing before those that are there, and after them */
+        from = after ? end : expanded->first;
+        to = after ? expanded->end : first;
         if (from < to && paired) attn__expand_bf16_pairs(t, a, expanded, from, to);
         else attn__copy_keys(t, a, from, to - from, size, expanded->rows + (from - chunk) * size);
     }
@@ -7564,7 +7564,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
-/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind. Where no row of the block has
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient stay in the workspace. Where no row of the block has
    a key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
@@ -7599,7 +7599,7 @@ static int attn__all_zero(const float *x, int64_t n)
     for (i = 0; i < n; i++) if (attn__bits(x[i]) << 1 != 0) return 0;
     return 1;
 }
-/* Where a stream ends: db of its keys is left behind and becomes a part of dk. */
+/* Where a stream ends: db of its keys stays in the workspace and becomes a part of dk. */
 static void attn__additive_finish_stream(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -8061,7 +8061,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
             t->h[l] = h;
             t->i[l] = i++;
         }
-    for (; l < ld; l++) {               /* behind the last row: once more */
+    for (; l < ld; l++) {               /* after the last row: once more */
         t->h[l] = t->h[l - 1];
         t->i[l] = t->i[l - 1];
     }
@@ -8361,7 +8361,7 @@ static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int
     }
     return count;
 }
-/* n pointers to rows in the order of visiting them, from `skip` rows behind `key` of k or v on, where the keys up to
+/* n pointers to rows in the order of visiting them, from `skip` rows after `key` of k or v on, where the keys up to
    `until` are in use: the rest of the chunk, its v after its k, k of the next chunk; the last one again where nothing
    is left. */
 static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t until, int64_t skip,
@@ -8392,9 +8392,9 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
-/* Behind s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
-   meanwhile: p->ahead1 behind each into the first cache, of groups for several rows as many as these take side by side;
-   p->ahead2 behind it into the second, for one row, which leaves the memory little time, and for single rows of one
+/* After s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
+   meanwhile: p->ahead1 after each into the first cache, of groups for several rows as many as these take side by side;
+   p->ahead2 after it into the second, for one row, which leaves the memory little time, and for single rows of one
    head at a time, which the machine's own prefetching cannot follow. */
 static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
@@ -8419,7 +8419,7 @@ static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t k
     if (apart) attn__list_rows(t, a, key, key + n, ahead2, 1, s->count, s->rows + p->ahead2);
 }
 /* ---- heads abreast take turns: some keys of each, then the next keys of each. One list serves all of them, since the
-   rows of a head lie as far behind those of the head before as any others. */
+   rows of a head lie as far after those of the head before as any others. */
 /* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
 static const attn__array *attn__keys_after(const attn__tile *t, const attn__array *a, int64_t n, int64_t *key)
 {
@@ -8486,7 +8486,7 @@ static void attn__list_next_head(const attn__tile *t, const attn__array *a, int 
     s->head = t->head_kv;
     if (p->next) p->next += s->count;
 }
-/* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
+/* The scales of n rows of codes, side by side as floats, and what may be read after them. */
 static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
 {
@@ -8601,7 +8601,7 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
         }
     }
 }
-/* ---- Heads of one row each whose rows of a key lie one behind the other, as in [B,S,H,D] or pages of one key: lanes
+/* ---- Heads of one row each whose rows of a key lie one after the other, as in [B,S,H,D] or pages of one key: lanes
    are then the rows of some keys, of all heads, so that memory is read in its order, and each has its own head's query:
    in t->m.raw, which nobody needs once the queries are loaded. */
 static int attn__has_one_row_a_head(const attn__tile *t) { return t->lanes == 1 && t->c->streams == t->c->heads_kv; }
@@ -8995,7 +8995,7 @@ static int attn__are_zeros(const uint8_t *row, int64_t n)
     }
     return !any;
 }
-/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: behind the
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
    last one; or j. */
 static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
 {
@@ -9088,7 +9088,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
-/* What the masks exclude for all lanes is out of their reach, as behind a window: it is not computed. */
+/* What the masks exclude for all lanes is out of their reach, as after a window: it is not computed. */
 static void attn__masked_chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const int64_t all_first = t->all_first, all_last = t->all_last;
@@ -9222,7 +9222,7 @@ static void attn__begin_outputs(attn__tile *t)
         attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
     }
 }
-/* and behind the last. */
+/* and after the last. */
 static void attn__store_carry(const attn__tile *t)
 {
     const attn__array *carry = &t->c->carry_out;
@@ -9389,7 +9389,7 @@ static void attn__finish_tile(attn__tile *t)
    (ATTN__R_x below); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
    masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
-   of its scores behind, [key][query]; three products with lanes along columns take them on:
+   of its scores after, [key][query]; three products with lanes along columns take them on:
        dV[j] += P[j][.] dO     dK[j] += dS[j][.] Q     dQ[i] += dS[.][i] K
    each a chain from 0 over the block, then one addition: so the blocks are what defines the bits, not who computes
    them when. Adding an excluded pair's 0 changes nothing as long as the other factor is finite; where one is not, the
@@ -9862,7 +9862,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 
 /* ---- from sums to results */
 
-/* The block's rows: sums over keys become dq; what parameters need is left behind. Rows of one kind go together. */
+/* The block's rows: sums over keys become dq; what parameters need stays in the workspace. Rows of one kind go together. */
 static void attn__finish_block_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -10387,7 +10387,7 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output behind, and one more step joins them in order. The memory is counted by rows, whether they
+   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
    are cut or not, so that it never shrinks as a size grows. */
 static int64_t attn__slot_count(const attn__call *c)
 {
@@ -10414,7 +10414,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
-/* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
+/* What tiles of few rows need beside the others' arrays, one after the other: scores, pointers, rows, scales. */
 enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
 static int64_t attn__skinny_floats(const attn__call *c)
 {
@@ -10430,7 +10430,7 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
     m->lists = (attn__lists *)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
     m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
-    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
+    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
 }
 /* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
    first one's. */
@@ -10655,8 +10655,8 @@ static void attn__run_join(attn__task *task)
 }
 #ifndef ATTN_NO_BACKWARD
 /* ---- the backward pass */
-/* d_bias before the first block: zeros; or from its sums behind the last. */
-static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int behind)
+/* d_bias before the first block: zeros; or from its sums after the last. */
+static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int after)
 {
     const attn__array to = attn__bias_sums(c, s);
     const int64_t *n = c->bias_size;
@@ -10664,7 +10664,7 @@ static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int 
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                if (!behind) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
+                if (!after) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
                 else attn__store_grad(c->f, &c->d_bias, b, h, i, 0, n[3], attn__at(&to, b, h, i, 0), 1.0f,
                                       attn__adds(c, ATTN_GRAD_BIAS));
 }
@@ -11026,7 +11026,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
         int64_t bytes;
         attn__take_pass(&m, c);
         bytes = m.bytes;
-        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile behind its pass */
+        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
         attn__take_tile(&m, c);
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
     }
@@ -11176,7 +11176,7 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
 #endif
 
 struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
-/* Checks everything, and makes the call of it; how it runs is found behind. */
+/* Checks everything, and makes the call of it; how it runs is found after. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
@@ -13197,7 +13197,7 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     if (!c->positions.rank) return i;
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
-/* Some of the pairs of some rows, or of the numbers behind them, or whole rows: through a buffer. first: where they
+/* Some of the pairs of some rows, or of the numbers after them, or whole rows: through a buffer. first: where they
    begin, as a pair or a column. */
 static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
 {
@@ -13628,7 +13628,7 @@ typedef struct attn__pic_axis {
     int64_t panels, cells, all;     /* panels, cells of a panel and of all panels together */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
     int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
-    int64_t before, gap, after;     /* before, between and behind the panels */
+    int64_t before, gap, after;     /* before, between and after the panels */
     int64_t extent, pitch, grid;    /* of a panel, from one to the next, of all */
 } attn__pic_axis;
 
@@ -13983,7 +13983,7 @@ static int64_t attn__pic_cell_side(const attn__pic *p)
     return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
-/* Margins of an SVG before and behind the panels, and gaps between them. Column labels that do not fit side by side are
+/* Margins of an SVG before and after the panels, and gaps between them. Column labels that do not fit side by side are
    slanted if they are words and thinned out if they are numbers. */
 static void attn__svg_margins(attn__pic *p, int64_t side)
 {

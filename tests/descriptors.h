@@ -194,7 +194,7 @@ static int for_gradients, for_piece;
 static inline int draw_int_type(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
 static inline int64_t at_most(int64_t n) { return test_int(0, 3) ? test_int(0, (int)n) : test_int(0, 1) ? n : 0; }
 
-/* Entries one behind the other in a random order, with gaps; returns what they take. */
+/* Entries one after the other in a random order, with gaps; returns what they take. */
 static inline int64_t pack_entries(const shape *s, int keys, int64_t most) {
     int64_t *order = random_order(s->b), total = 0;
     for (int64_t n = 0; n < s->b; n++) {

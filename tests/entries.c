@@ -164,7 +164,7 @@ static void put_in_pages(attn_desc *e, const place *p, const attn_desc *d) {
     e->page_table = make_view(test_int(0, 1) ? ATTN_I32 : ATTN_I64, LAYOUT_PACKED, 2, p->b, pages, 0, 0);
     for (int64_t n = 0; n < pool; n++) order[n] = n;
     shuffle(order, pool);
-    for (int64_t b = 0; b < p->b; b++) /* what lies behind an entry's keys stays no page at all: -1 */
+    for (int64_t b = 0; b < p->b; b++) /* what lies after an entry's keys stays no page at all: -1 */
         for (int64_t n = 0; n * page < p->nk[b]; n++) put_at(&e->page_table, 0, 0, b, n, (double)order[used++]);
     if (d->k.rank) e->k = in_pages(p, d->k, &e->page_table, page, pool);
     if (d->v.rank) e->v = in_pages(p, d->v, &e->page_table, page, pool);
@@ -334,7 +334,7 @@ static void few_rows_in_pages(void) {
         for (int64_t i = 0; i < keys / page * b; i++) order[i] = i;
         shuffle(order, keys / page * b);
         e.page_table = make_view(n % 2 ? ATTN_I64 : ATTN_I32, LAYOUT_MIXED, 2, b, keys / page, 0, 0);
-        for (int64_t i = 0; i < keys / page * b; i++) /* -1 behind what is needed */
+        for (int64_t i = 0; i < keys / page * b; i++) /* -1 after what is needed */
             put_at(&e.page_table, 0, 0, i % b, i / b, i / b * page < p.nk[i % b] ? (double)order[i] : -1.0);
         e.k = in_pages(&p, d.k, &e.page_table, page, keys / page * b);
         e.v = in_pages(&p, d.v, &e.page_table, page, keys / page * b);

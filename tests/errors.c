@@ -592,7 +592,7 @@ static void test_rows(int kind) {
         const refusal *row = &refusals[r];
         if (row->kind != kind) continue;
         snprintf(field, sizeof field, "%.*s", (int)strcspn(row->text, " "), row->text);
-        CHECKF(strcmp(before, field) <= 0, "line %d: %s stands behind %s", row->line, field, before);
+        CHECKF(strcmp(before, field) <= 0, "line %d: %s stands after %s", row->line, field, before);
         memcpy(before, field, sizeof before);
         for (size_t i = 0; i < row->count; i++) {
             text_of(row, row->numbers[i], text);
@@ -657,7 +657,7 @@ static void test_accepted(void) { /* what the changes start from, and what comes
     ACCEPTED(packed, seq.query_starts[1] = 0; seq.query_starts[0] = 3);  /* in any order */
     ACCEPTED(packed, seq.query_starts[1] = 1; seq.query_lengths[1] = 0); /* no row, none in common */
     ACCEPTED(paged, (void)0);
-    ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* behind a length */
+    ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* beyond a length */
     ACCEPTED(last_part, (void)0);
     ACCEPTED(middle_part, (void)0);
     ACCEPTED(middle_part, d.out = attn_out_bhsd(m.out, B, H, SQ, DV)); /* those of the keys so far */
@@ -980,7 +980,7 @@ static void set_beyond_rank(void *view, int64_t size, int64_t stride) {
     }
     memcpy(view, &v, sizeof v);
 }
-/* Of a view only the first `rank` sizes and strides count: what stands behind them changes no status and no bit. */
+/* Of a view only the first `rank` sizes and strides count: what stands after them changes no status and no bit. */
 static attn_desc ranks_of_one(void) {
     attn_desc d = everything();
     d.bias = floats(1, SK, 0, 0, 0);
@@ -988,7 +988,7 @@ static attn_desc ranks_of_one(void) {
     d.key_lengths = d.query_lengths = d.positions = ints(1, B, 0);
     d.align = ATTN_ALIGN_POSITIONS;
     d.causal = 1;
-    for (int i = 0; i < B * SQ; i++) m.ints[i] = i < B ? SQ : INT32_MIN; /* no length, what lies behind them */
+    for (int i = 0; i < B * SQ; i++) m.ints[i] = i < B ? SQ : INT32_MIN; /* no length, what lies after them */
     return d;
 }
 static attn_desc ranks_of_three(void) {
@@ -1307,7 +1307,7 @@ static void test_struct_bytes(void) {
     static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
-/* attn_desc has grown behind `stream` */
+/* attn_desc has grown after `stream` */
 #define WRONG_DESC (i == 4 ? offsetof(attn_desc, stream) : WRONG(attn_desc))
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
     static struct { /* of a later version: less than 64 KB */
@@ -1356,7 +1356,7 @@ static void test_struct_bytes(void) {
         attn_writer writer = {broken_pipe, &calls};
         CLEAR(map);
         map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
-        map.struct_bytes = i == 4 ? offsetof(attn_heatmap, terminal) : WRONG(attn_heatmap); /* grown behind it */
+        map.struct_bytes = i == 4 ? offsetof(attn_heatmap, terminal) : WRONG(attn_heatmap); /* grown after it */
         FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
         CHECK(calls == 1000000);
     }
@@ -1532,7 +1532,7 @@ static void test_explain(void) {
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
 }
 
-/* What attn_explain says of the options, behind the sizes and before what else it says. */
+/* What attn_explain says of the options, after the sizes and before what else it says. */
 static void explains(const attn_desc *d, const char *options) {
     char whole[600], *begins, *ends;
     check_explained(d, 0);

@@ -114,7 +114,7 @@ enum { MOST_BLOCKS = 2048 };
 static memory blocks[MOST_BLOCKS];
 static int block_count;
 
-static memory *take_block(size_t bytes, size_t alignment) { /* `alignment` bytes behind a multiple of 16 */
+static memory *take_block(size_t bytes, size_t alignment) { /* `alignment` bytes after a multiple of 16 */
     size_t before = bytes ? alignment : 16;                 /* of a block without a byte none may be touched */
     memory *m = &blocks[block_count++];
     if (block_count == MOST_BLOCKS) abort();

@@ -252,7 +252,7 @@ static int64_t ref_longest(const attn_desc *d, int64_t b, const ref_entry *e) { 
     return longest;
 }
 
-/* Without starts and pages all keys count, and what lies behind a length is excluded. */
+/* Without starts and pages all keys count, and what lies beyond a length is excluded. */
 static ref_entry ref_find_entry(const attn_desc *d, const ref_result *r, int64_t b) {
     ref_entry e = {0, r->sq, 0, r->sk};
     if (d->query_starts.rank) e.q0 = ref_int(&d->query_starts, b, 0);

@@ -661,7 +661,7 @@ static void append_errors(void) {
     APPEND(ATTN_ERR_RANGE, "lengths", 1, 1, 0, o.page_table = table);
     CHECK(unchanged(&before) && unchanged(&i8_before));
     lengths[1] = 5;
-    CHECK_STATUS(attn_append(x, pool, l, &o, &e), ATTN_OK); /* page 8 is behind what is written */
+    CHECK_STATUS(attn_append(x, pool, l, &o, &e), ATTN_OK); /* page 8 is after what is written */
     CHECK(e.has_place == 0);
 #undef APPEND
 }

@@ -324,7 +324,7 @@ static void test_long_rows(void) {
         d.window_right = d.window ? ATTN_UNBOUNDED : 0;
         d.dropout = n % 4 == 2 ? 0.3f : 0;
         d.bias = n % 4 == 3 ? make_filled(LAYOUT_PACKED, 1, 2, ROWS, KEYS, 0, 0) : d.bias;
-        if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies behind is not read */
+        if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies after is not read */
         if (n >= 6) put_at(&d.v, 0, 0, KEYS - 7, 0, NAN);
         if (n >= 9) put_at(&d.v, 0, 0, 77, 0, INFINITY); /* this is */
         check_everywhere(&d, "many keys");

@@ -1314,7 +1314,7 @@ static void tiles_others(void) {
     }
 }
 
-/* Padding behind an entry's queries, not finite or large: the entry has the bits of a call of its own. */
+/* Padding after an entry's queries, not finite or large: the entry has the bits of a call of its own. */
 static void tiles_padding(void) {
     static const int32_t q_from[2] = {3, 0}, q_count[2] = {20, 30}, k_from[2] = {5, 0}, k_count[2] = {60, 66};
     for (int n = 0; n < 4; n++) {

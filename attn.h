@@ -97,20 +97,21 @@
              them (the largest, if lengths are per query); without lengths, all up to the end of the array. Its results
              have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
              bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the numbers of its own
-             queries and keys.
-             Gradients of parameters are sums over the batch. Rows and keys that belong to no entry are not read, with
-             one exception: scores and scores_softcap are computed for all queries, so all queries are read for them.
+             queries and keys. (Under ATTN_PRECISION_FAST: see `precision`.)
+             Gradients of parameters are sums over the batch.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
              those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
-             the other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows
-             outside of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total].
-             With the cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes
-             the lengths. Set both lengths: without key_lengths the keys of an entry are all up to the end, which is no
-             error. Query rows of two packed entries must not overlap; keys may (a shared prefix), except in
-             attn_backward. Packed rows that belong to no entry are not written. Weights, scores, given scores and
-             d_weights must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1].
+             the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
+             [1,total]. Packed queries need query_lengths, packed keys key_lengths. With the cu_seqlens [B+1] of other
+             libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of two
+             packed entries must not overlap; keys may (a shared prefix), except in attn_backward. Weights, scores,
+             given scores and d_weights must be absent, and mask and bias may differ by entry and head alone:
+             [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths and the
+             descriptor has no such array of more than one row or column.
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
+             What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
+             packed it is not written either, in no result and no gradient.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
              Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding
@@ -147,6 +148,37 @@
                  }
              dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
              parts, within their bound. d_weights and d_sink need all keys at once.
+
+   RECIPES   what has no option of its own because it needs none. examples/recipes.c is all of them as a program.
+             A prefix, or an image, that sees all of itself, the rest causal: a length for each query, and no `causal`.
+                 for (int64_t i = 0; i < n; i++) sees[i] = end_of(i);           // its span's end, or i + 1
+                 d.key_lengths = attn_view_i64(sees, 2, 1, n, 0, 0);
+             The first tokens beside a window ("attention sinks"): two calls, of which the second begins after FIRST
+             keys; their out and lse by attn_merge. `from` is -FIRST.
+                 a.k = attn_view_slice(d.k, 2, 0, FIRST), a.v = attn_view_slice(d.v, 2, 0, FIRST);
+                 a.causal = 1, a.align = ATTN_ALIGN_TOP_LEFT;
+                 b.k = attn_view_slice(d.k, 2, FIRST, n - FIRST), b.v = attn_view_slice(d.v, 2, FIRST, n - FIRST);
+                 b.causal = b.window = 1, b.window_left = WINDOW - 1;
+                 b.align = ATTN_ALIGN_POSITIONS, b.positions = attn_view_i64(&from, 1, 1, 0, 0, 0);
+             A bias by distance alone (T5; its scale is 1, its buckets fill the array): by_distance has for each head
+             the 2n - 1 numbers of the distances j - i from -(n-1) on. Nothing of size n*n is made.
+                 d.bias = attn_view_f32(by_distance + n - 1, 3, H, n, n, 0);
+                 d.bias.stride[0] = 2 * n - 1, d.bias.stride[1] = -1, d.bias.stride[2] = 1;
+             Rotary positions in a plane, or of some of the pairs only: tables of one's own, with any angle for any row
+             and pair; a pair of angle 0 stays as it is.
+                 cosines[t * PAIRS + n] = (float)cos(angle(t, n));
+                 sines[t * PAIRS + n] = (float)sin(angle(t, n));
+             Drafts taken back from a ring of pages (SEQUENCES): the lengths go back by their number, nothing else. The
+             rule for R keeps all that the window of the first new row reaches, so it is still there.
+             The pages that a query needs most (Quest): a table of these alone, in ascending order, the last one at its
+             end. All rows before the query are in reach of it, so there is no causal and no window.
+                 for (int n = 0; n < CHOSEN; n++) picked[n] = table[best[n]];
+                 picked[CHOSEN] = table[N / WIDE - 1];
+                 d.page_table = attn_view_i32(picked, 2, 1, CHOSEN + 1, 0, 0);
+             A tree of drafts, each of which sees `held` keys of the cache, its ancestors and itself: a mask. Its
+             position, for attn_rope, is held plus its depth in the tree.
+                 memset(mask + i * (held + n), 1, (size_t)held);
+                 for (int64_t j = i; j >= 0; j = parent[j]) mask[i * (held + n) + held + j] = 1;
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -567,7 +599,9 @@ typedef struct attn_desc {
                                            by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits do not depend on
                                            threads, tasks, batch or strides. It changes nothing for other types,
                                            scores, instruction sets and CPUs, for at most 8 rows per key head (per query
-                                           head with per-head parameters) and in attn_backward. On a device it concerns
+                                           head with per-head parameters) and in attn_backward. These rows are those of
+                                           the arrays, where packed those of an entry: in a batch that is not packed a
+                                           short entry may have other bits than alone. On a device it concerns
                                            attn_backward alone: dq may have other bits in each run, see BITS in
                                            attn_cuda.cuh. attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
@@ -673,8 +707,8 @@ ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, i
    5/2 of the forward's.
    - Empty rows add 0 to every gradient, even if the incoming one is NaN, and under ATTN_EMPTY_NAN too. But a finite
      sink gets its share of d_lse, and under ATTN_EMPTY_UNIFORM they add to dv.
-   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0,
-     and is not read where lengths, causal or window exclude it.
+   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0
+     (a packed one of no entry: SEQUENCES), and is not read where lengths, causal or window exclude it.
    - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
    - The bits do not depend on isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over
      the queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
@@ -712,7 +746,8 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
 #endif /* ATTN_NO_BACKWARD */
 
 /* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of
-   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries),
+   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries; of
+   packed entries as if they were padded to the longest),
    instruction set, tiles, tasks, types, workspace; or why it is refused. On a GPU attn_workspace_size may ask for more,
    see attn_cuda.cuh. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the
    whole text without the 0. */
@@ -723,8 +758,8 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
    key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
    the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Scores that a length, causal or
-   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout is
-   applied only with weights_after_dropout. */
+   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout
+   needs weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -764,7 +799,8 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
-   (f16: at most 65504); a code is x / scale, rounded to nearest even, within -127..127. NaN and infinity make the scale
+   (f16: at most 65504); a code is x / scale, a float, rounded once more to the nearest integer (ties to even), within
+   -127..127. NaN and infinity make the scale
    NaN; with it, and with a scale of 0, the codes are 0. This function and the next run on the host. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
@@ -848,7 +884,9 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
    w_result; out [B,Sq,Eo]. key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: all of
    attn_desc but q, k, v and out, not ATTN_SCORE_GIVEN; may be NULL. isa, parallel, allocator and workspace
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
-   attn_bmm with f32 arrays between them. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   attn_bmm with f32 arrays between them. Packed: query and out [1,total,E], key and value [1,total,E] where keys are;
+   where key is query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that
+   are projected already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -7564,7 +7602,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
-/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient stay in the workspace. Where no row of the block has
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient stay there. Where no row of the block has
    a key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
@@ -9862,7 +9900,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 
 /* ---- from sums to results */
 
-/* The block's rows: sums over keys become dq; what parameters need stays in the workspace. Rows of one kind go together. */
+/* The block's rows: sums over keys become dq; what parameters need stays there. Rows of one kind go together. */
 static void attn__finish_block_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;

@@ -454,8 +454,8 @@ void ref_sizes(const attn_desc *d, ref_result *r) {
         if (per_entry[n]->rank) r->b = per_entry[n]->size[0], r->has_entries = 1;
     if (d->page_table.rank && !given) r->sk = d->page_table.size[1] * d->k.size[2];
     r->packed_rows = r->rows_b != r->b || ref_alone(d, r, &d->query_starts, &d->query_lengths);
-    r->packed_keys = !d->page_table.rank && ((d->k.rank && d->k.size[0] != r->b) ||
-                                             ref_alone(d, r, &d->key_starts, &d->key_lengths));
+    r->packed_keys = !d->page_table.rank &&
+                     ((d->k.rank && d->k.size[0] != r->b) || ref_alone(d, r, &d->key_starts, &d->key_lengths));
     if (r->has_entries && r->b > REF_ENTRIES) abort();
     for (int64_t b = 0; r->has_entries && b < r->b; b++) r->entries[b] = ref_find_entry(d, r, b);
 }

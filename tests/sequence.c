@@ -666,8 +666,8 @@ static void append_errors(void) {
 #undef APPEND
 }
 
-/* What a cache has room for beyond its keys costs no time: room for 2^34 keys, of which 64 are there, for one query with
-   heads beside each other or apart, and for rows whose keys become floats for several tiles at once. */
+/* What a cache has room for beyond its keys costs no time: room for 2^34 keys, of which 64 are there, for one query
+   with heads beside each other or apart, and for rows whose keys become floats for several tiles at once. */
 static void room_costs_no_time(void) {
     enum { B = 8, KEYS = 64, SIZE = 16, MOST = 20 };
     const size_t rows = (size_t)B * MOST * SIZE;
@@ -691,7 +691,8 @@ static void room_costs_no_time(void) {
             CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
             seconds[far] = (double)(clock() - before) / CLOCKS_PER_SEC;
         }
-        CHECKF(seconds[1] < 0.2 + 20 * seconds[0], "way %d: %.3f s, without the room %.3f s", n, seconds[1], seconds[0]);
+        CHECKF(seconds[1] < 0.2 + 20 * seconds[0], "way %d: %.3f s, without the room %.3f s", n, seconds[1],
+               seconds[0]);
         CHECK(!memcmp(first, d.out.data, (size_t)(B * heads * queries * SIZE) * sizeof *first));
     }
 }
@@ -747,8 +748,8 @@ static void caches_of_nothing(void) {
     AT_ONCE(attn_append(empty(4, FAR, 1, 0, 4), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, 0, 0));
     AT_ONCE(attn_append(empty(4, 1, FAR, 1, 0), nothing(ATTN_F32, 4, 1, FAR, 1, 0), one, 0, 0));
     o.query_lengths = lengths;
-    AT_ONCE(attn_append(repeated(attn_view_f32(few, 4, FAR, 1, 1, 4)), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, &o,
-                        0));
+    AT_ONCE(
+        attn_append(repeated(attn_view_f32(few, 4, FAR, 1, 1, 4)), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, &o, 0));
     AT_ONCE(attn_rope(empty(4, FAR, 1, 1, 0), table, table, lengths, 0, nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0));
     AT_ONCE(attn_rope(empty(4, 1, 1, FAR, 0), table, table, each, 0, nothing(ATTN_F32, 4, 1, 1, FAR, 0), 0));
     AT_ONCE(attn_quantize(empty(4, FAR, 1, 1, 0), nothing(ATTN_I8, 4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0),
@@ -801,8 +802,8 @@ static void gradients_of_nothing(void) {
     AT_ONCE(attn_mha(&m, 0));
 }
 
-/* ---- multi-head attention of packed entries: the bits of a call for each. What lies in no entry is NaN and stays as it
-   is. Of keys that are the queries' own rows an entry may have others than its queries. */
+/* ---- multi-head attention of packed entries: the bits of a call for each. What lies in no entry is NaN and stays as
+   it is. Of keys that are the queries' own rows an entry may have others than its queries. */
 enum { WIDTH = 12, MODEL = 8, IN_ONE = 1, KEYS_APART = 2, NO_RESULT = 4, ROW_TYPES = 8, ADDS = 16, WAYS = 32 };
 typedef struct block { /* of one call: all entries, or one of them */
     attn_mha_desc m;
@@ -824,7 +825,9 @@ static attn_out row_results(int32_t type, int64_t total, int64_t width) {
     poison(&o);
     return o;
 }
-static attn_view only_rows(attn_view v, int64_t first, int64_t n) { return v.rank ? attn_view_slice(v, 1, first, n) : v; }
+static attn_view only_rows(attn_view v, int64_t first, int64_t n) {
+    return v.rank ? attn_view_slice(v, 1, first, n) : v;
+}
 static void only_rows_of(attn_out *o, int64_t first, int64_t n) {
     if (o->rank) *o = attn_out_slice(*o, 1, first, n);
 }
@@ -835,9 +838,9 @@ static void check_no_entry(const attn_out *o, const int64_t *start, const int64_
     for (int64_t row = 0; o->rank && row < o->size[1]; row++) {
         int mine = 0;
         for (int64_t e = 0; e < b; e++)
-            mine |= (row >= start[e] && row < start[e] + n[e]) || (row >= start_too[e] && row < start_too[e] + n_too[e]);
-        const unsigned char *at =
-            (const unsigned char *)o->data + row * o->stride[1] * (int64_t)type_bytes(o->type);
+            mine |=
+                (row >= start[e] && row < start[e] + n[e]) || (row >= start_too[e] && row < start_too[e] + n_too[e]);
+        const unsigned char *at = (const unsigned char *)o->data + row * o->stride[1] * (int64_t)type_bytes(o->type);
         for (size_t i = 0; !mine && i < type_bytes(o->type); i++) fine &= at[i] == 0xFF;
     }
     CHECKF(fine, "%s: a row of no entry was written", name);
@@ -876,7 +879,8 @@ static void mha_of_entries(void) {
         if (!in_one) all.m.key = rows_of_entries(keys, k0, nk, b);
         if (way & WAYS && !in_one) all.m.value = rows_of_entries(keys, k0, nk, b);
         all.m.w_query = weight_of(WIDTH, MODEL), all.m.b_query = weight_of(WIDTH, 0);
-        all.m.w_key = weight_of(WIDTH / 2, MODEL), all.m.w_value = weight_of(10, MODEL), all.m.b_value = weight_of(10, 0);
+        all.m.w_key = weight_of(WIDTH / 2, MODEL), all.m.w_value = weight_of(10, MODEL),
+        all.m.b_value = weight_of(10, 0);
         if (!(way & NO_RESULT)) all.m.w_result = weight_of(7, 20), all.m.b_result = weight_of(7, 0);
         all.m.out = row_results(type, rows, way & NO_RESULT ? 20 : 7);
         all.o.query_starts = numbers(q0, b), all.o.query_lengths = numbers(nq, b);
@@ -927,7 +931,8 @@ static void mha_of_entries(void) {
         check_no_entry(&all.g.dkey, k0, nk, k0, nk, b, "dkey");
         check_no_entry(&all.g.dvalue, k0, nk, k0, nk, b, "dvalue");
         for (int64_t e = 0; e < b; e++) {
-            attn_out out = attn_out_slice(all.m.out, 1, q0[e], nq[e]), dq = attn_out_slice(all.g.dquery, 1, q0[e], nq[e]);
+            attn_out out = attn_out_slice(all.m.out, 1, q0[e], nq[e]),
+                     dq = attn_out_slice(all.g.dquery, 1, q0[e], nq[e]);
             one[e].m.attention = &one[e].o;
             CHECK_STATUS(attn_mha(&one[e].m, &err), ATTN_OK);
             alike(&out, &one[e].m.out, "out of an entry");
@@ -939,7 +944,8 @@ static void mha_of_entries(void) {
             }
         }
         alike(&all.g.dw_query, &one[0].g.dw_query, "dw_query"), alike(&all.g.dw_value, &one[0].g.dw_value, "dw_value");
-        alike(&all.g.db_query, &one[0].g.db_query, "db_query"), alike(&all.g.db_result, &one[0].g.db_result, "db_result");
+        alike(&all.g.db_query, &one[0].g.db_query, "db_query"),
+            alike(&all.g.db_result, &one[0].g.db_result, "db_result");
         test_release();
     }
 }

@@ -344,6 +344,23 @@ static void test_long_rows(void) {
     }
 }
 
+/* What a cache has room for beyond its keys is not cut: the tasks share the keys that are there. */
+static void test_long_rows_with_room(void) {
+    enum { KEYS = 9999, ROOM = 40000 };
+    attn_desc d = make_desc(1, 2, 1, 1, ROOM, 8, 8), own;
+    attn_plan plan;
+    ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+    own = copy_results(&d);
+    own.k = attn_view_slice(d.k, 2, 0, KEYS), own.v = attn_view_slice(d.v, 2, 0, KEYS);
+    d.key_lengths = one_int(KEYS);
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECKF(plan.phases == 2 && plan.tasks[0] > 2, "the keys are not cut");
+    run_desc(&own, "without room");
+    run_planned(&d, 3);
+    check_same_results(&own, &d, "with room");
+    test_release();
+}
+
 /* The same with keys that a mask excludes: whatever their values hold, in the first column or the last, counts not. */
 static void test_long_masked_rows(void) {
     enum { KEYS = 5000, COLUMNS = 70 };
@@ -635,6 +652,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
+                                   {"threads.long_rows_with_room", test_long_rows_with_room},
                                    {"threads.long_masked_rows", test_long_masked_rows},
                                    {"threads.long_empty_rows", test_long_empty_rows},
                                    {"threads.backward_pool", test_backward_pool},

@@ -7,7 +7,7 @@
 dir=$out/wheels
 rm -rf "$dir"; mkdir -p "$dir"
 python=python3
-[ -x "$VENV/bin/python" ] && python=$VENV/bin/python
+[ -x "$VENV/bin/python" ] && python=$(cd "$VENV" && pwd)/bin/python
 if have zig; then zig=zig
 elif "$python" -m ziglang version >/dev/null 2>&1; then zig="$python -m ziglang"
 else zig=; fi
@@ -16,14 +16,14 @@ wheel() { # wheel MACHINE: prints its name
     $zig cc -target "$1-linux-gnu.2.17" -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h \
         -o "$dir/libattn-$1.so" -lm && "$python" tests/wheel.py "$dir/libattn-$1.so" "manylinux2014_$1" "$dir"
 }
-tried_here() { # in an environment of its own, far from this tree
-    "$python" -m venv --system-site-packages "$dir/venv" &&
-        "$dir/venv/bin/pip" install --quiet --no-deps --no-index "$1" && (cd / && "$OLDPWD/$dir/venv/bin/python" -c '
+tried_here() { # installed by pip into a folder, and used far from this tree
+    "$python" -m pip install --quiet --no-deps --no-index --target "$dir/installed" "$1" &&
+        (cd / && PYTHONPATH=$OLDPWD/$dir/installed "$python" -c '
 import numpy as np, attn
 q = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
 out = attn.attention(q, q, q)
 assert out.shape == q.shape and np.isfinite(out).all()
-assert attn.lib._name.endswith("libattn.so"), attn.lib._name')
+assert attn.lib._name.endswith("installed/attn/libattn.so"), attn.lib._name')
 }
 tried_in_qemu() { # the library that is in the wheel: a program of AArch64 calls it
     aarch64-linux-gnu-gcc -O2 tests/embed.c "$dir/libattn-aarch64.so" -lm -o "$dir/embed" &&

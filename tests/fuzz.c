@@ -847,6 +847,11 @@ static attn_out *head_result(attn_mha_grad *g, int n) {
 static attn_view take(double deviation, int rank, int64_t n0, int64_t n1, int64_t n2) {
     return make_filled((layout)test_int(0, LAYOUT_COUNT - 1), deviation, rank, n0, n1, n2, 0);
 }
+/* One entry alone would count as packed: that is no sum of pieces over all rows (sequence.mha_of_entries tests it). */
+static void without_packing(attn_desc *d, int64_t batch) {
+    if (batch == 1 && d->query_starts.rank) d->query_lengths = no_view;
+    if (batch == 1 && d->key_starts.rank) d->key_lengths = no_view;
+}
 static void build_mha(job *j) {
     shape s = draw_shape_small();
     int self = one_in(3), biases = one_in(2), result = !one_in(3);
@@ -875,6 +880,7 @@ static void build_mha(job *j) {
     if (s.d == 0) j->c.d.sigma = 0;
     memset(&j->c.d.q, 0, 3 * sizeof(attn_view));
     memset(&j->c.d.out, 0, sizeof(attn_out));
+    without_packing(&j->c.d, s.b);
     h->attention = &j->c.d;
 }
 static void slots_heads(job *j) {

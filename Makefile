@@ -15,9 +15,9 @@ MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .PHONY: help test demo demo-mpi demo-train demo-gpt demo-generate examples conformance check check-machines sanitize \
-        golden fuzz mutants exhaustive bench bench-peers bench-scaling bench-strips bench-versions bench-wasm measure format \
-        clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda cuda-device-build cuda-device-programs \
-        test-cuda-run cuda-device-first bench-cuda test-bindings test-embed install install-shared install-files \
+        golden fuzz fuzz-libfuzzer wheels mutants exhaustive bench bench-peers bench-scaling bench-strips \
+        bench-versions bench-wasm measure format clean test-cuda-emulated test-cuda-mutants cuda check-cuda test-cuda \
+        cuda-device-build cuda-device-programs test-cuda-run cuda-device-first bench-cuda test-bindings test-embed install install-shared install-files \
         uninstall web test-web ALWAYS
 
 help:         ## List the targets.
@@ -109,6 +109,13 @@ golden: | build ## Compute one hash over a fixed set of calls in every way there
 SECONDS = 60
 fuzz: | build ## Call every function at random for SECONDS=60, most calls legal, many with one thing wrong (SEED=N).
 	@CC="$(CC)" sh tests/fuzz.sh $(SECONDS) $(SEED)
+
+fuzz-libfuzzer: | build ## The same as a libFuzzer target, as OSS-Fuzz builds it, for SECONDS=60 (clang).
+	@CC="$(or $(FUZZ_CC),clang)" OUT=build/fuzz sh tests/oss-fuzz/build.sh
+	build/fuzz/fuzz_attn -max_total_time=$(or $(SECONDS),60) -max_len=4096 -print_final_stats=1
+
+wheels: | build ## Wheels for manylinux on x86-64 and AArch64 into build/wheels, each tried here or in qemu (VENV: a Python).
+	@VENV="$(VENV)" sh tests/wheels.sh
 
 CUDA          = build/cuda$(if $(FULL),-full)
 CUDA_PROGRAMS = emulated suites primitives fast

@@ -97,20 +97,21 @@
              them (the largest, if lengths are per query); without lengths, all up to the end of the array. Its results
              have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
              bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the numbers of its own
-             queries and keys.
-             Gradients of parameters are sums over the batch. Rows and keys that belong to no entry are not read, with
-             one exception: scores and scores_softcap are computed for all queries, so all queries are read for them.
+             queries and keys. (Under ATTN_PRECISION_FAST: see `precision`.)
+             Gradients of parameters are sums over the batch.
              Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
-             those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one behind
-             the other: [1,H,total,D]. B is then the size of the starts (with B = 1 nothing counts as packed: rows
-             outside of the entry are written, as empty rows), and per-query key_lengths and positions are [1,total].
-             With the cu_seqlens [B+1] of other libraries the starts are its first B numbers, and attn_lengths_of makes
-             the lengths. Set both lengths: without key_lengths the keys of an entry are all up to the end, which is no
-             error. Query rows of two packed entries must not overlap; keys may (a shared prefix), except in
-             attn_backward. Packed rows that belong to no entry are not written. Weights, scores, given scores and
-             d_weights must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1].
+             those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
+             the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
+             [1,total]. Packed queries need query_lengths, packed keys key_lengths. With the cu_seqlens [B+1] of other
+             libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of two
+             packed entries must not overlap; keys may (a shared prefix), except in attn_backward. Weights, scores,
+             given scores and d_weights must be absent, and mask and bias may differ by entry and head alone:
+             [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths and the
+             descriptor has no such array of more than one row or column.
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
+             What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
+             packed it is not written either, in no result and no gradient.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
              Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding
@@ -119,7 +120,7 @@
              number and that of the rows before them,
                  for (j = 0; j * page < end[b]; j++) table[b * pages + j] = b * R + j % R;
              With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
-             left behind. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
+             passed. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
              A cache grows by attn_append. A step of n new tokens: attn_rope for q and k; attn_append for k, then for v,
              with the lengths before the step; attn_forward with key_lengths = those + n and, if causal,
              ATTN_ALIGN_BOTTOM_RIGHT.
@@ -147,6 +148,37 @@
                  }
              dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
              parts, within their bound. d_weights and d_sink need all keys at once.
+
+   RECIPES   what has no option of its own because it needs none. examples/recipes.c is all of them as a program.
+             A prefix, or an image, that sees all of itself, the rest causal: a length for each query, and no `causal`.
+                 for (int64_t i = 0; i < n; i++) sees[i] = end_of(i);           // its span's end, or i + 1
+                 d.key_lengths = attn_view_i64(sees, 2, 1, n, 0, 0);
+             The first tokens beside a window ("attention sinks"): two calls, of which the second begins after FIRST
+             keys; their out and lse by attn_merge. `from` is -FIRST.
+                 a.k = attn_view_slice(d.k, 2, 0, FIRST), a.v = attn_view_slice(d.v, 2, 0, FIRST);
+                 a.causal = 1, a.align = ATTN_ALIGN_TOP_LEFT;
+                 b.k = attn_view_slice(d.k, 2, FIRST, n - FIRST), b.v = attn_view_slice(d.v, 2, FIRST, n - FIRST);
+                 b.causal = b.window = 1, b.window_left = WINDOW - 1;
+                 b.align = ATTN_ALIGN_POSITIONS, b.positions = attn_view_i64(&from, 1, 1, 0, 0, 0);
+             A bias by distance alone (T5; its scale is 1, its buckets fill the array): by_distance has for each head
+             the 2n - 1 numbers of the distances j - i from -(n-1) on. Nothing of size n*n is made.
+                 d.bias = attn_view_f32(by_distance + n - 1, 3, H, n, n, 0);
+                 d.bias.stride[0] = 2 * n - 1, d.bias.stride[1] = -1, d.bias.stride[2] = 1;
+             Rotary positions in a plane, or of some of the pairs only: tables of one's own, with any angle for any row
+             and pair; a pair of angle 0 stays as it is.
+                 cosines[t * PAIRS + n] = (float)cos(angle(t, n));
+                 sines[t * PAIRS + n] = (float)sin(angle(t, n));
+             Drafts taken back from a ring of pages (SEQUENCES): the lengths go back by their number, nothing else. The
+             rule for R keeps all that the window of the first new row reaches, so it is still there.
+             The pages that a query needs most (Quest): a table of these alone, in ascending order, the last one at its
+             end. All rows before the query are in reach of it, so there is no causal and no window.
+                 for (int n = 0; n < CHOSEN; n++) picked[n] = table[best[n]];
+                 picked[CHOSEN] = table[N / WIDE - 1];
+                 d.page_table = attn_view_i32(picked, 2, 1, CHOSEN + 1, 0, 0);
+             A tree of drafts, each of which sees `held` keys of the cache, its ancestors and itself: a mask. Its
+             position, for attn_rope, is held plus its depth in the tree.
+                 memset(mask + i * (held + n), 1, (size_t)held);
+                 for (int64_t j = i; j >= 0; j = parent[j]) mask[i * (held + n) + held + j] = 1;
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
@@ -567,7 +599,9 @@ typedef struct attn_desc {
                                            by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits do not depend on
                                            threads, tasks, batch or strides. It changes nothing for other types,
                                            scores, instruction sets and CPUs, for at most 8 rows per key head (per query
-                                           head with per-head parameters) and in attn_backward. On a device it concerns
+                                           head with per-head parameters) and in attn_backward. These rows are those of
+                                           the arrays, where packed those of an entry: in a batch that is not packed a
+                                           short entry may have other bits than alone. On a device it concerns
                                            attn_backward alone: dq may have other bits in each run, see BITS in
                                            attn_cuda.cuh. attn_explain says whether it is used */
     int32_t reserved2 ATTN__0;          /* 0 */
@@ -579,7 +613,7 @@ typedef struct attn_desc {
                                            [P,Hkv,page,D] of P pages, any strides, and key j of entry b is row j % page
                                            of pool page page_table[b,j / page]; with key_starts read j + key_starts[b]
                                            for j. Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages
-                                           behind a length are not looked up; the numbers of the others must be within
+                                           beyond a length are not looked up; the numbers of the others must be within
                                            0..P-1. Any page size; 1 gathers single keys. Entries may share pages. No
                                            gradients */
 
@@ -673,8 +707,8 @@ ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, i
    5/2 of the forward's.
    - Empty rows add 0 to every gradient, even if the incoming one is NaN, and under ATTN_EMPTY_NAN too. But a finite
      sink gets its share of d_lse, and under ATTN_EMPTY_UNIFORM they add to dv.
-   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0,
-     and is not read where lengths, causal or window exclude it.
+   - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0
+     (a packed one of no entry: SEQUENCES), and is not read where lengths, causal or window exclude it.
    - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
    - The bits do not depend on isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over
      the queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
@@ -712,7 +746,8 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
 #endif /* ATTN_NO_BACKWARD */
 
 /* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of
-   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries),
+   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries; of
+   packed entries as if they were padded to the longest),
    instruction set, tiles, tasks, types, workspace; or why it is refused. On a GPU attn_workspace_size may ask for more,
    see attn_cuda.cuh. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the
    whole text without the 0. */
@@ -723,8 +758,8 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
    key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
    the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Scores that a length, causal or
-   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout is
-   applied only with weights_after_dropout. */
+   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout
+   needs weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -764,7 +799,8 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
-   (f16: at most 65504); a code is x / scale, rounded to nearest even, within -127..127. NaN and infinity make the scale
+   (f16: at most 65504); a code is x / scale, a float, rounded once more to the nearest integer (ties to even), within
+   -127..127. NaN and infinity make the scale
    NaN; with it, and with a scale of 0, the codes are 0. This function and the next run on the host. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
@@ -779,7 +815,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
    array. On the host. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
 
-/* Puts new rows of k or v behind those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
+/* Puts new rows of k or v after those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
    cache. fresh [B,Hkv,n,D]: f32, f16, bf16; cache [B,Hkv,S,D]: these, converted as by attn_convert, or int8, converted
    as by attn_quantize. lengths: i32 or i64 [B], the rows that each entry holds already; they are not changed. Options
    used: query_lengths: how many of an entry's n rows count; query_starts: where they begin in fresh, which may be
@@ -848,7 +884,9 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
    w_result; out [B,Sq,Eo]. key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: all of
    attn_desc but q, k, v and out, not ATTN_SCORE_GIVEN; may be NULL. isa, parallel, allocator and workspace
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
-   attn_bmm with f32 arrays between them. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   attn_bmm with f32 arrays between them. Packed: query and out [1,total,E], key and value [1,total,E] where keys are;
+   where key is query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that
+   are projected already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -1111,7 +1149,7 @@ void    attn__cuda_release(void *block, void *stream);
 #  ifdef __has_attribute
 #    if __has_attribute(noipa)
 /* Plain C that vector kernels call. Where gcc can see that it leaves their registers alone, it leaves out vzeroupper
-   as well, and the instructions behind it take 120 ns. */
+   as well, and the instructions after it take 120 ns. */
 #      undef ATTN__PLAIN
 #      define ATTN__PLAIN       __attribute__((noipa))
 #    endif
@@ -1233,7 +1271,7 @@ static void attn__fp_write(attn__fp_state state)
 /* Written only where it changes something: a write waits until nothing else is under way. */
 static attn__fp_state attn__fp_enter(void)
 {
-    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; behind it */
+    const uint32_t plain = 0x1f80u;     /* round to nearest, no flush to zero, all exceptions masked; after it */
     const uint32_t flags = 0x3fu;       /* the exceptions that there were: they change no result */
     const attn__fp_state saved = attn__fp_read();
     if ((saved & ~flags) != plain) attn__fp_write(plain);
@@ -1500,7 +1538,7 @@ typedef struct attn__product {
                                    8 vectors) are used */
     int64_t      fetch_row;
     /* of dots and few alone, which take B of any type: */
-    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; behind them where what is read
+    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; after them where what is read
                                    after B begins */
     int64_t      b_together;    /* ATTN__GROUP; of few also 1, of dots 4 or 8 */
     int64_t      b_first;       /* the column of these rows that is B's first */
@@ -1509,7 +1547,7 @@ typedef struct attn__product {
                                    that is brought into the second cache */
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
-    int64_t      b_scales;      /* columns; dots reads up to 3 floats behind them */
+    int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -1556,7 +1594,7 @@ typedef struct attn__stored {
     int64_t      scale_row;     /* multiple of the table's width, or all have the first one */
 } attn__stored;
 
-/* Rotary positions: groups of rows of `pairs` pairs, and behind them `rest` numbers that are copied. A NaN becomes the
+/* Rotary positions: groups of rows of `pairs` pairs, and after them `rest` numbers that are copied. A NaN becomes the
    one. Row r of group g is rotated by row at[g*at_group + r*at_row] of the tables. */
 typedef struct attn__rotate {
     const float   *x;
@@ -1682,7 +1720,7 @@ typedef struct attn__additive_gradient {
 #endif
 
 /* Kernels over pairs of bf16, for ATTN_PRECISION_FAST. The place of a float holds two: of a key's row, neighbours; of
-   values and weights, one column of an even key (the low half) and of the odd one behind it. A pair is multiplied by a
+   values and weights, one column of an even key (the low half) and of the odd one after it. A pair is multiplied by a
    pair and summed in two multiply-adds, the odd half's first; subnormals are taken and left as 0. */
 typedef struct attn__pair_kernels {
     /* As the other one, with depth, rows and chains in pairs. PRODUCT, or PRODUCT_OF_ALLOWED, where the sign of each
@@ -1704,7 +1742,7 @@ typedef struct attn__kernels {
 #undef ATTN__X
 } attn__kernels;
 
-/* Where a row lies that is only fetched: it may be behind the last one, so no pointer arithmetic. */
+/* Where a row lies that is only fetched: it may be after the last one, so no pointer arithmetic. */
 static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 {
     return (const float *)((uintptr_t)p + (uintptr_t)rows * (uintptr_t)row * sizeof *p);
@@ -2896,8 +2934,8 @@ ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
     if (type == ATTN_I8) return ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p));
     return ATTN__LOAD((const float *)p);
 }
-/* Where bytes behind p lie, which may be no element. */
-ATTN__HELPER const char *ATTN__V(behind)(const void *p, int64_t bytes)
+/* Where bytes after p lie, which may be no element. */
+ATTN__HELPER const char *ATTN__V(after)(const void *p, int64_t bytes)
 {
     return (const char *)((uintptr_t)p + (uintptr_t)bytes);
 }
@@ -3156,7 +3194,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 #define ATTN__STEP_OF(type)    ((type) == ATTN_F16 ? 2*ATTN__LANES : 16)
 #define ATTN__NUMBERS_OF(type) ((type) == ATTN_BF16 ? 2 : (type) == ATTN_I8 ? 4 : 1)
 
-/* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes behind `from` on, and
+/* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes after `from` on, and
    so on. The n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
 ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
                                      const int32_t type)
@@ -3198,7 +3236,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
     if (p->next) {
-        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(behind)(p->next[j + x], at));
+        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
         return;
     }
     if (p->b_row == p->depth && (!wide || pieces)) {
@@ -3209,11 +3247,11 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
             to1 = groups[p->ahead1];
             to2 = groups[p->ahead2];
         }
-        to1 = ATTN__V(behind)(to1, at);
-        to2 = ATTN__V(behind)(to2, at);
+        to1 = ATTN__V(after)(to1, at);
+        to2 = ATTN__V(after)(to2, at);
         ATTN__EACH(x, lines) {
-            ATTN__PREFETCH(ATTN__V(behind)(to1, 64*x));
-            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*x));
+            ATTN__PREFETCH(ATTN__V(after)(to1, 64*x));
+            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*x));
         }
         return;
     }
@@ -3224,8 +3262,8 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
         else at -= bytes;
     }
     for (x = 0; x < ATTN__GROUP; x++) {
-        ATTN__PREFETCH(ATTN__V(behind)(to1, at + x*row));
-        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, at + x*row));
+        ATTN__PREFETCH(ATTN__V(after)(to1, at + x*row));
+        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at + x*row));
     }
 }
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
@@ -3271,7 +3309,7 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
-/* Where B's LANES rows from the j-th on begin, and how far behind that each four of them. */
+/* Where B's LANES rows from the j-th on begin, and how far after that each four of them. */
 ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, int64_t row, int64_t *four)
 {
     const char *from[4];
@@ -3373,8 +3411,8 @@ ATTN__HELPER void ATTN__V(prefetch_row)(const int N, const char *to1, const char
 {
     int i;
     ATTN__EACH(i, (N*ATTN__LANES + 15)/16) if (i == 0 || 64*i < N*ATTN__LANES*size) {
-        ATTN__PREFETCH(ATTN__V(behind)(to1, 64*i));
-        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(behind)(to2, 64*i));
+        ATTN__PREFETCH(ATTN__V(after)(to1, 64*i));
+        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*i));
     }
 }
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
@@ -3389,7 +3427,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
-/* Do the groups that are prefetched lie one behind the other? Then each pass over their columns prefetches a part of
+/* Do the groups that are prefetched lie one after the other? Then each pass over their columns prefetches a part of
    them in the order of memory, which the machine's own prefetching follows; else the columns that it multiplies. */
 ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
 {
@@ -3415,9 +3453,9 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__LOAD(c[r] + i*ATTN__LANES);
     for (; k < p->depth; groups++) {
         b = groups[0] + first*size;
-        to1 = ATTN__V(behind)(groups[p->ahead1], first*size);
-        to2 = ATTN__V(behind)(p->next ? p->next[k] : groups[p->ahead2], first*size);
-        if (in_order) to1 = to2 = ATTN__V(behind)(p->groups[p->ahead1], first*size*p->depth + k*part);
+        to1 = ATTN__V(after)(groups[p->ahead1], first*size);
+        to2 = ATTN__V(after)(p->next ? p->next[k] : groups[p->ahead2], first*size);
+        if (in_order) to1 = to2 = ATTN__V(after)(p->groups[p->ahead1], first*size*p->depth + k*part);
         for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
@@ -3427,8 +3465,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
                 ATTN__EACH(i, N) acc[r*N + i] = ATTN__FMA_ONE(w, q[i], acc[r*N + i]);
             }
             b += step;
-            to1 = ATTN__V(behind)(to1, in_order ? part : step);
-            to2 = ATTN__V(behind)(to2, in_order ? part : step);
+            to1 = ATTN__V(after)(to1, in_order ? part : step);
+            to2 = ATTN__V(after)(to2, in_order ? part : step);
         }
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
@@ -3681,9 +3719,9 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
 }
 
 /* Rows of biases become columns a block at a time. The first block ends where the first row meets a multiple of a
-   vector's size, and so do all rows of a stride that is one: behind it no vector lies in two lines of the cache, which
+   vector's size, and so do all rows of a stride that is one: after it no vector lies in two lines of the cache, which
    would both be brought in twice, as rows 2^n bytes apart push each other out. The last block begins within the one
-   before it, so that it reads nothing behind the rows. */
+   before it, so that it reads nothing after the rows. */
 ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
                                       int keep, const int raises, float *top)
 {
@@ -4697,20 +4735,20 @@ ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *f
     if (err) err->has_type = 1;
     return ATTN_ERR_TYPE;
 }
-/* The first and the third where both texts are known: the rule behind the end of the field, one address for two. */
-static const char *attn__rule_behind(const char *field)
+/* The first and the third where both texts are known: the rule after the end of the field, one address for two. */
+static const char *attn__rule_after(const char *field)
 {
     while (*field++) {}
     return field;
 }
 ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
 {
-    return attn__fail(err, status, field, attn__rule_behind(field));
+    return attn__fail(err, status, field, attn__rule_after(field));
 }
 ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status status, const char *field,
                                                     int64_t got, int64_t want)
 {
-    return attn__fail2(err, status, field, attn__rule_behind(field), got, want);
+    return attn__fail2(err, status, field, attn__rule_after(field), got, want);
 }
 static attn_status attn__success(attn_error *err)
 {
@@ -4925,9 +4963,9 @@ enum {
 
 /* -------------------------------------------------------------------------------------------------------- >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
-   steps and how they are cut into tasks. Nothing behind this section reads attn_desc or attn_grad. */
+   steps and how they are cut into tasks. Nothing below this section reads attn_desc or attn_grad. */
 
-/* An operand. Element (b, head, row, column) lies stride[0]*b + .. behind data; a stride is 0 along an axis that is
+/* An operand. Element (b, head, row, column) lies stride[0]*b + .. after data; a stride is 0 along an axis that is
    absent, broadcast or of one element; but 1 along such a column of what is not broadcast. */
 typedef struct attn__array {
     void   *data;
@@ -4964,7 +5002,7 @@ typedef struct attn__backward {
     int64_t pad_k, pad_v;       /* sizes rounded up to whole vectors */
     int64_t vector_row, value_row;      /* floats between copied rows of q and k, of d_out */
     int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
-    int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing to find behind it */
+    int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing more to find */
     int64_t bias;               /* ATTN__BIAS_x */
     int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
     int64_t every;              /* dS is a result over all keys, so all blocks are visited */
@@ -5020,13 +5058,14 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
+    int64_t reached;            /* keys from here on are only room: no row reaches them */
     int64_t slots;              /* for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
-    int64_t slot_floats;        /* what a chunk leaves behind where they are cut */
+    int64_t slot_floats;        /* what a chunk leaves where they are cut */
     int64_t shared_bytes;       /* what the tasks share */
-    int64_t worker_bytes;       /* each worker's memory, behind it */
+    int64_t worker_bytes;       /* each worker's memory, after it */
     /* of a backward call alone */
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
@@ -5047,7 +5086,7 @@ typedef struct attn__matmul {
     int     adds;                       /* to what out holds */
     int     skip;                       /* rows of b that are not finite do not count where a is all -0 (1) or 0 (2) */
     const struct attn__call *cover;     /* not NULL: b are keys, of which those that no query may attend to are not
-                                           read, or queries, of which those behind a length or before a start are not */
+                                           read, or queries, of which those beyond a length or before a start are not */
     const struct attn__call *ragged;    /* not NULL: depth is what its entries have */
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
@@ -5158,7 +5197,7 @@ static attn__array attn__array_in(const void *structure, const attn__field *f)
     return attn__array_of(attn__view_in(structure, f), f->shape);
 }
 
-/* The bytes that a view with elements reaches: the first, and the one behind the last. */
+/* The bytes that a view with elements reaches: the first, and the one after the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
 static attn__span attn__span_of(const attn_view *v, int rank)
 {
@@ -5320,6 +5359,7 @@ typedef struct attn__walk {
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     int                sides;           /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
+    int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
@@ -5331,7 +5371,7 @@ static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = w->results = w->sides = 0;
+    w->count = w->in_place = w->inputs = w->results = w->sides = w->pairs = 0;
     w->types = 0;
 }
 /* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
@@ -5707,7 +5747,8 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const att
     else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
         if (!w->of[i - 'A']) attn__bind(w, (char)i, ATTN__LETTER(w, 'B'), w->of['B' - 'A'], w->axis['B' - 'A']);
     if (!table->rank) return ATTN_OK;
-    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table", "must be absent where k and v are");
+    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table",
+               "must be absent where no k and v are given: it says where their rows lie");
     if (pool->rank == 4 && table->rank == 2 && pool->size[2] >= 0 && table->size[1] >= 0)
         attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
     return ATTN_OK;
@@ -5720,9 +5761,14 @@ static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
 }
+/* One entry alone looks the same packed or not: it is, where its end is told, too, and nothing forbids it. */
+static int attn__is_packed_alone(const attn__walk *w, const attn__array *starts, const attn__array *lengths)
+{
+    return ATTN__LETTER(w, 'B') == 1 && starts->rank && lengths->rank && !w->pairs;
+}
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
    is no place for it. */
-ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int first, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_pairs(attn__walk *w, int first, attn_error *err)
 {
     const int64_t batch = ATTN__LETTER(w, 'B');
     const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
@@ -5731,6 +5777,7 @@ ATTN__NOINLINE static attn_status attn__check_pairs(const attn__walk *w, int fir
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
+        w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
         ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                       "must be absent where queries or keys are packed");
         ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
@@ -5799,6 +5846,10 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
+    ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), ATTN_ERR_NULL, "key_lengths",
+               "must be given where keys are packed, or an entry would have all that follow");
+    ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), ATTN_ERR_NULL, "query_lengths",
+               "must be given where queries are packed, or an entry would have all that follow");
     if (parts) ATTN__TRY(attn__check_parts(w, d, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
                "must be given, or another result");
@@ -5960,7 +6011,7 @@ static int64_t attn__bytes_of(int64_t floats)
 #define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
-       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left behind by the blocks */
+       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left by the blocks */
        ATTN__R_COUNT };
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
 /* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
@@ -6281,13 +6332,13 @@ static attn__piece attn__piece_of(const attn__call *c, int64_t b, int64_t key, i
 
 /* ----------------------------------------------------------------------------------------------------- >>entries
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
-   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing behind this section knows
+   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing below this section knows
    of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
    or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
    rows in front of the entry are a second such call, whose rows are all empty. */
 typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
 
-/* The queries of entry b; before: the rows in front of them. Behind a length rows are empty, unless they are packed. */
+/* The queries of entry b; before: the rows in front of them. Beyond a length rows are empty, unless they are packed. */
 static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
 {
     const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
@@ -6476,7 +6527,7 @@ static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
     else attn__find_rows(c, b, 0, &x);
     return keys ? x.key0 + x.keys : x.row0 + x.rows;
 }
-static int attn__is_behind(attn__taken a, attn__taken b)
+static int attn__is_after(attn__taken a, attn__taken b)
 {
     return a.start != b.start ? a.start > b.start : a.b > b.b;
 }
@@ -6485,13 +6536,13 @@ static void attn__replace_last(attn__taken *heap, int64_t n, attn__taken x)
 {
     int64_t at = 0, below;
     for (; (below = 2*at + 1) < n; at = below) {
-        if (below + 1 < n && attn__is_behind(heap[below + 1], heap[below])) below++;
-        if (!attn__is_behind(heap[below], x)) break;
+        if (below + 1 < n && attn__is_after(heap[below + 1], heap[below])) below++;
+        if (!attn__is_after(heap[below], x)) break;
         heap[at] = heap[below];
     }
     heap[at] = x;
 }
-/* The next entries behind `last`, in ascending order, without those that are empty; returns how many. */
+/* The next entries after `last`, in ascending order, without those that are empty; returns how many. */
 static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__taken last, attn__taken *heap)
 {
     uint64_t range = (uint64_t)-1 >> 1;
@@ -6500,10 +6551,10 @@ static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, at
     for (b = 0; b < all; b++) {
         x = attn__taken_by_entry(c, b, keys);
         if ((uint64_t)(x.start - last.start) >= range) continue;        /* in front of `last`, or not among so many */
-        if (!attn__is_behind(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
+        if (!attn__is_after(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
         if (n == ATTN__SORTED) attn__replace_last(heap, n, x);
         else {
-            for (at = n++; at > 0 && attn__is_behind(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
+            for (at = n++; at > 0 && attn__is_after(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
                 heap[at] = heap[(at - 1) / 2];
             heap[at] = x;
         }
@@ -6635,11 +6686,11 @@ typedef struct attn__reach {
 typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
 /* Where rows of k or v lie, from some keys on. */
 typedef struct attn__lists {
-    const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and behind them what is used next */
+    const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and after them what is used next */
     const char *after[ATTN__SIDE];      /* of heads abreast: what the first one uses after all have had their turn */
     const char *next[(int)ATTN__SIDE * (int)ATTN__ABREAST];     /* and all of them, row by row */
     const char *copies[ATTN__SIDE / ATTN__GROUP];       /* groups of rows that were copied */
-    int64_t count, ahead;               /* pointers in rows, and behind them */
+    int64_t count, ahead;               /* pointers in rows, and after them */
     int64_t head;                       /* of heads abreast: the one that rows are of */
 } attn__lists;
 
@@ -6761,7 +6812,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
 #endif
     return floats;
 }
-/* Room for the scales of a chunk's codes, of k or of v, and of as many rows behind them as a kernel reads at once. */
+/* Room for the scales of a chunk's codes, of k or of v, and of as many rows after them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
     int64_t k, v;
@@ -6814,7 +6865,7 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
-/* Where the lanes' rows of an operand begin, from a column on; mostly each lies behind the one before it. */
+/* Where the lanes' rows of an operand begin, from a column on; mostly each lies after the one before it. */
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
@@ -6876,7 +6927,7 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
     }
 }
-/* Numbers of bf16, `step` apart, as pairs side by side; a 0 behind the last, where they are odd. */
+/* Numbers of bf16, `step` apart, as pairs side by side; a 0 after the last, where they are odd. */
 static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
 {
     int64_t x;
@@ -6935,7 +6986,7 @@ ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn_
     attn__expanded *expanded = &t->m.expanded[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
     int64_t first, end, from, to;
-    int behind;
+    int after;
     if (expanded->b != t->b || expanded->head != t->head_kv || expanded->first < chunk || expanded->end < key ||
         expanded->first > key + n || expanded->paired != paired) expanded->first = expanded->end = key;
     expanded->b = t->b;
@@ -6945,9 +6996,9 @@ ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn_
     end = expanded->end;
     expanded->first = attn__min(first, key);
     expanded->end = attn__max(end, key + n);
-    for (behind = 0; behind < 2; behind++) {    /* what is missing before those that are there, and behind them */
-        from = behind ? end : expanded->first;
-        to = behind ? expanded->end : first;
+    for (after = 0; after < 2; after++) {    /* what is missing before those that are there, and after them */
+        from = after ? end : expanded->first;
+        to = after ? expanded->end : first;
         if (from < to && paired) attn__expand_bf16_pairs(t, a, expanded, from, to);
         else attn__copy_keys(t, a, from, to - from, size, expanded->rows + (from - chunk) * size);
     }
@@ -7555,7 +7606,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
-/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient are left behind. Where no row of the block has
+/* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient stay there. Where no row of the block has
    a key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
 {
@@ -7590,7 +7641,7 @@ static int attn__all_zero(const float *x, int64_t n)
     for (i = 0; i < n; i++) if (attn__bits(x[i]) << 1 != 0) return 0;
     return 1;
 }
-/* Where a stream ends: db of its keys is left behind and becomes a part of dk. */
+/* Where a stream ends: db of its keys stays in the workspace and becomes a part of dk. */
 static void attn__additive_finish_stream(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -8052,7 +8103,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
             t->h[l] = h;
             t->i[l] = i++;
         }
-    for (; l < ld; l++) {               /* behind the last row: once more */
+    for (; l < ld; l++) {               /* after the last row: once more */
         t->h[l] = t->h[l - 1];
         t->i[l] = t->i[l - 1];
     }
@@ -8352,7 +8403,7 @@ static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int
     }
     return count;
 }
-/* n pointers to rows in the order of visiting them, from `skip` rows behind `key` of k or v on, where the keys up to
+/* n pointers to rows in the order of visiting them, from `skip` rows after `key` of k or v on, where the keys up to
    `until` are in use: the rest of the chunk, its v after its k, k of the next chunk; the last one again where nothing
    is left. */
 static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t until, int64_t skip,
@@ -8383,9 +8434,9 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
-/* Behind s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
-   meanwhile: p->ahead1 behind each into the first cache, of groups for several rows as many as these take side by side;
-   p->ahead2 behind it into the second, for one row, which leaves the memory little time, and for single rows of one
+/* After s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
+   meanwhile: p->ahead1 after each into the first cache, of groups for several rows as many as these take side by side;
+   p->ahead2 after it into the second, for one row, which leaves the memory little time, and for single rows of one
    head at a time, which the machine's own prefetching cannot follow. */
 static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
@@ -8410,7 +8461,7 @@ static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t k
     if (apart) attn__list_rows(t, a, key, key + n, ahead2, 1, s->count, s->rows + p->ahead2);
 }
 /* ---- heads abreast take turns: some keys of each, then the next keys of each. One list serves all of them, since the
-   rows of a head lie as far behind those of the head before as any others. */
+   rows of a head lie as far after those of the head before as any others. */
 /* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
 static const attn__array *attn__keys_after(const attn__tile *t, const attn__array *a, int64_t n, int64_t *key)
 {
@@ -8477,7 +8528,7 @@ static void attn__list_next_head(const attn__tile *t, const attn__array *a, int 
     s->head = t->head_kv;
     if (p->next) p->next += s->count;
 }
-/* The scales of n rows of codes, side by side as floats, and what may be read behind them. */
+/* The scales of n rows of codes, side by side as floats, and what may be read after them. */
 static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
 {
@@ -8592,7 +8643,7 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
         }
     }
 }
-/* ---- Heads of one row each whose rows of a key lie one behind the other, as in [B,S,H,D] or pages of one key: lanes
+/* ---- Heads of one row each whose rows of a key lie one after the other, as in [B,S,H,D] or pages of one key: lanes
    are then the rows of some keys, of all heads, so that memory is read in its order, and each has its own head's query:
    in t->m.raw, which nobody needs once the queries are loaded. */
 static int attn__has_one_row_a_head(const attn__tile *t) { return t->lanes == 1 && t->c->streams == t->c->heads_kv; }
@@ -8986,7 +9037,7 @@ static int attn__are_zeros(const uint8_t *row, int64_t n)
     }
     return !any;
 }
-/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: behind the
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
    last one; or j. */
 static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
 {
@@ -9079,7 +9130,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
-/* What the masks exclude for all lanes is out of their reach, as behind a window: it is not computed. */
+/* What the masks exclude for all lanes is out of their reach, as after a window: it is not computed. */
 static void attn__masked_chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const int64_t all_first = t->all_first, all_last = t->all_last;
@@ -9213,7 +9264,7 @@ static void attn__begin_outputs(attn__tile *t)
         attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
     }
 }
-/* and behind the last. */
+/* and after the last. */
 static void attn__store_carry(const attn__tile *t)
 {
     const attn__array *carry = &t->c->carry_out;
@@ -9380,7 +9431,7 @@ static void attn__finish_tile(attn__tile *t)
    (ATTN__R_x below); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
    masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
-   of its scores behind, [key][query]; three products with lanes along columns take them on:
+   of its scores after, [key][query]; three products with lanes along columns take them on:
        dV[j] += P[j][.] dO     dK[j] += dS[j][.] Q     dQ[i] += dS[.][i] K
    each a chain from 0 over the block, then one addition: so the blocks are what defines the bits, not who computes
    them when. Adding an excluded pair's 0 changes nothing as long as the other factor is finite; where one is not, the
@@ -9853,7 +9904,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
 
 /* ---- from sums to results */
 
-/* The block's rows: sums over keys become dq; what parameters need is left behind. Rows of one kind go together. */
+/* The block's rows: sums over keys become dq; what parameters need stays there. Rows of one kind go together. */
 static void attn__finish_block_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -10378,7 +10429,7 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
 }
 #endif
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output behind, and one more step joins them in order. The memory is counted by rows, whether they
+   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
    are cut or not, so that it never shrinks as a size grows. */
 static int64_t attn__slot_count(const attn__call *c)
 {
@@ -10405,7 +10456,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 }
 
-/* What tiles of few rows need beside the others' arrays, one behind the other: scores, pointers, rows, scales. */
+/* What tiles of few rows need beside the others' arrays, one after the other: scores, pointers, rows, scales. */
 enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
 static int64_t attn__skinny_floats(const attn__call *c)
 {
@@ -10421,7 +10472,7 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
     m->lists = (attn__lists *)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
     m->rows = at += ATTN__SKINNY_LIST;
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
-    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those behind the last row are read */
+    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
 }
 /* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
    first one's. */
@@ -10580,7 +10631,8 @@ static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
     const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), groups = attn__blocks(of, side);
+    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
+    const int64_t groups = attn__blocks(of, side);
     const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
     const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
     const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
@@ -10588,14 +10640,16 @@ static void attn__run_group(attn__task *task)
     const int64_t n = attn__min(of - tile0, side);
     attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
     float *free_part;
-    int64_t i, c0;
-    for (i = 0; i < n; i++)
-        tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
+    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
+    for (i = 0; i < n; i++) {
+        t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
+        if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
+        last = attn__max(t->last, last);
+    }
     if (!attn__has_row_results(c)) return;
     if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
-    for (c0 = n > 1 ? from : attn__max(tiles[0]->first / ATTN__CHUNK * ATTN__CHUNK, from); !c->softmax_only && c0 < to;
-         c0 += ATTN__CHUNK) {
+    for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
         const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
         if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
             attn__chunk_abreast(tiles, n, c0, keys, &free_part);
@@ -10643,8 +10697,8 @@ static void attn__run_join(attn__task *task)
 }
 #ifndef ATTN_NO_BACKWARD
 /* ---- the backward pass */
-/* d_bias before the first block: zeros; or from its sums behind the last. */
-static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int behind)
+/* d_bias before the first block: zeros; or from its sums after the last. */
+static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int after)
 {
     const attn__array to = attn__bias_sums(c, s);
     const int64_t *n = c->bias_size;
@@ -10652,7 +10706,7 @@ static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int 
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                if (!behind) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
+                if (!after) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
                 else attn__store_grad(c->f, &c->d_bias, b, h, i, 0, n[3], attn__at(&to, b, h, i, 0), 1.0f,
                                       attn__adds(c, ATTN_GRAD_BIAS));
 }
@@ -10874,10 +10928,11 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
     c->all_queries = c->queries;
     c->all_keys = c->keys;
     if (!w->sides) return;
-    c->packed_queries = attn__is_packed(w, 'I');
-    c->packed_keys = attn__is_packed(w, 'J');
     c->page = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
     c->pool = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
+    c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
+    c->packed_keys = attn__is_packed(w, 'J') ||
+                     (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
 }
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
@@ -10971,19 +11026,34 @@ static void attn__set_abreast(attn__call *c)
     c->abreast = 1;
     attn__set_room(c, c->ld);
 }
+/* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
+static int64_t attn__end_of_keys(const attn__call *c)
+{
+    const int64_t all = attn__entries_to_see(c);
+    attn__extent x;
+    int64_t b, end = 0;
+    if (!c->key_lengths.rank || c->scores.rank || c->scores_softcap.rank || !attn__knows_entries(c)) return c->keys;
+    for (b = 0; b < all; b++) {
+        attn__find_keys(c, b, &x);
+        end = attn__max(x.key0 + x.keys, end);
+    }
+    return end;
+}
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
     const attn__score *score = attn__score_of(c);
     const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t tiles;
+    int64_t tiles, used;
+    c->reached = attn__end_of_keys(c);
+    used = attn__blocks(c->reached, ATTN__CHUNK);
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
     c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
     c->ld = attn__lanes(c->f);
     attn__cut_rows(c);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
-    c->key_blocks = c->key_floats ? chunks : 0;
+    c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
     c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
@@ -10993,7 +11063,7 @@ static void attn__set_tiles(attn__call *c)
     c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
     c->slots = attn__slot_count(c);
     if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
-        c->parts = attn__min(ATTN__CUT_TASKS / tiles, chunks / ATTN__CUT_CHUNKS);
+        c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
 }
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
 static int64_t attn__worker_bytes(const attn__call *c)
@@ -11008,7 +11078,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
         int64_t bytes;
         attn__take_pass(&m, c);
         bytes = m.bytes;
-        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile behind its pass */
+        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
         attn__take_tile(&m, c);
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
     }
@@ -11123,6 +11193,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
+    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
@@ -11157,7 +11228,7 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
 #endif
 
 struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
-/* Checks everything, and makes the call of it; how it runs is found behind. */
+/* Checks everything, and makes the call of it; how it runs is found after. */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
@@ -11198,8 +11269,13 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     m.base = NULL;
     m.bytes = 0;
     attn__take_shared(&m, c, &shared);
-    c->shared_bytes = m.bytes;
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
+    if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
+        c->slots = 0;
+        m.bytes = 0;
+        attn__take_shared(&m, c, &shared);
+    }
+    c->shared_bytes = m.bytes;
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
                "must fit in memory: a size is too large");
     if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
@@ -11321,18 +11397,19 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
+    int far;                                        /* what has no element may have any stride */
     if (v.rank <= 0) return v;
     if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {
         v.size[axis] = -1;                          /* refused by whatever takes it */
         return v;
     }
-    if (first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first))
-        return attn__no_view(v, ATTN__RANK_OVERFLOW);
-    if (v.data && count > 0)
+    v.size[axis] = count;
+    far = first > 0 && (v.stride[axis] > ATTN__HUGE / 8 / first || v.stride[axis] < -ATTN__HUGE / 8 / first);
+    if (far && attn__elements(&v)) return attn__no_view(v, ATTN__RANK_OVERFLOW);
+    if (v.data && count > 0 && !far)
         v.data = (const char *)((uintptr_t)v.data + (uintptr_t)first * (uintptr_t)v.stride[axis] *
                                 (uintptr_t)attn__type_size(v.type));
-    v.size[axis] = count;
     return v;
 }
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
@@ -11584,6 +11661,13 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
+/* Where the caller gives no workspace: what this call uses, for a large block takes time even if it is not written. */
+static int64_t attn__bytes_to_take(const attn_plan *plan)
+{
+    const attn__call *c = attn__call_of(plan);
+    if (!plan->workspace_bytes || c->on_device) return (int64_t)plan->workspace_bytes;
+    return c->shared_bytes + c->worker_bytes * c->workers + ATTN__ALIGN;
+}
 /* Sizes are asked for without data, and before it is known which results are wanted. */
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
@@ -11593,8 +11677,8 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
                               bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA | ATTN__AT_ONCE, err));
     ATTN__CUDA_ONLY(if (!bytes && attn__call_of(&plan)->on_device && !attn__call_of(&plan)->idle)
         return attn__cuda_call(attn__call_of(&plan), desc, attn__size_or_run, err);)
-    return attn__size_or_run(attn__run_plan, &plan, desc, (int64_t)plan.workspace_bytes,
-                             attn__call_of(&plan)->on_device, bytes, err);
+    return attn__size_or_run(attn__run_plan, &plan, desc, bytes || desc->workspace ? (int64_t)plan.workspace_bytes :
+                             attn__bytes_to_take(&plan), attn__call_of(&plan)->on_device, bytes, err);
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
@@ -11694,11 +11778,10 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         attn__put(t, attn__name_of(f, ATTN__T_VIEW));
     }
 }
-/* Pairs of a query and a key of an entry: all, or those that lengths, causal and window allow. */
-static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
+/* Pairs of a query and a key of an entry that lengths, causal and window allow. */
+static int64_t attn__count_pairs(const attn__call *c, int64_t b)
 {
     int64_t i, sum = 0;
-    if (!allowed) return attn__mul64(c->queries, c->keys);
     for (i = 0; i < c->queries; i++) {
         const attn__row row = attn__row_of(c, b, i);
         sum += row.last - row.first;
@@ -11706,21 +11789,23 @@ static int64_t attn__count_pairs(const attn__call *c, int64_t b, int allowed)
     return sum;
 }
 enum { ATTN__COUNTED_ROWS = 1 << 20 };  /* at most; an entry takes as long as some rows, even one without a query */
-/* "; 50.3906 % of the pairs allowed by lengths, causal and window" */
+/* "; 50.3906 % of the pairs allowed by lengths, causal and window"; packed entries count as padded to the longest */
 ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 {
     const int limited = c->ragged || c->key_lengths.rank || c->query_lengths.rank || c->left != ATTN__HUGE ||
                         c->right != ATTN__HUGE;
-    double all = 0, allowed = 0;
+    int64_t rows = c->packed_queries ? 0 : c->queries, keys = c->packed_keys ? 0 : c->keys, b;
+    double all, allowed = 0;
     attn__call entry;
-    int64_t b;
     if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
         attn__mul64(c->batch, attn__max(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
     for (b = 0; b < c->batch; b++) {
         if (c->ragged) attn__open_entry(c, b, 0, &entry);
-        all += (double)attn__count_pairs(c->ragged ? &entry : c, b, 0);
-        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b, 1);
+        if (c->packed_queries) rows = attn__max(entry.queries, rows);
+        if (c->packed_keys) keys = attn__max(entry.keys, keys);
+        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b);
     }
+    all = (double)c->batch * (double)rows * (double)keys;
     if (all == 0) return;
     attn__put_option(t, "; ", (float)(100 * allowed / all));
     attn__put(t, " % of the pairs allowed by lengths, causal and window");
@@ -11882,6 +11967,8 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
                                                     "must equal x.rank", v[i].rank, x.rank);
     }
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, ATTN_ERR_OPTION, "dropout",
+               "counts only with weights_after_dropout");
     mask3 = x.rank == 3 && d.mask.rank == 3;
     bias3 = x.rank == 3 && d.bias.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
@@ -12249,6 +12336,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     int64_t b, h, i;
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
+    if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -12275,6 +12363,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
         return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be one per 32 numbers of a row",
                                  scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
     ATTN__RULE(blocks || !attn__elements(&v[0]), ATTN_ERR_NULL, "blocks", "must not be NULL");
+    if (!attn__elements(&v[0])) return attn__success(err);
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -12476,6 +12565,7 @@ typedef struct attn__mha_call {
     attn_plan plan;                     /* of it, or of its gradients */
     attn__layer layer[4];
     float   *stats;                     /* of its softmax, where there are gradients */
+    uint8_t *stored;                    /* packed: the rows of a gradient of 16 bits that it has already */
     int      flags;
     void    *inner;             /* memory for a product or the attention, one after the other */
 } attn__mha_call;
@@ -12527,7 +12617,12 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
         ATTN__BIND('O', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
     if (!(attn__taken_by(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
         ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
+    if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
+    ATTN__RULE(desc->key.rank || !attn__is_packed(w, 'I') || d->key_starts.rank, ATTN_ERR_NULL, "key_starts",
+               "must be given where query is packed and is key, too");
+    if (!desc->key.rank && w->sides & ATTN__STARTS_OF_KEYS)
+        ATTN__TRY(attn__check_letter(w, &f[ATTN__H_query], 'J', 0, desc->query.size[0], err));
     d->q.size[3] = size_d;                          /* a rule looks there */
     d->k.size[3] = ATTN__LETTER(w, 'E');
     ATTN__TRY(attn__check_desc(w, d, without, err));
@@ -12594,6 +12689,8 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     a->flags = flags;
+    ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), ATTN_ERR_PLACE,
+                  c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;
 }
 
@@ -12603,6 +12700,7 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
+static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's. */
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
@@ -12613,21 +12711,25 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
     for (i = 0; i < 4; i++) {
         attn__layer *l = &a->layer[i];
         const int input = attn__mha_input(a->desc, i);
-        const int64_t rows = i == 1 || i == 2 ? c->keys : c->queries;
+        const int of_keys = attn__mha_of_keys(i);
+        const int64_t rows = of_keys ? c->keys : c->queries;
+        const int64_t batch = of_keys ? attn__batch_of_keys(c) : attn__batch_of_rows(c);
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        l->inner = l->w.rank || a->grad ? attn__take_view(m, c->batch, rows, columns[i]) : l->outer;
+        l->inner = l->w.rank || a->grad ? attn__take_view(m, batch, rows, columns[i]) : l->outer;
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
         l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-        l->d_inner = l->w.rank ? attn__take_view(m, c->batch, rows, columns[i]) : l->d_outer;
+        l->d_inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i]) : l->d_outer;
         l->d_sum = l->d_outer;
         if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32 || c->on_device) continue;
         l->d_sum = i > 0 && attn__mha_input(a->desc, i - 1) == input ? a->layer[i - 1].d_sum :
-            attn__take_view(m, c->batch, rows, l->d_outer.size[2]);
+            attn__take_view(m, batch, rows, l->d_outer.size[2]);
 #endif
     }
-    if (a->grad) a->stats = attn__take(m, attn__mul64(attn__mul64(c->batch, c->heads), c->queries), 2);
+    if (!a->grad) return;
+    a->stats = attn__take(m, attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries), 2);
+    a->stored = (uint8_t *)(void *)attn__take(m, 1, attn__blocks(c->queries, 4));
 }
 
 /* [B,S,heads*size] as [B,heads,S,size] */
@@ -12650,6 +12752,7 @@ static void attn__mha_set_operands(attn__mha_call *a, int backward)
     c->is_backward = backward;
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
+    if (c->packed_queries) c->stats.stride[0] = 0;
     if (backward) {
         c->dq = attn__split_heads(a->layer[0].d_inner, c->heads);
         c->dk = attn__split_heads(a->layer[1].d_inner, c->heads_kv);
@@ -12670,29 +12773,68 @@ static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *e
     return attn__plan_steps(&a->plan, c, a->flags, err);
 }
 
-static attn__matmul attn__mha_product(const attn__mha_call *a, int i)
+/* The rows of layer i: all; or, packed, those of entries, of some that lie one after the other at a time. Returns 0
+   after the last ones. To begin with, entry is 0. */
+typedef struct attn__band { int64_t first, count, entry; } attn__band;
+static int attn__next_rows(const attn__mha_call *a, int i, attn__band *r)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    const int of_keys = attn__mha_of_keys(i);
+    attn__extent x;
+    r->count = 0;
+    if (!(of_keys ? c->packed_keys : c->packed_queries)) {
+        r->first = 0;
+        r->count = of_keys ? c->keys : c->queries;
+        return !r->entry++;
+    }
+    for (; r->entry < c->batch; r->entry++) {
+        if (of_keys) attn__find_keys(c, r->entry, &x);
+        else attn__find_rows(c, r->entry, 0, &x);
+        if ((of_keys ? x.keys : x.rows) == 0) continue;
+        if (!r->count) r->first = of_keys ? x.key0 : x.row0;
+        if (r->first + r->count != (of_keys ? x.key0 : x.row0)) break;
+        r->count += of_keys ? x.keys : x.rows;
+    }
+    return r->count > 0;
+}
+static attn_view attn__only(attn_view v, const attn__band *r) { return attn_view_slice(v, 1, r->first, r->count); }
+
+static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn__band *r)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__matmul_of_views(&a->attention, i < 3 ? l->outer : l->inner, attn__transposed_view(l->w),
-                                 i < 3 ? l->inner : l->outer, 1);
+    return attn__matmul_of_views(&a->attention, attn__only(i < 3 ? l->outer : l->inner, r),
+                                 attn__transposed_view(l->w), attn__only(i < 3 ? l->inner : l->outer, r), 1);
 }
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    attn__band r = {0, 0, 0};
     attn__products p;
-    p.m[0] = attn__mha_product(a, i);
-    p.m[0].bias = bias;
-    p.count = 1;
-    p.flags = a->flags;
-    ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
-    ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
-        return attn__cuda_add(&bias, p.m, a->attention.stream, err);)
+    while (attn__next_rows(a, i, &r)) {
+        p.m[0] = attn__mha_product(a, i, &r);
+        p.m[0].bias = bias;
+        p.count = 1;
+        p.flags = a->flags;
+        ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
+        ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
+            ATTN__TRY(attn__cuda_add(&bias, p.m, a->attention.stream, err));)
+    }
     return ATTN_OK;
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* What is wanted of dw (+)= dy^T x, dbias (+)= sums of dy, dx (+)= dy w. Layers of one input add to one dx. */
-static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+/* Packed: a sum over the rows of layer i goes entry by entry, as it does over those of a batch. */
+static void attn__sum_entries(const attn__mha_call *a, int i, attn__matmul *m)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    m->of_keys = attn__mha_of_keys(i);
+    if (!(m->of_keys ? c->packed_keys : c->packed_queries)) return;
+    m->ragged = c;
+    m->batch[0] = c->batch;
+    m->a.stride[0] = m->b.stride[0] = 0;
+}
+/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; dx (+)= dy w below. */
+static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
@@ -12700,37 +12842,82 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     const attn__layer *l = &a->layer[i];
     const attn_view x = i < 3 ? l->outer : l->inner, dy = i < 3 ? l->d_inner : l->d_outer;
     const uint32_t adds = a->grad->accumulate;
-    const int input = attn__mha_input(a->desc, i);
     attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
     attn__products p;
     attn__matmul *m = p.m;
-    p.count = 3;
+    p.count = 2;
     p.flags = a->flags;
     ones.stride[1] = 0;
     m[0] = attn__matmul_of_views(d, attn__transposed_view(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
     m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
     m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[2] = attn__matmul_of_views(d, dy, l->w, i < 3 ? l->d_sum : l->d_inner, 0);
     m[0].skip = i < 3 ? 2 : 0;
     m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
     m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
-    if (i < 3) m[2].adds = (i > 0 && attn__mha_input(a->desc, i - 1) == input) ||
-        (adds >> input & 1u && l->d_sum.type == l->d_outer.type);
+    attn__sum_entries(a, i, &m[0]);
+    attn__sum_entries(a, i, &m[1]);
     return attn__run_products(&p, d, a->inner, err);
 }
-/* The gradient of input i from its sum. */
+/* Is the input of layer i that of layer i + by? */
+static int attn__mha_shares(const attn__mha_call *a, int i, int by)
+{
+    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
+}
+/* Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
+static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
+{
+    const attn_desc *d = &a->attention;
+    const attn__layer *l = &a->layer[i];
+    const attn_view dx = i < 3 ? l->d_sum : l->d_inner, dy = i < 3 ? l->d_inner : l->d_outer;
+    const attn__array to = attn__array_of(dx, "B.QX");
+    const int onto = i < 3 && a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u && dx.type == l->d_outer.type;
+    const int clears = i == 0 && attn__mha_shares(a, 0, 1) && attn__call_of(&a->plan)->packed_queries && !onto;
+    attn__band r = {0, 0, 0};
+    attn__products p;
+    int64_t row;
+    if (!dx.rank) return ATTN_OK;
+    while (clears && attn__next_rows(a, 1, &r))
+        for (row = r.first; row < r.first + r.count; row++)
+            attn__store_grad(attn__call_of(&a->plan)->f, &to, 0, 0, row, 0, dx.size[2], NULL, 1.0f, 0);
+    p.count = 1;
+    p.flags = a->flags;
+    for (r.entry = 0; attn__next_rows(a, i, &r);) {
+        p.m[0] = attn__matmul_of_views(d, attn__only(dy, &r), l->w, attn__only(dx, &r), 0);
+        p.m[0].adds = attn__mha_shares(a, i, -1) || onto;
+        ATTN__TRY(attn__run_products(&p, d, a->inner, err));
+    }
+    return ATTN_OK;
+}
+static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+{
+    ATTN__TRY(attn__mha_weight_gradient(a, i, err));
+    return attn__mha_input_gradient(a, i, err);
+}
+/* The gradient of layer i's input from its sum: the rows of all layers that have it, each once. */
 static void attn__mha_store_sum(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
+    const attn__call *c = attn__call_of(&a->plan);
     const attn__array from = attn__array_of(l->d_sum, "B.QX"), to = attn__array_of(l->d_outer, "B.QX");
-    const int last = i == 2 || attn__mha_input(a->desc, i + 1) != attn__mha_input(a->desc, i);
-    const attn__fp_state saved = attn__fp_enter();
-    int64_t b, r;
-    for (b = 0; last && l->d_sum.data != l->d_outer.data && b < l->d_sum.size[0]; b++)
-        for (r = 0; r < l->d_sum.size[1]; r++)
-            attn__store_grad(attn__call_of(&a->plan)->f, &to, b, 0, r, 0, l->d_sum.size[2],
-                             attn__at(&from, b, 0, r, 0), 1.0f,
-                             (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u));
+    const int both = i > 0 && attn__mha_input(a->desc, i) == 0 && (c->packed_queries || c->packed_keys);
+    const int adds = (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u);
+    attn__fp_state saved;
+    int64_t b, row;
+    int layer;
+    if (attn__mha_shares(a, i, 1) || l->d_sum.data == l->d_outer.data || !attn__elements(&l->d_sum)) return;
+    saved = attn__fp_enter();
+    if (both) attn__zero(a->stored, (size_t)c->queries);
+    for (layer = both ? 0 : i; layer <= i; layer++) {
+        attn__band r = {0, 0, 0};
+        while (attn__next_rows(a, layer, &r))
+            for (b = 0; b < l->d_sum.size[0]; b++)
+                for (row = r.first; row < r.first + r.count; row++) {
+                    if (both && a->stored[row]) continue;
+                    if (both) a->stored[row] = 1;
+                    attn__store_grad(c->f, &to, b, 0, row, 0, l->d_sum.size[2], attn__at(&from, b, 0, row, 0), 1.0f,
+                                     adds);
+                }
+    }
     attn__fp_leave(saved);
 }
 #endif
@@ -12741,6 +12928,7 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     const attn__call *c = attn__call_of(&a->plan);
     attn__map m = {attn__align(workspace), 0};
     int i;
+    if (c->idle) return ATTN_OK;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
     for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
@@ -12765,6 +12953,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
     attn__matmul product;
+    const attn__band none = {0, 0, 0};
     int64_t inner, total;
     int i;
     ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
@@ -12775,7 +12964,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     attn__mha_take(&m, &a);
     for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
-        product = attn__mha_product(&a, i);
+        product = attn__mha_product(&a, i, &none);
         inner = attn__max(inner, attn__matmul_bytes(&product, d));
         if (!grad) continue;
         product.column_tiles = 0;               /* as sums, of d_out as it is stored */
@@ -12789,6 +12978,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
     ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
                "must leave a workspace that fits in memory");
+    if (attn__call_of(&a.plan)->idle) total = 0;
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
@@ -12922,6 +13112,7 @@ typedef struct attn__append {
     attn__array  scale;         /* rank 0: none */
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
+    int64_t      most;          /* rows that an entry gets, at most */
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -12942,9 +13133,11 @@ static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entr
     ATTN__TRY(attn__check_within(err, "lengths", length, room - start - e->rows,
                                  "must leave room for the new rows: at most", b, -1));
     e->to = start + length;
-    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page)
+    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page) {
         ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
                                      p->v[1].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
+        if (!p->a[ATTN__A_page_table].stride[2]) break;         /* one page for all */
+    }
     return ATTN_OK;
 #undef ATTN__OF
 }
@@ -12965,7 +13158,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     const attn_view *v = p->v;
     const int which = v[ATTN__A_v_scale].rank ? ATTN__A_v_scale : ATTN__A_k_scale, codes = v[1].type == ATTN_I8;
     attn__entry e;
-    int64_t b, batch;
+    int64_t b, batch, seen, i;
     attn__zero(p->a, sizeof p->a);
     ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
     batch = v[ATTN__A_lengths].size[0];
@@ -12985,7 +13178,13 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = p->a[which];
     p->groups = v[which].size[3];
     p->page = v[1].size[2];
-    for (b = 0; b < batch; b++) ATTN__TRY(attn__find_entry(p, b, &e, err));
+    p->most = 0;
+    for (seen = attn__min(batch, 1), i = ATTN__A_lengths; i <= ATTN__A_page_table; i++)
+        if (p->a[i].stride[0]) seen = batch;                    /* else all entries are alike */
+    for (b = 0; b < seen; b++) {
+        ATTN__TRY(attn__find_entry(p, b, &e, err));
+        p->most = attn__max(e.rows, p->most);
+    }
     return ATTN_OK;
 }
 /* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
@@ -13037,6 +13236,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     p.v[ATTN__A_v_scale] = d.v_scale;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
+    if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
     saved = attn__fp_enter();
     for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b);
     attn__fp_leave(saved);
@@ -13062,7 +13262,7 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     if (!c->positions.rank) return i;
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
-/* Some of the pairs of some rows, or of the numbers behind them, or whole rows: through a buffer. first: where they
+/* Some of the pairs of some rows, or of the numbers after them, or whole rows: through a buffer. first: where they
    begin, as a pair or a column. */
 static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
 {
@@ -13160,12 +13360,14 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
 {
     const int64_t rows = c->size[2];
     const int each = c->positions.rank == 2;
+    const int64_t batch = c->positions.stride[0] ? c->size[0] : attn__min(c->size[0], 1);   /* repeated: seen once */
+    const int64_t some = each && c->positions.stride[2] ? rows : attn__min(rows, 1);
     int64_t b, i;
     if (!c->positions.rank && rows > table)
         return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[0]" "\0"
                                  "must be at least x.size[2] where positions are absent", table, rows);
-    for (b = 0; c->positions.rank && rows && b < c->size[0]; b++)
-        for (i = 0; i < (each ? rows : 1); i++)
+    for (b = 0; c->positions.rank && b < batch; b++)
+        for (i = 0; i < some; i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
                                          each ? table - 1 : table - rows, "must lie in the tables: at most", b,
                                          each ? i : -1));
@@ -13491,7 +13693,7 @@ typedef struct attn__pic_axis {
     int64_t panels, cells, all;     /* panels, cells of a panel and of all panels together */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
     int64_t wish, least, total;     /* size of the picture as given, for the titles, as it is */
-    int64_t before, gap, after;     /* before, between and behind the panels */
+    int64_t before, gap, after;     /* before, between and after the panels */
     int64_t extent, pitch, grid;    /* of a panel, from one to the next, of all */
 } attn__pic_axis;
 
@@ -13846,7 +14048,7 @@ static int64_t attn__pic_cell_side(const attn__pic *p)
     return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
-/* Margins of an SVG before and behind the panels, and gaps between them. Column labels that do not fit side by side are
+/* Margins of an SVG before and after the panels, and gaps between them. Column labels that do not fit side by side are
    slanted if they are words and thinned out if they are numbers. */
 static void attn__svg_margins(attn__pic *p, int64_t side)
 {

@@ -293,7 +293,7 @@ static double check(const job *j) {
     }
     free(weight);
     if (!(worst < WRONG * (j->kind == 'b' ? j->d : j->kind == 't' ? 5 : 1)))
-        stop("the result is wrong"); /* sums of d terms, not means; gradients behind a projection */
+        stop("the result is wrong"); /* sums of d terms, not means; gradients after a projection */
     return worst;
 }
 

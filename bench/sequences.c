@@ -1,6 +1,7 @@
 /* sequences.c - what sequences cost beside what they replace, each as a ratio of two measurements of one run, in pairs
    one after the other: documents packed into one row against a call for each and against a dense mask, decode from
-   pages and from rows whose heads lie side by side against decode from contiguous keys, keys in parts against one call.
+   pages and from rows whose heads lie side by side against decode from contiguous keys, a cache with much room against
+   one with little, keys in parts against one call.
    `make bench-sequences` prints them, and those of rotary positions and attn_append, which bench.c has; one thread. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -140,6 +141,28 @@ static void pages(int64_t page, int64_t kv_heads, int64_t heads, attn_type type,
     free(near_by.workspace);
 }
 
+/* ---- a cache with much room against one with little; where it is room alone, there need be no memory */
+static void room(int64_t much, double bar) {
+    enum { BATCH = 8, KEYS = 64, SIZE = 64, LITTLE = 1 << 14 };
+    const size_t rows = elements(BATCH, HEADS, 1, SIZE), held = elements(BATCH, HEADS, KEYS, SIZE);
+    float *all = random_floats(3 * rows + held), *k = all + 3 * rows; /* keys last: their view reaches far */
+    int32_t lengths[BATCH];
+    attn_desc little = {0}, large;
+    char name[100];
+    for (int b = 0; b < BATCH; b++) lengths[b] = KEYS;
+    little.q = attn_view_bhsd(all, BATCH, HEADS, 1, SIZE),
+    little.out = attn_out_bhsd(all + rows, BATCH, HEADS, 1, SIZE);
+    little.k = attn_view_bhsd(k, BATCH, HEADS, KEYS, SIZE);
+    little.k.size[2] = LITTLE, little.v = little.k, little.key_lengths = attn_view_i32(lengths, 1, BATCH, 0, 0, 0);
+    large = little, large.k.size[2] = large.v.size[2] = much;
+    large.out = attn_out_bhsd(all + 2 * rows, BATCH, HEADS, 1, SIZE);
+    forward(&little), forward(&large), must_equal(little.out.data, large.out.data, rows * sizeof *all);
+    work ours = {forward, &large}, other = {forward, &little};
+    snprintf(name, sizeof name, "a query over 64 keys, room for %ld keys beside 16384", (long)much);
+    print_ratio(name, ours, other, bar);
+    free(all);
+}
+
 /* ---- keys in parts against all keys at once */
 enum { PARTS = 8, PART = 4096 };
 typedef struct cut {
@@ -183,6 +206,7 @@ int main(void) {
     pages(16, 8, 8, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_F32, 0.95), pages(16, 8, 32, ATTN_BF16, 0.95);
     pages(1, 8, 8, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_F32, 0.7), pages(1, 8, 32, ATTN_BF16, 0.7);
     pages(0, 8, 8, ATTN_F32, 0), pages(0, 8, 32, ATTN_F32, 0), pages(0, 8, 32, ATTN_BF16, 0);
+    room((int64_t)1 << 22, 0.67), room((int64_t)1 << 26, 0.67);
     parts(64, 64, 0.97), parts(1, 128, 0.95);
     return 0;
 }

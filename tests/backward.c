@@ -337,7 +337,7 @@ static void large_gradients(void) {
     for (int n = 0; n < 2 * test_isa_count(); n++) {
         attn_out *grads[] = {&whole.g.d_bias, &whole.g.d_given_scores};
         whole.d.isa = (int32_t)test_isa(n / 2);
-        for (int g = 0; g < 2; g++) { /* rows begin with a line, or behind its first number */
+        for (int g = 0; g < 2; g++) { /* rows begin with a line, or after its first number */
             attn_out o = make_out(LAYOUT_PACKED, 4, 1, 1, QUERIES, KEYS + 2 * LINE);
             *grads[g] = attn_out_slice(o, 3, n % 2 + (int64_t)(-(uintptr_t)o.data / sizeof(float) % LINE), KEYS);
         }

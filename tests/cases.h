@@ -490,7 +490,7 @@ static inline int others_untouched(const attn_desc *d, const attn_out *o) {
     ref_result r;
     int64_t index[4] = {0, 0, 0, 0}, low, high;
     ref_sizes(d, &r);
-    if (!o->rank || r.b == r.rows_b || !view_extent(&v, &low, &high)) return 1;
+    if (!o->rank || !r.packed_rows || !view_extent(&v, &low, &high)) return 1;
     do {
         uint64_t bits = UINT64_MAX;
         memcpy(&bits, (char *)o->data + offset_of(&v, index) * (int64_t)type_bytes(v.type), type_bytes(v.type));

@@ -323,6 +323,14 @@ item_text() {
     try "ASCII" ascii attn.h
     try "no tab and no space at the end of a line" trimmed $sources
     try "one version: line 1, macros, CHANGELOG, vector kernels" version
+    try "the code of the manual's recipes is that of examples/recipes.c" recipes
+}
+recipes() { # each line of code there, but for what a comment adds
+    sed -n '/^   RECIPES /,/^   ORDER /p' attn.h | sed -n 's/^                 \([a-zA-Z].*[;]\).*/\1/p' >"$dir/recipes"
+    [ "$(wc -l <"$dir/recipes")" -ge 15 ] || { echo "no recipes found"; return 1; }
+    while IFS= read -r line; do
+        grep -qF -- "$line" examples/recipes.c || { echo "not in examples/recipes.c: $line"; return 1; }
+    done <"$dir/recipes"
 }
 
 # ---- other systems. Stub headers stand for a C library where only the compiler is here.

@@ -283,7 +283,7 @@ static void unmapped_case(int32_t score, int variant) {
         d.key_lengths = variant == 1 ? make_ints(ATTN_I32, 1, 1, 0, 0, 0, KEYS, KEYS) : d.key_lengths;
     }
     call c = check_all(&d, ref_score_names[score]);
-    for (int n = 0; n < 4; n++) { /* beyond what may be read: before and behind, dk and dv */
+    for (int n = 0; n < 4; n++) { /* beyond what may be read: before and after, dk and dv */
         attn_out *o = n % 2 ? &c.g.dk : &c.g.dv,
                  beyond = n < 2 ? attn_out_slice(*o, 2, 0, first) : attn_out_slice(*o, 2, end, KEYS - end);
         all_zero(&beyond, "of a key that may not be read");
@@ -304,7 +304,7 @@ static void unmapped_given(void) {
     all_zero(&beyond, "of given scores beyond the length");
 }
 
-/* The same of rows that no entry has, of pages behind a length, and of numbers that belong to neither. Of n integers
+/* The same of rows that no entry has, of pages beyond a length, and of numbers that belong to neither. Of n integers
    only first..end-1 are mapped. */
 static attn_view unmapped_ints(int rank, int64_t first, int64_t end, int64_t n, int64_t lo, int64_t hi) {
     char *p = (char *)test_guarded_span((size_t)first * 8, (size_t)(end - first) * 8, (size_t)(n - end) * 8, 0);
@@ -374,7 +374,7 @@ static void unmapped_pages(void) {
         d.page_table = unmapped_ints(2, 0, used, ENTRY, 0, 0);
         for (int64_t p = 0; p < used; p++) put_at(&d.page_table, 0, 0, 0, p, (double)(7 + p));
         ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
-        check_everywhere(&d, "pages of a pool, behind the keys unmapped");
+        check_everywhere(&d, "pages of a pool, after the keys unmapped");
         test_release();
     }
 }

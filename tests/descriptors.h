@@ -194,7 +194,7 @@ static int for_gradients, for_piece;
 static inline int draw_int_type(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
 static inline int64_t at_most(int64_t n) { return test_int(0, 3) ? test_int(0, (int)n) : test_int(0, 1) ? n : 0; }
 
-/* Entries one behind the other in a random order, with gaps; returns what they take. */
+/* Entries one after the other in a random order, with gaps; returns what they take. */
 static inline int64_t pack_entries(const shape *s, int keys, int64_t most) {
     int64_t *order = random_order(s->b), total = 0;
     for (int64_t n = 0; n < s->b; n++) {
@@ -267,6 +267,11 @@ static inline attn_view draw_lengths(const shape *s, int keys) {
     }
     return v;
 }
+static inline attn_view all_keys(const shape *s) {
+    attn_view v = make_view(ATTN_I64, LAYOUT_PACKED, 1, s->b, 0, 0, 0);
+    for (int64_t b = 0; b < s->b; b++) put_at(&v, 0, 0, 0, b, (double)drawn.at[b].k);
+    return v;
+}
 /* [B,Sq], or [1,total]; of a row that no entry has, 0 */
 static inline attn_view draw_lengths_per_query(const shape *s) {
     attn_view v = make_ints(draw_int_type(), 2, drawn.q_b, s->sq, 0, 0, 0, 0);
@@ -306,6 +311,7 @@ static inline void build_entries(attn_desc *d, const int f[FACTOR_COUNT], const 
     if (f[F_QUERY_LENGTHS] || shared_rows) d->query_lengths = draw_lengths(s, 0);
     if (f[F_KEY_LENGTHS] == 2) d->key_lengths = draw_lengths_per_query(s);
     else if (f[F_KEY_LENGTHS] == 1 || (shared_keys && for_gradients)) d->key_lengths = draw_lengths(s, 1);
+    else if (shared_keys) d->key_lengths = all_keys(s); /* packed keys need them */
     if (drawn.page) d->page_table = draw_table(d, s);
 }
 

@@ -118,12 +118,13 @@ static int has_pairs(const attn_desc *d) {
 static void draw_place(place *p, const attn_desc *d, const int f[FACTOR_COUNT], int pairs, int64_t b, int64_t sq,
                        int64_t sk) {
     int how_q = f[F_PLACE_Q], how_k = f[F_PLACE_K];
-    if (pairs || b == 1)
-        how_q = how_q > PADDED ? PADDED : how_q, how_k = how_k > PADDED && how_k < PAGED ? PADDED : how_k;
+    if (pairs) how_q = how_q > PADDED ? PADDED : how_q, how_k = how_k > PADDED && how_k < PAGED ? PADDED : how_k;
     memset(p, 0, sizeof *p);
     p->b = b;
     p->query_starts = how_q != DENSE, p->key_starts = how_k != DENSE && how_k != PAGED;
     p->packed_queries = how_q > PADDED, p->packed_keys = how_k > PADDED && how_k != PAGED;
+    if (b == 1 && !pairs && how_q == PADDED && d->query_lengths.rank) p->packed_queries = 1; /* one entry alone */
+    if (b == 1 && !pairs && how_k == PADDED && d->key_lengths.rank) p->packed_keys = 1;
     for (int64_t e = 0; e < b; e++) {
         int64_t rows = d->query_lengths.rank ? ref_int(&d->query_lengths, e, 0) : sq;
         p->nq[e] = p->query_starts ? rows : sq;
@@ -163,7 +164,7 @@ static void put_in_pages(attn_desc *e, const place *p, const attn_desc *d) {
     e->page_table = make_view(test_int(0, 1) ? ATTN_I32 : ATTN_I64, LAYOUT_PACKED, 2, p->b, pages, 0, 0);
     for (int64_t n = 0; n < pool; n++) order[n] = n;
     shuffle(order, pool);
-    for (int64_t b = 0; b < p->b; b++) /* what lies behind an entry's keys stays no page at all: -1 */
+    for (int64_t b = 0; b < p->b; b++) /* what lies after an entry's keys stays no page at all: -1 */
         for (int64_t n = 0; n * page < p->nk[b]; n++) put_at(&e->page_table, 0, 0, b, n, (double)order[used++]);
     if (d->k.rank) e->k = in_pages(p, d->k, &e->page_table, page, pool);
     if (d->v.rank) e->v = in_pages(p, d->v, &e->page_table, page, pool);
@@ -333,7 +334,7 @@ static void few_rows_in_pages(void) {
         for (int64_t i = 0; i < keys / page * b; i++) order[i] = i;
         shuffle(order, keys / page * b);
         e.page_table = make_view(n % 2 ? ATTN_I64 : ATTN_I32, LAYOUT_MIXED, 2, b, keys / page, 0, 0);
-        for (int64_t i = 0; i < keys / page * b; i++) /* -1 behind what is needed */
+        for (int64_t i = 0; i < keys / page * b; i++) /* -1 after what is needed */
             put_at(&e.page_table, 0, 0, i % b, i / b, i / b * page < p.nk[i % b] ? (double)order[i] : -1.0);
         e.k = in_pages(&p, d.k, &e.page_table, page, keys / page * b);
         e.v = in_pages(&p, d.v, &e.page_table, page, keys / page * b);
@@ -466,12 +467,12 @@ static void rows_of_two_tiles(void) {
 /* One packed picture where key_starts alone say that entries share it: all of its rows belong to entries by their
    lengths, so one has them all. */
 static void rows_of_one_entry(void) {
-    int32_t starts[3] = {2, 0, 1}, lengths[3] = {3, 0, 0};
+    int32_t starts[3] = {2, 0, 1}, lengths[3] = {3, 0, 0}, keys[3] = {3, 5, 4};
     int64_t zeros[3] = {0, 0, 0};
     uint8_t picture[2][3 * 5];
     attn_desc d = {0};
     d.key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
-    d.query_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
+    d.query_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0), d.key_lengths = attn_view_i32(keys, 1, 3, 0, 0, 0);
     for (int n = 0; n < 2; n++) {
         if (n) d.query_starts = attn_view_i64(zeros, 1, 3, 0, 0, 0);
         CHECK_STATUS(attn_mask(attn_out_u8(picture[n], 4, 1, 1, 3, 5), &d, 0), ATTN_OK);

@@ -592,7 +592,7 @@ static void test_rows(int kind) {
         const refusal *row = &refusals[r];
         if (row->kind != kind) continue;
         snprintf(field, sizeof field, "%.*s", (int)strcspn(row->text, " "), row->text);
-        CHECKF(strcmp(before, field) <= 0, "line %d: %s stands behind %s", row->line, field, before);
+        CHECKF(strcmp(before, field) <= 0, "line %d: %s stands after %s", row->line, field, before);
         memcpy(before, field, sizeof before);
         for (size_t i = 0; i < row->count; i++) {
             text_of(row, row->numbers[i], text);
@@ -657,7 +657,7 @@ static void test_accepted(void) { /* what the changes start from, and what comes
     ACCEPTED(packed, seq.query_starts[1] = 0; seq.query_starts[0] = 3);  /* in any order */
     ACCEPTED(packed, seq.query_starts[1] = 1; seq.query_lengths[1] = 0); /* no row, none in common */
     ACCEPTED(paged, (void)0);
-    ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* behind a length */
+    ACCEPTED(paged, seq.key_lengths[1] = 2; seq.table[3] = 77); /* beyond a length */
     ACCEPTED(last_part, (void)0);
     ACCEPTED(middle_part, (void)0);
     ACCEPTED(middle_part, d.out = attn_out_bhsd(m.out, B, H, SQ, DV)); /* those of the keys so far */
@@ -762,6 +762,10 @@ static void test_no_view(void) { /* no axis of an absent view, no part of a pack
         v = attn_view_qkv(m.q, which, 1, 1, FAR, FAR);
         CHECKF(v.data == m.q || v.rank < 0, "a view that is too large has moved its data");
     }
+    v = attn_view_bhsd(m.q, 3, 1, 0, D); /* without an element any stride will do */
+    v.stride[0] = INT64_MAX / 2;
+    v = attn_view_slice(v, 0, 2, 1);
+    CHECK(v.rank == 4 && v.size[0] == 1 && v.data == m.q);
 }
 
 static void test_hooks(void) {
@@ -976,7 +980,7 @@ static void set_beyond_rank(void *view, int64_t size, int64_t stride) {
     }
     memcpy(view, &v, sizeof v);
 }
-/* Of a view only the first `rank` sizes and strides count: what stands behind them changes no status and no bit. */
+/* Of a view only the first `rank` sizes and strides count: what stands after them changes no status and no bit. */
 static attn_desc ranks_of_one(void) {
     attn_desc d = everything();
     d.bias = floats(1, SK, 0, 0, 0);
@@ -984,7 +988,7 @@ static attn_desc ranks_of_one(void) {
     d.key_lengths = d.query_lengths = d.positions = ints(1, B, 0);
     d.align = ATTN_ALIGN_POSITIONS;
     d.causal = 1;
-    for (int i = 0; i < B * SQ; i++) m.ints[i] = i < B ? SQ : INT32_MIN; /* no length, what lies behind them */
+    for (int i = 0; i < B * SQ; i++) m.ints[i] = i < B ? SQ : INT32_MIN; /* no length, what lies after them */
     return d;
 }
 static attn_desc ranks_of_three(void) {
@@ -1303,7 +1307,7 @@ static void test_struct_bytes(void) {
     static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
-/* attn_desc has grown behind `stream` */
+/* attn_desc has grown after `stream` */
 #define WRONG_DESC (i == 4 ? offsetof(attn_desc, stream) : WRONG(attn_desc))
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
     static struct { /* of a later version: less than 64 KB */
@@ -1352,7 +1356,7 @@ static void test_struct_bytes(void) {
         attn_writer writer = {broken_pipe, &calls};
         CLEAR(map);
         map.values = attn_view_f32(m.scores, 2, 2, 2, 0, 0);
-        map.struct_bytes = i == 4 ? offsetof(attn_heatmap, terminal) : WRONG(attn_heatmap); /* grown behind it */
+        map.struct_bytes = i == 4 ? offsetof(attn_heatmap, terminal) : WRONG(attn_heatmap); /* grown after it */
         FAILS(attn_heatmap_svg(&map, writer, &err), ATTN_ERR_OPTION, "struct_bytes");
         CHECK(calls == 1000000);
     }
@@ -1528,7 +1532,7 @@ static void test_explain(void) {
     CHECKF(strstr(text, why) != 0, "\"%s\" does not contain \"%s\"", text, why);
 }
 
-/* What attn_explain says of the options, behind the sizes and before what else it says. */
+/* What attn_explain says of the options, after the sizes and before what else it says. */
 static void explains(const attn_desc *d, const char *options) {
     char whole[600], *begins, *ends;
     check_explained(d, 0);
@@ -1580,8 +1584,13 @@ static void test_explained_options(void) {
     d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1;
     d.query_starts = d.key_starts = attn_view_i32(starts, 1, B, 0, 0, 0);
     d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
-    d.causal = 1; /* 3 of 2 * 2, and 1 of 1 * 1 */
-    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 80" PAIRS);
+    d.causal = 1; /* 3 and 1 of 2 * 2 each, as padded entries would have */
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths, query_starts, key_starts; 50" PAIRS);
+    d = square(); /* as much as the same entries padded to the longest */
+    d.query_lengths = d.key_lengths = attn_view_i32(of_entries, 1, B, 0, 0, 0);
+    d.q.size[2] = d.k.size[2] = d.v.size[2] = d.out.size[2] = 2;
+    d.causal = 1;
+    explains(&d, "scale 0.5, causal, align top-left, key_lengths, query_lengths; 50" PAIRS);
     CLEAR(d); /* as many rows as are counted, and more */
     d.causal = 1;
     for (int64_t n = 1 << 20; n <= (1 << 20) + 1; n++) {

@@ -114,7 +114,7 @@ enum { MOST_BLOCKS = 2048 };
 static memory blocks[MOST_BLOCKS];
 static int block_count;
 
-static memory *take_block(size_t bytes, size_t alignment) { /* `alignment` bytes behind a multiple of 16 */
+static memory *take_block(size_t bytes, size_t alignment) { /* `alignment` bytes after a multiple of 16 */
     size_t before = bytes ? alignment : 16;                 /* of a block without a byte none may be touched */
     memory *m = &blocks[block_count++];
     if (block_count == MOST_BLOCKS) abort();
@@ -496,6 +496,7 @@ static void build_softmax_of(job *j, int rank) {
     memset(&d.v, 0, sizeof d.v);
     memset(&d.given_scores, 0, sizeof d.v);
     if (FUZZ_RULES < 3 || one_in(2)) memset(&d.weights, 0, sizeof d.v);
+    if (d.dropout > 0) d.weights_after_dropout = 1;
     j->c.d = d;
 }
 static void build_softmax(job *j) {
@@ -846,6 +847,11 @@ static attn_out *head_result(attn_mha_grad *g, int n) {
 static attn_view take(double deviation, int rank, int64_t n0, int64_t n1, int64_t n2) {
     return make_filled((layout)test_int(0, LAYOUT_COUNT - 1), deviation, rank, n0, n1, n2, 0);
 }
+/* One entry alone would count as packed: that is no sum of pieces over all rows (sequence.mha_of_entries tests it). */
+static void without_packing(attn_desc *d, int64_t batch) {
+    if (batch == 1 && d->query_starts.rank) d->query_lengths = no_view;
+    if (batch == 1 && d->key_starts.rank) d->key_lengths = no_view;
+}
 static void build_mha(job *j) {
     shape s = draw_shape_small();
     int self = one_in(3), biases = one_in(2), result = !one_in(3);
@@ -874,6 +880,7 @@ static void build_mha(job *j) {
     if (s.d == 0) j->c.d.sigma = 0;
     memset(&j->c.d.q, 0, 3 * sizeof(attn_view));
     memset(&j->c.d.out, 0, sizeof(attn_out));
+    without_packing(&j->c.d, s.b);
     h->attention = &j->c.d;
 }
 static void slots_heads(job *j) {

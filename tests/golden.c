@@ -1382,7 +1382,7 @@ typedef struct {
     attn_view table;
 } home;
 
-/* Entries one behind the other, from the last to the first, with gaps; or each at the end of a row of its own. */
+/* Entries one after the other, from the last to the first, with gaps; or each at the end of a row of its own. */
 static int64_t start_all(const int64_t *n, int64_t *start, int is_packed) {
     int64_t at = 2, room = 1;
     int b;

@@ -1,7 +1,7 @@
 # golden.sh - the same bits from every way to compute them. `make golden` runs all, `sh tests/golden.sh ITEM`
 # one build (build:gcc:-O0:--mixed). EMULATED=--mixed is the short way for AVX-512, BUILDS=few takes the extremes of
 # the flags. The first line of golden.txt has the hashes of calls whose arrays are f32, all that other scripts ask for;
-# those of a storage type stand behind its name, and are computed in a sample of the ways. Prints hashes and number of
+# those of a storage type stand after its name, and are computed in a sample of the ways. Prints hashes and number of
 # ways.
 . tests/items.sh
 . tests/emulate.sh

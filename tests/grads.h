@@ -183,7 +183,7 @@ static inline int check_other_row(const call *c, const ref_grads *g, int which, 
     const attn_view *start = &c->start[which];
     uint32_t before = UINT32_MAX;
     int keys = which == GRAD_K || which == GRAD_V;
-    if (which > GRAD_V || r->b == 1 || g->g[which].like.size[0] != 1) return 0;
+    if (which > GRAD_V || !(keys ? r->packed_keys : r->packed_rows)) return 0;
     if (in_some_entry(&c->d, r, keys, index[2])) return 0;
     if (start->rank) before = bits_at(start, index);
     CHECKF(got == before, "%s: wrote %08x to row %ld of %s, which belongs to no entry", what, (unsigned)got,
@@ -318,7 +318,7 @@ static inline call entry_of(const call *c, int64_t b) {
 static inline int outside_counts(const call *c) {
     ref_result r;
     ref_sizes(&c->d, &r);
-    return r.has_entries && r.rows_b == r.b && (c->d.sink.rank || c->d.empty == ATTN_EMPTY_UNIFORM);
+    return r.has_entries && !r.packed_rows && (c->d.sink.rank || c->d.empty == ATTN_EMPTY_UNIFORM);
 }
 
 /* One entry of the batch alone: the same bits of what is its own, a bias too, unless entries share it. */

@@ -238,7 +238,8 @@ static void run_calls(outcome *o, attn_isa isa) {
         o->length += attn_explain(&d, o->text + o->length, TEXT_BYTES - o->length);
     }
     set.options.isa = (int32_t)isa;
-    o->refused += attn_softmax(set.x, attn_out_f32(results(o, 30), 4, 1, 2, 3, 5), &set.options, 0) != ATTN_OK;
+    d = set.options, d.weights_after_dropout = 1;
+    o->refused += attn_softmax(set.x, attn_out_f32(results(o, 30), 4, 1, 2, 3, 5), &d, 0) != ATTN_OK;
     o->refused += attn_bmm(set.x, set.y, attn_out_f32(results(o, 18), 4, 1, 2, 3, 3), &set.options, 0) != ATTN_OK;
     o->refused += attn_scores(set.x, set.x, attn_out_f32(results(o, 18), 4, 1, 2, 3, 3), &set.options, 0) != ATTN_OK;
     o->refused += attn_mask(attn_out_u8((uint8_t *)results(o, 6), 4, 1, 1, 3, 8), &set.options, 0) != ATTN_OK;

@@ -1,5 +1,5 @@
 /* old_caller.c - a program built against version 0.3 (interface-0.3.h) with a library whose structures have grown:
-   what lies behind its own, on a page that cannot be read, counts as 0. `make check` builds it. */
+   what lies after its own, on a page that cannot be read, counts as 0. `make check` builds it. */
 #define _DEFAULT_SOURCE
 #include "interface-0.3.h"
 #include <stdio.h>

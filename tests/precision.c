@@ -264,7 +264,7 @@ static void excluded(void) {
         int64_t sq = test_int(9, 90), sk = test_int(2, 400), size = test_int(1, 70);
         attn_desc d = make_desc(1, 2, 1, sq, sk, size, size + n % 3), fast, clean;
         d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
-        if (n % 3 == 1) { /* the first 16 rows end with an even key: the one behind it is of its pair */
+        if (n % 3 == 1) { /* the first 16 rows end with an even key: the one after it is of its pair */
             d.causal = 1;
             d.align = ATTN_ALIGN_POSITIONS;
             d.positions = one_int(1);
@@ -301,7 +301,7 @@ static void excluded(void) {
     }
 }
 
-/* Keys that lengths or causal exclude are not read, nor is anything behind a row: it lies on pages not there. */
+/* Keys that lengths or causal exclude are not read, nor is anything after a row: it lies on pages not there. */
 static attn_view mapped_only(int64_t first, int64_t end, int64_t sk, int64_t n, int low) {
     size_t row = (size_t)n * 2;
     char *p =

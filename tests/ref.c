@@ -252,7 +252,7 @@ static int64_t ref_longest(const attn_desc *d, int64_t b, const ref_entry *e) { 
     return longest;
 }
 
-/* Without starts and pages all keys count, and what lies behind a length is excluded. */
+/* Without starts and pages all keys count, and what lies beyond a length is excluded. */
 static ref_entry ref_find_entry(const attn_desc *d, const ref_result *r, int64_t b) {
     ref_entry e = {0, r->sq, 0, r->sk};
     if (d->query_starts.rank) e.q0 = ref_int(&d->query_starts, b, 0);
@@ -273,7 +273,7 @@ int ref_has_key(const attn_desc *d, const ref_result *r, int64_t b, int64_t j) {
 }
 int ref_has_row(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
     ref_entry e = ref_entry_of(d, r, b);
-    return r->rows_b == r->b || (i >= e.q0 && i < e.q0 + e.q);
+    return !r->packed_rows || (i >= e.q0 && i < e.q0 + e.q);
 }
 
 /* ---- masks */
@@ -426,6 +426,17 @@ static void ref_row_output(ref_head *s, int64_t i) {
     ref_row_bound(s, i, uniform);
 }
 
+/* One entry alone counts as packed where it has starts and lengths and no array of queries by keys. */
+static int ref_pairs(const attn_view *v, int broadcast) {
+    int64_t columns = v->rank > 0 ? v->size[v->rank - 1] : 1, rows = v->rank > 1 ? v->size[v->rank - 2] : 1;
+    return v->rank && (!broadcast || rows > 1 || columns > 1);
+}
+static int ref_alone(const attn_desc *d, const ref_result *r, const attn_view *starts, const attn_view *lengths) {
+    return r->b == 1 && starts->rank && lengths->rank && !ref_pairs(&d->given_scores, 0) && !d->weights.rank &&
+           !d->scores.rank && !d->scores_softcap.rank && !d->scores_masked.rank && !ref_pairs(&d->bias, 1) &&
+           !ref_pairs(&d->mask, 1);
+}
+
 /* ---- the whole */
 void ref_sizes(const attn_desc *d, ref_result *r) {
     int given = d->score == ATTN_SCORE_GIVEN;
@@ -442,6 +453,9 @@ void ref_sizes(const attn_desc *d, ref_result *r) {
     for (int n = 0; n < 3; n++)
         if (per_entry[n]->rank) r->b = per_entry[n]->size[0], r->has_entries = 1;
     if (d->page_table.rank && !given) r->sk = d->page_table.size[1] * d->k.size[2];
+    r->packed_rows = r->rows_b != r->b || ref_alone(d, r, &d->query_starts, &d->query_lengths);
+    r->packed_keys = !d->page_table.rank &&
+                     ((d->k.rank && d->k.size[0] != r->b) || ref_alone(d, r, &d->key_starts, &d->key_lengths));
     if (r->has_entries && r->b > REF_ENTRIES) abort();
     for (int64_t b = 0; r->has_entries && b < r->b; b++) r->entries[b] = ref_find_entry(d, r, b);
 }

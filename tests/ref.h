@@ -16,6 +16,7 @@ typedef struct ref_result {
     int64_t b, h, hkv, sq, sk, dk, dv, hidden;
     int64_t rows_b;  /* batch size of the arrays of queries: b, or 1 where they are packed */
     int has_entries; /* starts or pages: `entries` says what belongs to whom */
+    int packed_rows, packed_keys; /* rows and keys of no entry are left alone */
     ref_entry entries[REF_ENTRIES];
     double *out;               /* [b,h,sq,dv] */
     double *lse;               /* [b,h,sq] */

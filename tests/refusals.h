@@ -191,6 +191,10 @@ FORWARD(RANGE, "key_lengths must be at most the size of its axis: 4, is 5 at [1]
 FORWARD_EACH(far_lengths, RANGE, "key_lengths must be at most the size of its axis: 5, is % at [1]",
     valid, d.key_lengths = longs(1, n))
 FORWARD_EACH(far_below, RANGE, "key_lengths must be at least: 0, is % at [1]", valid, d.key_lengths = longs(1, n))
+FORWARD(NULL, "key_lengths must be given where keys are packed, or an entry would have all that follow",
+    packed, CLEAR(d.key_lengths))
+FORWARD(NULL, "key_lengths must be given where keys are packed, or an entry would have all that follow",
+    packed, CLEAR(d.key_lengths); CLEAR(d.query_lengths))
 FORWARD(NULL, "key_lengths.data must not be NULL", valid, d.key_lengths = attn_view_i32(0, 1, B, 0, 0, 0))
 FORWARD(RANK, "key_lengths.rank must be that of [B] or [B,Sq]: 2, is 3",
     valid, d.key_lengths = attn_view_i32(m.ints, 3, B, 1, 1, 0))
@@ -291,7 +295,7 @@ FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[2] = -(DV - 1
 FORWARD(STRIDE, "out.stride " OVERLAPS_ITSELF, valid, d.out.stride[0] = d.out.stride[1])
 FORWARD_EACH(huge, OVERFLOW, "out.stride must keep the extent within memory", valid, d.out.stride[1] = n)
 FORWARD_EACH(other_floats, TYPE, "out.type must be " FLOATS ", is %", valid, d.out.type = n)
-FORWARD(OPTION, "page_table must be absent where k and v are",
+FORWARD(OPTION, "page_table must be absent where no k and v are given: it says where their rows lie",
     given, d.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0); CLEAR(d.v); CLEAR(d.out))
 FORWARD(RANGE, "page_table must be a page of the pool: at most: 4, is 5 at [0,1]", paged, seq.table[1] = 5)
 FORWARD(RANGE, "page_table must be at least: 0, is -1 at [1,1]", paged, seq.table[3] = -1)
@@ -360,6 +364,8 @@ FORWARD(RANGE, "query_lengths must be at least: 0, is -1 at [1]",
 FORWARD_EACH(far_lengths, RANGE, "query_lengths must be at most the size of its axis: 3, is % at [1]",
     valid, d.query_lengths = longs(1, n))
 FORWARD_EACH(far_below, RANGE, "query_lengths must be at least: 0, is % at [1]", valid, d.query_lengths = longs(1, n))
+FORWARD(NULL, "query_lengths must be given where queries are packed, or an entry would have all that follow",
+    packed, CLEAR(d.query_lengths))
 FORWARD(NULL, "query_lengths.data must not be NULL", valid, d.query_lengths = attn_view_i64(0, 1, B, 0, 0, 0))
 FORWARD(RANK, "query_lengths.rank must be that of [B]: 1, is 2", valid, d.query_lengths = ints(2, B, SQ))
 FORWARD(SIZE, "query_lengths.size[0] must equal q.size[0]: 2, is 3", valid, d.query_lengths = ints(1, SQ, 0))
@@ -593,6 +599,10 @@ MHA(RANGE, "heads_kv must divide heads: -1 does not divide 2", h.heads_kv = -1)
 MHA(RANGE, "heads_kv must divide heads: 3 does not divide 2", h.heads_kv = 3)
 MHA(SIZE, "key.size[0] must equal query.size[0]: 2, is 1", h.key.size[0] = 1)
 MHA(TYPE, "key.type must be " FLOATS ", is ATTN_F64", h.key.type = ATTN_F64)
+MHA(NULL, "key_starts must be given where query is packed and is key, too",
+    CLEAR(seq); CLEAR(h.key); CLEAR(h.value); h.query.size[0] = h.out.size[0] = 1;
+    h.w_key.size[1] = h.w_key.stride[0] = h.w_value.size[1] = h.w_value.stride[0] = h.query.size[2];
+    options.query_starts = options.query_lengths = seq_ints(seq.query_starts))
 MHA(OVERLAP, "lse must not overlap an input", options.lse = attn_out_f32(m.small, 3, B, 2, SQ, 0))
 MHA(OVERLAP, "lse must not overlap an input", options.lse = attn_out_f32(m.v, 3, B, 2, SQ, 0))
 MHA(SIZE, "mask.size[0] " BROADCAST ": 5, is 6", options.mask = mask(1, SK + 1, 0, 0, 0))
@@ -608,6 +618,8 @@ MHA(NULL, "out.data must not be NULL", h.out.data = 0)
 MHA(SIZE, "out.size[1] must equal query.size[1]: 3, is 5", h.out = attn_out_f32(m.weights, 3, B, SK, 5, 0))
 MHA(SIZE, "out.size[2] must equal w_result.size[0]: 5, is 6", h.out = attn_out_f32(m.weights, 3, B, SQ, 6, 0))
 MHA(STRIDE, "out.stride " OVERLAPS_ITSELF, h.out.stride[1] = 1)
+MHA(OPTION, "page_table must be absent where no k and v are given: it says where their rows lie",
+    CLEAR(seq); options.page_table = attn_view_i32(seq.table, 2, B, 2, 0, 0))
 MHA(NULL, "query must be given", CLEAR(h.query))
 MHA(OVERFLOW, "query " TOO_MANY, h.query.size[1] = (int64_t)1 << 62)
 MHA(NULL, "query.data must not be NULL", h.query.data = 0)
@@ -774,6 +786,10 @@ PIECE(NULL, "desc must not be NULL", attn_mha_backward_workspace_size(0, &hg, &s
 PIECE(NULL, "desc must not be NULL", attn_forward(0, err))
 PIECE(NULL, "desc must not be NULL", attn_plan_forward(0, &plan, err))
 PIECE(NULL, "desc must not be NULL", attn_workspace_size(0, &size, err))
+PIECE(OPTION, "dropout counts only with weights_after_dropout",
+    options.dropout = 0.5f, attn_softmax(x, o, &options, err))
+PIECE(OPTION, "dropout counts only with weights_after_dropout",
+    options.dropout = 1, attn_softmax_backward(x3, x3, dx, &options, err))
 PIECE(RANGE, "dropout must be within 0..1", options.dropout = 2, attn_softmax(x, o, &options, err))
 PIECE(RANGE, "dropout must be within 0..1", options.dropout = 2, attn_dropout_mask(bytes, &options, err))
 PIECE(RANGE, "dropout must be within 0..1", options.dropout = NAN, attn_dropout_mask(bytes, &options, err))
@@ -854,6 +870,8 @@ PIECE(RANK, "out_a.rank " OF_HEADS("Sq,Dv") ": 4, is 3", attn_merge(lse, lse, pa
 PIECE(NULL, "out_b must be given", attn_merge(part, lse, none, lse, merged, nowhere, err))
 PIECE(SIZE, "out_b.size[3] must equal out_a.size[3]: 3, is 2",
     attn_merge(part, lse, floats(4, B, H, SQ, DV - 1), lse, merged, nowhere, err))
+PIECE(OPTION, "page_table must be absent where no k and v are given: it says where their rows lie",
+    CLEAR(seq), options.page_table = attn_view_i32(seq.table, 2, 1, 2, 0, 0), attn_softmax(x, o, &options, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_forward(&d, 0, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_backward(&d, &g, 0, err))
 PIECE(NULL, "q must be given", attn_scores(none, k, d.scores, 0, err))

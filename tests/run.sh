@@ -1,5 +1,5 @@
 # run.sh - the suites of build/tests, JOBS (2) at a time, those that take long first. `make test` runs all, `sh
-# tests/run.sh SUITE` one. What a suite says comes out together, and behind it what it did beside tests/counts.txt: a
+# tests/run.sh SUITE` one. What a suite says comes out together, and after it what it did beside tests/counts.txt: a
 # suite that calls the library less often or checks less than it did there has failed, and so has one that is missing.
 # The last line sums up. POSIX sh.
 program=build/tests

@@ -1,6 +1,8 @@
-/* sequence.c - lengths from offsets, rows put behind those of a cache, rotary positions and their tables. The functions
-   take no instruction set: the program runs them on the best one; builds without the others are in tests/check.sh. */
+/* sequence.c - lengths from offsets, rows put after those of a cache, rotary positions and their tables; what costs no
+   time: room of a cache, calls without an element. Most functions take no instruction set: the program runs them on the
+   best one; builds without the others are in tests/check.sh. */
 #include "cases.h"
+#include <time.h>
 
 static const int32_t floats[3] = {ATTN_F32, ATTN_F16, ATTN_BF16};
 static const attn_view none;
@@ -659,9 +661,293 @@ static void append_errors(void) {
     APPEND(ATTN_ERR_RANGE, "lengths", 1, 1, 0, o.page_table = table);
     CHECK(unchanged(&before) && unchanged(&i8_before));
     lengths[1] = 5;
-    CHECK_STATUS(attn_append(x, pool, l, &o, &e), ATTN_OK); /* page 8 is behind what is written */
+    CHECK_STATUS(attn_append(x, pool, l, &o, &e), ATTN_OK); /* page 8 is after what is written */
     CHECK(e.has_place == 0);
 #undef APPEND
+}
+
+/* What a cache has room for beyond its keys costs no time: room for 2^34 keys, of which 64 are there, for one query
+   with heads beside each other or apart, and for rows whose keys become floats for several tiles at once. */
+static void room_costs_no_time(void) {
+    enum { B = 8, KEYS = 64, SIZE = 16, MOST = 20 };
+    const size_t rows = (size_t)B * MOST * SIZE;
+    static int32_t lengths[B];
+    static float first[4 * B * B * MOST * SIZE + B * B * KEYS * SIZE]; /* keys lie last, for their view reaches far */
+    for (int n = 0; n < 6; n++) {
+        const int64_t heads = n % 3 == 2 ? 1 : B, queries = n % 3 == 2 ? MOST : 1, width = heads * SIZE;
+        float *k = first + 3 * rows * B;
+        attn_desc d = {0};
+        double seconds[2];
+        for (size_t i = 2 * rows * B; i < sizeof first / sizeof *first; i++) first[i] = (float)test_int(-99, 99) / 64;
+        for (int b = 0; b < B; b++) lengths[b] = KEYS;
+        d.q = attn_view_bhsd(first + 2 * rows * B, B, heads, queries, SIZE);
+        d.k = n < 3 ? attn_view_bhsd(k, B, heads, KEYS, SIZE) : attn_view_rows(k, B, KEYS, heads, SIZE, width);
+        if (n % 3 == 2) d.k = attn_view_typed(ATTN_F16, k, 4, B, heads, KEYS, SIZE), d.k.stride[2] += n / 3;
+        d.v = d.k, d.key_lengths = attn_view_i32(lengths, 1, B, 0, 0, 0);
+        for (int far = 0; far < 2; far++) {
+            const clock_t before = clock();
+            d.out = attn_out_bhsd(first + (size_t)far * rows * B, B, heads, queries, SIZE);
+            if (far) d.k.size[2] = d.v.size[2] = (int64_t)1 << 34;
+            CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+            seconds[far] = (double)(clock() - before) / CLOCKS_PER_SEC;
+        }
+        CHECKF(seconds[1] < 0.2 + 20 * seconds[0], "way %d: %.3f s, without the room %.3f s", n, seconds[1],
+               seconds[0]);
+        CHECK(!memcmp(first, d.out.data, (size_t)(B * heads * queries * SIZE) * sizeof *first));
+    }
+}
+/* Nor are keys prepared there, or a query's keys cut among tasks by what there could be. */
+static void room_makes_no_tasks(void) {
+    enum { SIZE = 4, KEYS = 300 };
+    int32_t length = KEYS;
+    float x[KEYS * SIZE], out[SIZE];
+    attn_desc d = {0};
+    attn_plan plan;
+    for (int i = 0; i < KEYS * SIZE; i++) x[i] = (float)test_int(1, 9);
+    d.q = attn_view_bhsd(x, 1, 1, 1, SIZE), d.k = d.v = attn_view_bhsd(x, 1, 1, KEYS, SIZE);
+    d.k.size[2] = d.v.size[2] = 1 << 24;
+    d.k.stride[2] = d.v.stride[2] = 0; /* so that they reach no other array */
+    d.key_lengths = attn_view_i32(&length, 1, 1, 0, 0, 0), d.out = attn_out_bhsd(out, 1, 1, 1, SIZE);
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 1 && plan.tasks[0] == 1);
+    d.score = ATTN_SCORE_COSINE;
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 2 && plan.tasks[0] == 2); /* blocks of 256 keys */
+    length = 0;
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECK(plan.phases == 2 && plan.tasks[0] == 1);
+}
+
+/* ---- calls without an element return at once, however long the axes are that have none */
+enum { FAR = 1 << 28 };
+static int64_t none_yet[4];
+static float few[64];
+static attn_view repeated(attn_view v) { /* of the axes that are long */
+    for (int axis = 0; axis < v.rank; axis++)
+        if (v.size[axis] == FAR) v.stride[axis] = 0;
+    return v;
+}
+static attn_view empty(int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return attn_view_f32(0, rank, a, b, c, d);
+}
+static attn_out nothing(int type, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return attn_out_typed((attn_type)type, 0, rank, a, b, c, d);
+}
+#define AT_ONCE(call) \
+    do { \
+        const clock_t before = clock(); \
+        CHECK_STATUS(call, ATTN_OK); \
+        CHECKF(clock() - before < CLOCKS_PER_SEC / 5, "%s: %.1f s", #call, \
+               (double)(clock() - before) / CLOCKS_PER_SEC); \
+    } while (0)
+static void caches_of_nothing(void) {
+    const attn_view lengths = repeated(attn_view_i64(none_yet, 1, FAR, 0, 0, 0));
+    const attn_view table = attn_view_f32(few, 2, 1, 0, 0, 0), one = attn_view_i64(none_yet, 1, 1, 0, 0, 0);
+    const attn_view each = repeated(attn_view_i64(none_yet, 2, 1, FAR, 0, 0));
+    attn_desc o = {0};
+    AT_ONCE(attn_append(empty(4, FAR, 1, 0, 4), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, 0, 0));
+    AT_ONCE(attn_append(empty(4, 1, FAR, 1, 0), nothing(ATTN_F32, 4, 1, FAR, 1, 0), one, 0, 0));
+    o.query_lengths = lengths;
+    AT_ONCE(
+        attn_append(repeated(attn_view_f32(few, 4, FAR, 1, 1, 4)), nothing(ATTN_F32, 4, FAR, 1, 0, 4), lengths, &o, 0));
+    AT_ONCE(attn_rope(empty(4, FAR, 1, 1, 0), table, table, lengths, 0, nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0));
+    AT_ONCE(attn_rope(empty(4, 1, 1, FAR, 0), table, table, each, 0, nothing(ATTN_F32, 4, 1, 1, FAR, 0), 0));
+    AT_ONCE(attn_quantize(empty(4, FAR, 1, 1, 0), nothing(ATTN_I8, 4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0),
+                          0));
+    AT_ONCE(attn_unpack_q8_0(0, nothing(ATTN_I8, 4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0));
+    AT_ONCE(attn_convert(empty(4, FAR, 1, 1, 0), nothing(ATTN_F16, 4, FAR, 1, 1, 0), 0));
+}
+static void results_of_nothing(void) {
+    const attn_view lengths = repeated(attn_view_i64(none_yet, 1, FAR, 0, 0, 0));
+    const attn_view lse = repeated(attn_view_f32(few, 3, FAR, 1, 1, 0));
+    const attn_out absent = {0};
+    attn_desc o = {0}, d = {0};
+    AT_ONCE(attn_merge(empty(4, FAR, 1, 1, 0), lse, empty(4, FAR, 1, 1, 0), lse, nothing(ATTN_F32, 4, FAR, 1, 1, 0),
+                       absent, 0));
+    o.key_lengths = o.key_starts = lengths;
+    AT_ONCE(attn_softmax(empty(4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_softmax_backward(empty(4, FAR, 1, 1, 0), empty(4, FAR, 1, 1, 0), nothing(ATTN_F32, 4, FAR, 1, 1, 0), 0,
+                                  0));
+    AT_ONCE(attn_mask(nothing(ATTN_U8, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_dropout_mask(nothing(ATTN_U8, 4, FAR, 1, 1, 0), &o, 0));
+    AT_ONCE(attn_bmm(empty(3, FAR, 0, 4, 0), empty(3, FAR, 4, 0, 0), nothing(ATTN_F32, 3, FAR, 0, 0, 0), 0, 0));
+    AT_ONCE(attn_bmm_backward(attn_view_f32(few, 2, 2, 2, 0, 0), empty(3, FAR, 2, 0, 0), empty(3, FAR, 2, 0, 0),
+                              attn_out_f32(few + 8, 2, 2, 2, 0, 0), absent, 0, 0, 0));
+    d.q = empty(4, FAR, 1, 0, 4), d.k = d.v = repeated(attn_view_f32(few, 4, FAR, 1, 1, 4));
+    d.out = nothing(ATTN_F32, 4, FAR, 1, 0, 4), d.key_lengths = d.key_starts = lengths;
+    AT_ONCE(attn_forward(&d, 0));
+}
+/* Sums over a batch of no queries are 0. */
+static void gradients_of_nothing(void) {
+    attn_desc d = {0};
+    attn_grad g = {0};
+    attn_mha_desc m = {0};
+    attn_mha_grad mg = {0};
+    memset(few, 0x11, sizeof few);
+    d.q = empty(4, FAR, 1, 0, 4), d.k = d.v = repeated(attn_view_f32(few, 4, FAR, 1, 1, 4));
+    d.out = nothing(ATTN_F32, 4, FAR, 1, 0, 4), g.d_out = attn_view_of(d.out);
+    g.d_scale = attn_out_f32(few + 40, 1, 1, 0, 0, 0);
+    AT_ONCE(attn_backward(&d, &g, 0));
+    d.score = ATTN_SCORE_BILINEAR, d.bilinear = attn_view_f32(few, 2, 4, 4, 0, 0);
+    g.d_bilinear = attn_out_f32(few + 41, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_backward(&d, &g, 0));
+    for (int i = 40; i < 57; i++) CHECK(few[i] == 0);
+    m.heads = 1, m.query = empty(3, FAR, 0, 4, 0), m.out = nothing(ATTN_F32, 3, FAR, 0, 4, 0);
+    m.w_query = m.w_key = m.w_value = m.w_result = attn_view_f32(few, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_mha(&m, 0));
+    mg.d_out = attn_view_of(m.out), mg.dw_query = attn_out_f32(few + 40, 2, 4, 4, 0, 0);
+    AT_ONCE(attn_mha_backward(&m, &mg, 0));
+    m.query = repeated(attn_view_f32(few, 3, FAR, 1, 4, 0)), m.w_result = empty(2, 0, 4, 0, 0);
+    m.out = nothing(ATTN_F32, 3, FAR, 1, 0, 0);
+    AT_ONCE(attn_mha(&m, 0));
+}
+
+/* ---- multi-head attention of packed entries: the bits of a call for each. What lies in no entry is NaN and stays as
+   it is. Of keys that are the queries' own rows an entry may have others than its queries. */
+enum { WIDTH = 12, MODEL = 8, IN_ONE = 1, KEYS_APART = 2, NO_RESULT = 4, ROW_TYPES = 8, ADDS = 16, WAYS = 32 };
+typedef struct block { /* of one call: all entries, or one of them */
+    attn_mha_desc m;
+    attn_mha_grad g;
+    attn_desc o;
+} block;
+static attn_view weight_of(int64_t rows, int64_t columns) {
+    return make_filled(LAYOUT_PACKED, 0.4, columns ? 2 : 1, rows, columns, 0, 0);
+}
+static attn_view rows_of_entries(int64_t total, const int64_t *start, const int64_t *n, int64_t b) {
+    attn_view v = make_view(ATTN_F32, LAYOUT_GAPS, 3, 1, total, MODEL, 0);
+    for (int64_t e = 0; e < b; e++)
+        for (int64_t i = 0; i < n[e]; i++)
+            for (int64_t c = 0; c < MODEL; c++) put_at(&v, 0, 0, start[e] + i, c, test_int(-50, 50) / 32.0);
+    return v;
+}
+static attn_out row_results(int32_t type, int64_t total, int64_t width) {
+    attn_out o = make_out_of(type, LAYOUT_GAPS, 3, 1, total, width, 0);
+    poison(&o);
+    return o;
+}
+static attn_view only_rows(attn_view v, int64_t first, int64_t n) {
+    return v.rank ? attn_view_slice(v, 1, first, n) : v;
+}
+static void only_rows_of(attn_out *o, int64_t first, int64_t n) {
+    if (o->rank) *o = attn_out_slice(*o, 1, first, n);
+}
+/* What is not among the rows of entries holds what `poison` has put there. */
+static void check_no_entry(const attn_out *o, const int64_t *start, const int64_t *n, const int64_t *start_too,
+                           const int64_t *n_too, int64_t b, const char *name) {
+    int fine = 1;
+    for (int64_t row = 0; o->rank && row < o->size[1]; row++) {
+        int mine = 0;
+        for (int64_t e = 0; e < b; e++)
+            mine |=
+                (row >= start[e] && row < start[e] + n[e]) || (row >= start_too[e] && row < start_too[e] + n_too[e]);
+        const unsigned char *at = (const unsigned char *)o->data + row * o->stride[1] * (int64_t)type_bytes(o->type);
+        for (size_t i = 0; !mine && i < type_bytes(o->type); i++) fine &= at[i] == 0xFF;
+    }
+    CHECKF(fine, "%s: a row of no entry was written", name);
+}
+static void alike(const attn_out *a, const attn_out *b, const char *name) { check_same(a, b, name); }
+
+static void packed_rows(int64_t b, int64_t most, int64_t *start, int64_t *n, int64_t *total) {
+    int64_t order[4] = {0, 1, 2, 3};
+    shuffle(order, b);
+    *total = test_int(0, 2);
+    for (int64_t e = 0; e < b; e++) {
+        n[order[e]] = test_int(0, 4) ? test_int(1, (int)most) : 0, start[order[e]] = *total;
+        *total += n[order[e]] + (test_int(0, 1) ? test_int(0, 3) : 0);
+    }
+    *total += test_int(0, 2) + 1;
+}
+static attn_view numbers(const int64_t *x, int64_t b) { return attn_view_i64(x, 1, b, 0, 0, 0); }
+
+static void mha_of_entries(void) {
+    for (int way = 0; way < 4 * WAYS; way++) {
+        const int64_t b = way % 5 == 4 ? 1 : test_int(2, 4);
+        const int32_t type = way & ROW_TYPES ? (way & WAYS ? ATTN_BF16 : ATTN_F16) : ATTN_F32;
+        const int in_one = way & IN_ONE, others = in_one && way & KEYS_APART, adds = way & ADDS ? 1 : 0;
+        int64_t q0[4], nq[4], k0[4], nk[4], rows, keys;
+        block all, one[4];
+        attn_error err;
+        memset(&all, 0, sizeof all);
+        packed_rows(b, 9, q0, nq, &rows);
+        packed_rows(b, 9, k0, nk, &keys);
+        for (int64_t e = 0; in_one && e < b; e++) { /* keys within an entry's rows, or the row before them, too */
+            k0[e] = q0[e], nk[e] = nq[e], keys = rows;
+            if (others && nq[e] > 1) k0[e]++, nk[e]--;
+        }
+        all.m.heads = 4, all.m.heads_kv = 2;
+        all.m.query = rows_of_entries(rows, q0, nq, b);
+        if (!in_one) all.m.key = rows_of_entries(keys, k0, nk, b);
+        if (way & WAYS && !in_one) all.m.value = rows_of_entries(keys, k0, nk, b);
+        all.m.w_query = weight_of(WIDTH, MODEL), all.m.b_query = weight_of(WIDTH, 0);
+        all.m.w_key = weight_of(WIDTH / 2, MODEL), all.m.w_value = weight_of(10, MODEL),
+        all.m.b_value = weight_of(10, 0);
+        if (!(way & NO_RESULT)) all.m.w_result = weight_of(7, 20), all.m.b_result = weight_of(7, 0);
+        all.m.out = row_results(type, rows, way & NO_RESULT ? 20 : 7);
+        all.o.query_starts = numbers(q0, b), all.o.query_lengths = numbers(nq, b);
+        all.o.key_starts = numbers(k0, b), all.o.key_lengths = numbers(nk, b);
+        all.o.causal = way % 3 == 0, all.o.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        all.o.dropout = way % 7 ? 0 : 0.3f;
+        all.g.d_out = rows_of_entries(rows, q0, nq, b), all.g.accumulate = (unsigned)adds;
+        all.g.d_out = make_filled(LAYOUT_GAPS, 1, 3, 1, rows, all.m.out.size[2], 0);
+        all.g.dquery = row_results(type, rows, MODEL);
+        if (!in_one) all.g.dkey = row_results(type, keys, MODEL);
+        if (all.m.value.rank) all.g.dvalue = row_results(type, keys, MODEL);
+        for (int64_t i = 0; adds && i < rows; i++)
+            for (int64_t c = 0; c < MODEL; c++) {
+                attn_view v = attn_view_of(all.g.dquery);
+                put_at(&v, 0, 0, i, c, 0.25);
+            }
+        all.g.dw_query = make_out(LAYOUT_PACKED, 2, WIDTH, MODEL, 0, 0);
+        all.g.dw_value = make_out(LAYOUT_PACKED, 2, 10, MODEL, 0, 0);
+        all.g.db_query = make_out(LAYOUT_PACKED, 1, WIDTH, 0, 0, 0);
+        if (all.m.w_result.rank) all.g.db_result = make_out(LAYOUT_PACKED, 1, 7, 0, 0, 0);
+        for (int64_t e = 0; e < b; e++) {
+            block *x = &one[e];
+            attn_out *results[] = {&x->m.out, &x->g.dquery, &x->g.dkey, &x->g.dvalue};
+            *x = all;
+            x->o.query_starts.rank = x->o.query_lengths.rank = x->o.key_starts.rank = x->o.key_lengths.rank = 0;
+            x->o.query_starts = x->o.query_lengths = x->o.key_starts = x->o.key_lengths = none;
+            x->o.dropout_origin[0] = e;
+            for (int n = 0; n < 4; n++) *results[n] = copy_out(results[n]);
+            if (others) x->m.key = all.m.query;
+            x->m.query = only_rows(x->m.query, q0[e], nq[e]);
+            x->m.key = only_rows(x->m.key, k0[e], nk[e]), x->m.value = only_rows(x->m.value, k0[e], nk[e]);
+            x->g.d_out = only_rows(x->g.d_out, q0[e], nq[e]);
+            only_rows_of(&x->m.out, q0[e], nq[e]), only_rows_of(&x->g.dquery, q0[e], nq[e]);
+            only_rows_of(&x->g.dkey, k0[e], nk[e]), only_rows_of(&x->g.dvalue, k0[e], nk[e]);
+            x->g.dw_query = copy_out(&all.g.dw_query), x->g.dw_value = copy_out(&all.g.dw_value);
+            x->g.db_query = copy_out(&all.g.db_query), x->g.db_result = copy_out(&all.g.db_result);
+            if (e > 0) { /* sums over entries */
+                x->g.dw_query = one[0].g.dw_query, x->g.dw_value = one[0].g.dw_value;
+                x->g.db_query = one[0].g.db_query, x->g.db_result = one[0].g.db_result;
+                x->g.accumulate |= 1u << 3 | 1u << 5 | 1u << 7 | 1u << 10;
+            }
+        }
+        all.m.attention = &all.o;
+        if (!CHECKF(attn_mha(&all.m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) return;
+        if (!CHECKF(attn_mha_backward(&all.m, &all.g, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) return;
+        check_no_entry(&all.m.out, q0, nq, q0, nq, b, "out");
+        if (!adds) check_no_entry(&all.g.dquery, q0, nq, in_one ? k0 : q0, in_one ? nk : nq, b, "dquery");
+        check_no_entry(&all.g.dkey, k0, nk, k0, nk, b, "dkey");
+        check_no_entry(&all.g.dvalue, k0, nk, k0, nk, b, "dvalue");
+        for (int64_t e = 0; e < b; e++) {
+            attn_out out = attn_out_slice(all.m.out, 1, q0[e], nq[e]),
+                     dq = attn_out_slice(all.g.dquery, 1, q0[e], nq[e]);
+            one[e].m.attention = &one[e].o;
+            CHECK_STATUS(attn_mha(&one[e].m, &err), ATTN_OK);
+            alike(&out, &one[e].m.out, "out of an entry");
+            CHECK_STATUS(attn_mha_backward(&one[e].m, &one[e].g, &err), ATTN_OK);
+            if (!others) alike(&dq, &one[e].g.dquery, "dquery of an entry");
+            if (all.g.dkey.rank) {
+                attn_out dk = attn_out_slice(all.g.dkey, 1, k0[e], nk[e]);
+                alike(&dk, &one[e].g.dkey, "dkey of an entry");
+            }
+        }
+        alike(&all.g.dw_query, &one[0].g.dw_query, "dw_query"), alike(&all.g.dw_value, &one[0].g.dw_value, "dw_value");
+        alike(&all.g.db_query, &one[0].g.db_query, "db_query"),
+            alike(&all.g.db_result, &one[0].g.db_result, "db_result");
+        test_release();
+    }
 }
 
 const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
@@ -675,4 +961,10 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.rope_table_limits", rope_table_limits},
                                     {"sequence.append_any", append_any},
                                     {"sequence.append_errors", append_errors},
+                                    {"sequence.room_costs_no_time", room_costs_no_time},
+                                    {"sequence.room_makes_no_tasks", room_makes_no_tasks},
+                                    {"sequence.caches_of_nothing", caches_of_nothing},
+                                    {"sequence.results_of_nothing", results_of_nothing},
+                                    {"sequence.gradients_of_nothing", gradients_of_nothing},
+                                    {"sequence.mha_of_entries", mha_of_entries},
                                     {0, 0}};

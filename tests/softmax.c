@@ -360,7 +360,8 @@ static void test_gradient(void) {
         o.scale = test_int(0, 1) ? 0.7f : 0;
         o.softcap = test_int(0, 3) ? 0 : 2;
         o.empty = test_int(0, ATTN_EMPTY_COUNT - 1);
-        if (test_int(0, 3) == 0) o.dropout = 0.3f, o.seed = test_bits(), o.weights_after_dropout = test_int(0, 1);
+        if (test_int(0, 3) == 0)
+            o.seed = test_bits(), o.dropout = test_int(0, 1) ? 0.3f : 0.5f, o.weights_after_dropout = 1;
         check_gradient(x, d_out, dx, &o, "the gradient of a softmax");
         test_release();
     }

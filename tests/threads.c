@@ -324,7 +324,7 @@ static void test_long_rows(void) {
         d.window_right = d.window ? ATTN_UNBOUNDED : 0;
         d.dropout = n % 4 == 2 ? 0.3f : 0;
         d.bias = n % 4 == 3 ? make_filled(LAYOUT_PACKED, 1, 2, ROWS, KEYS, 0, 0) : d.bias;
-        if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies behind is not read */
+        if (n >= 6) d.key_lengths = one_int(KEYS - 300); /* what lies after is not read */
         if (n >= 6) put_at(&d.v, 0, 0, KEYS - 7, 0, NAN);
         if (n >= 9) put_at(&d.v, 0, 0, 77, 0, INFINITY); /* this is */
         check_everywhere(&d, "many keys");
@@ -342,6 +342,23 @@ static void test_long_rows(void) {
         }
         test_release();
     }
+}
+
+/* What a cache has room for beyond its keys is not cut: the tasks share the keys that are there. */
+static void test_long_rows_with_room(void) {
+    enum { KEYS = 9999, ROOM = 40000 };
+    attn_desc d = make_desc(1, 2, 1, 1, ROOM, 8, 8), own;
+    attn_plan plan;
+    ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+    own = copy_results(&d);
+    own.k = attn_view_slice(d.k, 2, 0, KEYS), own.v = attn_view_slice(d.v, 2, 0, KEYS);
+    d.key_lengths = one_int(KEYS);
+    CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+    CHECKF(plan.phases == 2 && plan.tasks[0] > 2, "the keys are not cut");
+    run_desc(&own, "without room");
+    run_planned(&d, 3);
+    check_same_results(&own, &d, "with room");
+    test_release();
 }
 
 /* The same with keys that a mask excludes: whatever their values hold, in the first column or the last, counts not. */
@@ -635,6 +652,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
+                                   {"threads.long_rows_with_room", test_long_rows_with_room},
                                    {"threads.long_masked_rows", test_long_masked_rows},
                                    {"threads.long_empty_rows", test_long_empty_rows},
                                    {"threads.backward_pool", test_backward_pool},

@@ -569,7 +569,7 @@ static void scales_not_read(void) {
             attn_view weights = attn_view_of(d.weights);
             d.isa = (int32_t)test_isa(isa);
             put_at(&d.mask, 0, 0, 0, 7, 0);
-            run_desc(&d, "a NaN scale behind a mask");
+            run_desc(&d, "a NaN scale after a mask");
             CHECK_CLOSE(ref_at(&weights, 0, 0, 0, 3), 1 / 24.0, 1e-6);
             put_at(&d.mask, 0, 0, 0, 7, 1);
             run_desc(&d, "a NaN scale");

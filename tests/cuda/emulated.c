@@ -1460,7 +1460,7 @@ static void tiles_others(void) {
     }
 }
 
-/* Padding behind an entry's queries, not finite or large: the entry has the bits of a call of its own. */
+/* Padding after an entry's queries, not finite or large: the entry has the bits of a call of its own. */
 static void tiles_padding(void) {
     for (int n = 0; n < 4; n++) {
         attn_desc d = make_desc(2, 2, 1, 60, 100, 9, 8);

@@ -72,7 +72,7 @@ static void small(void) {
     write_as(attn_heatmap_ppm, &map, "cells.ppm");
 }
 
-/* A causal mask: what lies behind it is hatched, unlike the zeros before it; what it holds is not told. */
+/* A causal mask: what lies after it is hatched, unlike the zeros before it; what it holds is not told. */
 static void masked(void) {
     static float x[ROWS * COLUMNS];
     static uint8_t mask[ROWS * COLUMNS];

@@ -2912,8 +2912,8 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     return r;
 }
 /* The same of many rows of one batch entry: what they have in common is found once, and a row needs few instructions of
-   32 bits. With a length or a position for each query (per_row) nothing is in common. Otherwise row i is at `position` +
-   i and may attend to keys [low + i, high + i), of so many that the entry has. */
+   32 bits. With a length or a position for each query (per_row) they have nothing in common. Else row i is at `position`
+   + i and may attend to keys [low + i, high + i), of so many that the entry has. */
 struct entry_reach {
     int     low, high, keys, queries;
     int64_t position;
@@ -3062,7 +3062,8 @@ ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, 
    2; with Extra they are brought to that first and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
 
-/* A thread has two columns of each 8: which of them, from its first one on, are among the first n columns; a bit each. */
+/* A thread has two columns of each 8: a bit for each of them that is among the first n columns, from its own first one
+   on. */
 template <int N> ATTN__DEVICE uint32_t columns_below(int n)
 {
     static_assert(N <= 128, "32 columns of a thread");
@@ -4343,8 +4344,9 @@ ATTN__DEVICE int next_task(int *tickets, int task)
     if (!tickets) return task + hw::blocks();
     return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
 }
-/* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row, slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then
-   first and last of each row; with Extra then each row's position. */
+/* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
+   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then first and last of each row; with
+   Extra then each row's position. */
 template <int Rows> constexpr int description_rows = 32 + Rows / 64 * 16;       /* where rows begin */
 template <int Rows, bool Extra>
 ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
@@ -4408,8 +4410,8 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
 {
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
-/* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where each
-   warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the block. */
+/* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
+   each warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the block. */
 ATTN__DEVICE void init_slots(uint64_t *full, uint64_t *empty, int slots, int users)
 {
     for (int i = 0; i < slots; i++) {
@@ -4773,8 +4775,8 @@ template <class T, class Shape> ATTN__DEVICE void pack_weights(hopper_registers<
 /* The tiles of keys of a task, at least one: `tile` is the number of the first, then of the one after the last. The
    product of a tile's scores runs beside that of the values before, and the other consumer's softmax beside both. */
 template <class T, class Shape>
-ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, const hopper_consumer &c, int first, int end,
-                               uint32_t started, uint32_t &tile, hopper_registers<Shape> &r)
+ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, const hopper_consumer &c, int first,
+                               int end, uint32_t started, uint32_t &tile, hopper_registers<Shape> &r)
 {
     const params &p = m.p;
     const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
@@ -5092,8 +5094,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 }
 
 /* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
-   or one of what comes with these; numbers of the queries, be they fixed or moving; flags of each moving slot; two slots
-   of words on a task (batch, NO_TASK after the last; head; first row; whether it has no tiles); the barriers. */
+   or one of what comes with these; numbers of the queries, be they fixed or moving; flags of each moving slot; two
+   slots of words on a task (batch, NO_TASK after the last; head; first row; whether it has no tiles); the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t tasks;
@@ -5130,7 +5132,8 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
 }
 /* The producer's start of a task: its words, and the loads of its fixed rows. */
 template <class Shape>
-ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w, uint32_t started)
+ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w,
+                             uint32_t started)
 {
     const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
     const uint32_t to = started % Shape::fixed_slots, words = at.tasks + started % 2 * 16;
@@ -5252,8 +5255,8 @@ template <class Shape> struct grad_registers {
     tile_row  rows[2];
     row_grad  grads[2];
 };
-/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot 0.
-   Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
+/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
+   0. Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
 struct grad_consumer {
     int      number, thread, row0;
     bool     elected;           /* releases what its warp has done with */
@@ -5714,14 +5717,15 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     return NULL;
 }
-/* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's workspace. */
+/* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's
+   workspace. */
 enum { TICKET_BYTES = 256 };
 inline bool has_unequal_tasks(const params &p)
 {
     return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank;
 }
-/* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of one
-   head come one after the other. */
+/* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
+   one head come one after the other. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
     const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;

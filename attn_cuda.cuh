@@ -2912,8 +2912,8 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     return r;
 }
 /* The same of many rows of one batch entry: what they have in common is found once, and a row needs few instructions of
-   32 bits. With a length or a position for each query (per_row) they have nothing in common. Else row i is at `position`
-   + i and may attend to keys [low + i, high + i), of so many that the entry has. */
+   32 bits. With a length or a position for each query (per_row) they have nothing in common. Else row i is at
+   `position` + i and may attend to keys [low + i, high + i), of so many that the entry has. */
 struct entry_reach {
     int     low, high, keys, queries;
     int64_t position;
@@ -4345,8 +4345,8 @@ ATTN__DEVICE int next_task(int *tickets, int task)
     return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
 }
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
-   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then first and last of each row; with
-   Extra then each row's position. */
+   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then first and last of each row;
+   with Extra then each row's position. */
 template <int Rows> constexpr int description_rows = 32 + Rows / 64 * 16;       /* where rows begin */
 template <int Rows, bool Extra>
 ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
@@ -4411,7 +4411,8 @@ ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
-   each warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the block. */
+   each warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the
+   block. */
 ATTN__DEVICE void init_slots(uint64_t *full, uint64_t *empty, int slots, int users)
 {
     for (int i = 0; i < slots; i++) {

@@ -202,6 +202,124 @@ def test_shapes():
     near("lists", attn.attention([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [3.0]], scale=0), [[2.0]], 1e-6)
 
 
+def packed():
+    """Three sequences of 3, 4 and 3 rows, and two rows that belong to none of them."""
+    return ([draw(1, 2, 12, 4) for _ in range(3)], np.array([0, 3, 7]), np.array([3, 4, 3], "int32"))
+
+
+def poisoned(call):
+    """What the call gives where every array that numpy.empty or torch makes without filling it holds NaN."""
+    places, nan = [(np, "empty"), (np, "empty_like")], np.nan
+    places += [(torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")] if torch else []
+    olds = [getattr(*place) for place in places]
+
+    def filled(old):
+        def make(*a, **b):
+            x = old(*a, **b)
+            floats = x.is_floating_point() if hasattr(x, "data_ptr") else x.dtype.kind == "f"
+            x[...] = nan if floats else 1
+            return x
+        return make
+    for place, old in zip(places, olds):
+        setattr(*place, filled(old))
+    try:
+        return call()
+    finally:
+        for place, old in zip(places, olds):
+            setattr(*place, old)
+
+
+def test_unwritten():
+    """Rows that belong to no sequence hold zeros, minus infinity for their mass, and no gradient comes from them."""
+    (q, k, v), starts, lengths = packed()
+    where = dict(query_starts=starts, key_starts=starts, query_lengths=lengths, key_lengths=lengths)
+    results = ("out", "lse", "stats", "carry_out")
+    for convert in (np.asarray, *([torch.from_numpy] if torch else [])):
+        a = [convert(x) for x in (q, k, v)]
+        r = poisoned(lambda: attn.forward(*a, **where, lse=True, stats=True))
+        d_out = draw(1, 2, 12, 4)
+        g = poisoned(lambda: attn.backward(r, convert(d_out)))
+        for n, count in zip(starts, lengths):
+            rows = slice(n, n + count)
+            part = [x[:, :, rows] for x in (q, k, v, d_out)]
+            near("out", r.out[:, :, rows], attend(dots(*part[:2]), part[2])[0], 4e-6 * 30)
+            for name, want in zip(("dq", "dk", "dv"), gradients(*part, dots(*part[:2]))):
+                near(name, getattr(g, name)[:, :, rows], want, 1e-6 * TERMS)
+        for name, x in (("out", r.out), ("dq", g.dq), ("dk", g.dk), ("dv", g.dv)):
+            assert (x[:, :, 10:] == 0).all(), f"{name} of rows of no sequence: {x[:, :, 10:]}"
+        assert (r.lse[:, :, 10:] == -np.inf).all() and (r.stats[:, :, 10:, 0] == -np.inf).all()
+        assert (r.stats[:, :, 10:, 1] == 0).all()
+        carry = poisoned(lambda: attn.forward(*a, **where, out=False, carry_out=True)).carry_out[:, :, 10:]
+        assert (carry[..., 4] == -np.inf).all() and not carry[..., [0, 1, 2, 3, 5]].any(), carry
+        assert not poisoned(lambda: attn.attention(*a, **where))[:, :, 10:].any()
+        assert not poisoned(lambda: attn.sdpa(*a, **where))[:, :, 10:].any()
+    if torch is None:
+        return
+    layer = torch.nn.Linear(4, 12)      # its gradients are those of the rows that the loss has
+    x = torch.from_numpy(draw(1, 2, 12, 4))
+    poisoned(lambda: attn.sdpa(*layer(x).chunk(3, -1), **where)[:, :, :10].sum().backward())
+    got = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    wide = layer.double()
+    parts = [torch.nn.functional.softmax(0.5 * a @ b.mT, -1) @ c for a, b, c in
+             (wide(x[:, :, n:n + m].double()).chunk(3, -1) for n, m in zip(starts, lengths))]
+    sum(part.sum() for part in parts).backward()
+    for name, a, p in zip(("weight", "bias"), got, layer.parameters()):
+        near("gradient of a layer's " + name, a, p.grad, 1e-6 * TERMS)
+
+
+def test_recorded():
+    """What options say where forward is called counts for backward too, whatever becomes of their arrays."""
+    def arrays(kind):
+        (q, k, v), starts, lengths = packed()
+        pool = draw(6, 2, 4, 4)
+        pages = np.array([[3, 1], [0, 2], [5, 4]], "int32")
+        allowed = np.ascontiguousarray(RNG.random((3, 1, 5, 8)) < 0.7)
+        fresh = draw(3, 2, 5, 4), draw(3, 2, 8, 4), draw(3, 2, 8, 4)
+        several = np.array([4, 5, 6])
+        return [kind(x) for x in fresh], {
+            "key_lengths": dict(key_lengths=kind(several)), "query_lengths": dict(query_lengths=kind(several - 2)),
+            "positions": dict(positions=kind(several), align="positions", causal=True),
+            "mask": dict(mask=kind(allowed)), "a broadcast mask": dict(mask=kind(allowed[:1, :, :1]))}, (
+            [kind(x) for x in (q, k, v)], dict(zip(
+                ("query_starts", "key_starts", "query_lengths", "key_lengths"), map(kind, (starts, starts, lengths,
+                                                                                          lengths + 0)))))
+    for kind in (np.asarray, *([torch.from_numpy] if torch else [])):
+        state = RNG.bit_generator.state
+        qkv, cases, many = arrays(kind)
+        cases = {name: (qkv, options) for name, options in cases.items()}
+        cases["starts"] = many
+        for name, (a, options) in cases.items():
+            d_out = kind(draw(*a[0].shape[:3], a[2].shape[3]))
+            want = attn.backward(attn.forward(*a, **options), d_out)
+            r = attn.forward(*a, **options)
+            for x in options.values():
+                if hasattr(x, "shape"):
+                    x[...] = ~x if "ool" in str(x.dtype) else x - 1
+            got = attn.backward(r, d_out)
+            for which in ("dq", "dk", "dv"):
+                near(f"{name}: {which}", getattr(got, which), getattr(want, which), 0)
+        RNG.bit_generator.state = state
+    view = np.broadcast_to(np.array([True, False]), (3, 1, 1000, 2))
+    copy = attn._copy(view)
+    assert np.array_equal(copy, view) and copy.strides[2] == 0, "what is broadcast is copied once"
+    if torch is None:
+        return
+    q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
+    for name, change in (("k", k), ("out", None), ("sink", None)):
+        options = dict(sink=tensor(2)) if name == "sink" else {}
+        r = attn.forward(q, k, v, **options)
+        change = k if name == "k" else r.out if name == "out" else options["sink"]
+        change.add_(1)
+        raises(RuntimeError, lambda: attn.backward(r, q), f"{name} has been changed since the forward call")
+    lengths = np.array([2])
+    leaf = q.clone().requires_grad_()
+    want, = torch.autograd.grad(attn.sdpa(leaf, k, v, key_lengths=lengths.copy()).sum(), leaf)
+    out = attn.sdpa(leaf, k, v, key_lengths=lengths)
+    lengths += 2
+    assert torch.autograd.grad(out.sum(), leaf)[0].equal(want), "sdpa with lengths of NumPy's"
+
+
 def test_strides():
     """Views of larger arrays, turned, reversed and broadcast: the same bits as copies; results go where they belong."""
     q, k, v = draw(2, 5, 4, 8).transpose(0, 2, 1, 3), draw(2, 4, 8, 7).transpose(0, 1, 3, 2)[:, :, ::-1], draw(7, 6)
@@ -303,6 +421,13 @@ def test_rope():
     assert error.place == (1,) and error.field == "positions", error.place
     raises(attn.Error, lambda: attn.rope_table(4, 8, factor=2), "factor")
     raises(TypeError, lambda: attn.rope_table(4, 8, faktor=2), "faktor")
+    full = attn.rope(x, cosines, sines, positions=[4, 9])
+    same("without heads", attn.rope(x[:, 1], cosines, sines, positions=[4, 9]), full[:, 1])
+    same("of one sequence", attn.rope(x[1, 1], cosines, sines, positions=9), full[1, 1])
+    same("of one sequence, by row", attn.rope(x[1, 1], cosines, sines, positions=[list(range(9, 16))]), full[1, 1])
+    there = x[:, 1].copy()
+    assert attn.rope(there, cosines, sines, positions=[4, 9], out=there) is there
+    same("without heads, in place", there, full[:, 1])
 
 
 def test_append():
@@ -326,6 +451,13 @@ def test_append():
             same("codes", pool[at], codes[0, :, offsets[b] + i])
             same("scales", scale[at], scales[0, :, offsets[b] + i])
     raises(attn.Error, lambda: attn.append(fresh, cache, held + 9, query_starts=offsets[:3]), "lengths")
+    flat, one = np.zeros((3, 9, 33), "float32"), np.zeros((9, 33), "float32")
+    attn.append(np.ascontiguousarray(fresh[0, 0, :6].reshape(3, 2, 33)), flat, held)
+    attn.append(fresh[0, 0, 4:6], one, 4)
+    same("without heads, of one sequence", one, flat[2])
+    assert np.array_equal(one[4:6], fresh[0, 0, 4:6]) and not one[:4].any() and not one[6:].any()
+    raises(TypeError, lambda: attn.append(fresh, cache.tolist(), held), "cache: an array is needed, not [[[[", "written")
+    raises(TypeError, lambda: attn.append(codes, pool, held, k_scale=[1.0]), "k_scale: an array is needed, not [1.0], ")
     raises(attn.Error, lambda: attn.lengths_of(np.array([3, 1])), "descend")
 
 
@@ -491,6 +623,32 @@ def test_errors():
     raises(TypeError, lambda: attn.attention(q, k, v, causal=0.5), "causal: 0.5 is not a number of its kind")
     raises(TypeError, lambda: attn.attention(q, k, v, dropout="half"), "dropout: a number is needed, not 'half'")
     raises(TypeError, lambda: attn.attention(q, k, v, threads="all"), "threads: a number is needed")
+    for threads in (-4, 0, 2**40):
+        for call in (attn.attention, attn.forward, attn.sdpa, lambda *a, **b: attn.softmax(q, **b),
+                     lambda *a, **b: attn.bmm(q, k.swapaxes(2, 3), **b)):
+            raises(ValueError, lambda: call(q, k, v, threads=threads), f"threads: must be within 1..1024, is {threads}")
+    for name, call in {
+            "out": lambda x: attn.attention(q, k, v, out=x), "lse": lambda x: attn.forward(q, k, v, lse=x),
+            "dk": lambda x: attn.backward(attn.forward(q, k, v), q, dk=x), "dx": lambda x: attn.softmax_backward(q, q, dx=x),
+            "to": lambda x: attn.convert(q, "float16", out=x)}.items():
+        raises(TypeError, lambda: call([1.0]), ": an array is needed, not [1.0], for it is written to")
+    raises(TypeError, lambda: attn.mha(None, q, q, q, heads=1), "query: an array is needed")
+    for results in (q, attn.Results({})):
+        raises(TypeError, lambda: attn.backward(results, q), "results: what attn.forward returned is needed")
+        raises(TypeError, lambda: attn.mha_backward(results, q), "results: what attn.mha returned is needed")
+    raises(TypeError, lambda: attn.attention(q, k, v, dropout=0.5, dropout_origin=3), "dropout_origin: 3 is not four")
+    raises(TypeError, lambda: attn.attention(q, k, v, scale=[1.0, 2.0]), "scale: [1.0, 2.0] is not a number")
+    raises(TypeError, lambda: attn.attention(q, k, v, scale=np.ones(2)), "scale: one number is needed, not an array [2]")
+    for kind in ("uint8", "bool", "uint16", "int8"):
+        raises(attn.Error, lambda: attn.attention(q, k, v, key_lengths=np.ones(1, kind)),
+               f"key_lengths.type must be int32 or int64, is {kind}")
+        for what in (lambda x: attn.softmax(x), lambda x: attn.mha(x[0], k[0, 0], k[0, 0], k[0, 0], heads=1)):
+            if kind != "uint16":        # which are numbers: the bits of bfloat16
+                error = raises(attn.Error, lambda: what(q.astype(kind)), "or bfloat16, is " + kind)
+    codes, scales = attn.quantize(k)
+    r = attn.forward(q, codes, v, k_scale=scales)
+    for wanted in ({}, dict(dk=False), dict(dk=False, dv=False)):
+        raises(TypeError, lambda: attn.backward(r, q, **wanted), "k is int8: attn.h has no gradients of a call with int8")
     same("a number as an array", attn.attention(q, k, v, scale=np.float32(0.5), causal=np.array(False)),
          attn.attention(q, k, v, scale=0.5))
     masked = np.ma.masked_array(q, q > 0)
@@ -980,6 +1138,77 @@ def test_sdpa_behaviour():
     raises(TypeError, lambda: attn.sdpa(q, three, three), "q has 2 heads and k 3", "enable_gqa=True")
     raises(attn.Error, lambda: attn.sdpa(q.double(), k, v), "q.type must be float32")
     raises(TypeError, lambda: attn.sdpa(q.detach().numpy(), k, v), "q must be a torch tensor")
+
+
+def test_compile():
+    """torch.compile, as a whole graph too: the bits of the same call without it, and those of its gradients."""
+    need_torch()
+    if not hasattr(torch.library, "custom_op"):
+        raise Skipped(f"PyTorch {torch.__version__} has no torch.library.custom_op")
+    q, k, v, lengths = tensor(2, 4, 6, 8), tensor(2, 4, 6, 8), tensor(2, 4, 6, 3), np.array([3, 5])
+    scale, counts, allowed = torch.tensor(0.3), torch.tensor([3, 5]), torch.from_numpy(RNG.random((6, 6)) < 0.7)
+    cases = {
+        "alone": lambda q, k, v: attn.sdpa(q, k, v), "causal": lambda q, k, v: attn.sdpa(q * 2, k, v, is_causal=True) + 1,
+        "grouped": lambda q, k, v: attn.sdpa(q, k[:, :2], v[:, :2], enable_gqa=True, scale=0.25),
+        "words": lambda q, k, v: attn.sdpa(q, k, v, score="gaussian", sigma=2.0, window=(3, None), align="top_left"),
+        "lengths of NumPy's": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=lengths),
+        "lengths": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=counts, attn_mask=allowed),
+        "a list": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=[3, 5], scale=scale),
+        "dropout": lambda q, k, v: attn.sdpa(q, k, v, dropout_p=0.5, seed=2**64 - 1),
+        "torch's generator": lambda q, k, v: attn.sdpa(q, k, v, dropout_p=0.5)}
+
+    def ran(call, needed=True):
+        torch.manual_seed(3)
+        leaves = [x.clone().requires_grad_(needed) for x in (q, k, v)]
+        out = call(*leaves)
+        if needed:
+            out.square().sum().backward()
+        return [out.detach()] + [x.grad for x in leaves if needed]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")             # PyTorch warns of itself
+        for name, call in cases.items():
+            torch._dynamo.reset()
+            compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+            for needed in (True, False) if name in ("alone", "causal") else (True,):
+                for got, want in zip(ran(compiled, needed), ran(call, needed)):
+                    assert got.equal(want), f"{name}: other bits"
+        torch._dynamo.reset()
+        compiled = torch.compile(cases["alone"], fullgraph=True, backend="aot_eager")
+        for size in (3, 4, 5):
+            x = tensor(1, 2, size, 8)
+            assert compiled(x, x, x).equal(attn.sdpa(x, x, x)), "of several lengths"
+        raises(Exception, lambda: compiled(q, k[..., :7], v), "k.size[3] must equal q.size[3]: 8, is 7")
+
+
+def test_transforms():
+    """torch.func takes sdpa, or is refused in one sentence; the other functions refuse it."""
+    need_torch()
+    if not hasattr(torch.library, "custom_op"):
+        raise Skipped(f"PyTorch {torch.__version__} has no torch.library.custom_op")
+    q, k, v = tensor(2, 4, 6, 8), tensor(2, 4, 6, 8), tensor(2, 4, 6, 3)
+    two, loss = torch.stack([q, q + 1]), lambda q: attn.sdpa(q, k, v).square().sum()
+    leaf = two.clone().requires_grad_()
+    want, = torch.autograd.grad(loss(leaf[0]) + loss(leaf[1]), leaf)
+    func = torch.func
+    assert func.grad(loss)(q).equal(want[0]), "grad"
+    assert func.vmap(lambda q: attn.sdpa(q, k, v))(two)[1].equal(attn.sdpa(q + 1, k, v)), "vmap"
+    moved = func.vmap(lambda q: attn.sdpa(q, k, v, key_lengths=[3, 5]), in_dims=2, out_dims=1)(two.movedim(0, 2))
+    assert moved[:, 1].equal(attn.sdpa(q + 1, k, v, key_lengths=[3, 5])), "vmap of another axis"
+    assert func.vmap(func.grad(loss))(two).equal(want), "vmap of grad"
+    assert func.grad(lambda x: func.vmap(loss)(x).sum())(two).equal(want), "grad of vmap"
+    drop = lambda randomness: func.vmap(lambda q: attn.sdpa(q, k, v, dropout_p=0.5), randomness=randomness)(
+        torch.stack([q, q]))
+    once = drop("same")
+    assert once[0].equal(once[1]), "one seed for all"
+    each = drop("different")
+    assert not each[0].equal(each[1]), "a seed for each"
+    raises(RuntimeError, lambda: func.grad(lambda x: func.grad(loss)(x).sum())(q), "attn.sdpa has no second derivative")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raises(RuntimeError, lambda: func.jvp(loss, (q,), (q,)), "attn.sdpa has no forward-mode derivatives")
+    for call in (attn.attention, attn.forward):
+        raises(TypeError, lambda: func.vmap(lambda q: call(q, k, v))(two), "q is one of the tensors that stand for others")
+        raises(TypeError, lambda: func.grad(lambda q: call(q, k, v).sum())(q), "q requires grad")
 
 
 def test_sdpa_numpy():

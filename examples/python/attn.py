@@ -13,7 +13,8 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
           ml_dtypes', or its bits as uint16); k and v also int8 with k_scale and v_scale; masks bool; lengths and
           positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another type
           is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
-          q; lse and stats are float32.
+          q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
+          minus infinity.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
           torch's autograd. All other functions refuse a tensor that requires grad, except under torch.no_grad().
 DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
@@ -37,6 +38,7 @@ import difflib
 import functools
 import hashlib
 import itertools
+import operator
 import os
 import platform
 import re
@@ -317,10 +319,13 @@ class Error(ValueError):
     """What attn.h refuses. status: "err_size"; field: "k.size[3]"; rule: "must equal q.size[3]"; got, want: numbers;
     place: the indices of the element, or None."""
 
-    def __init__(self, error: attn_error) -> None:
+    def __init__(self, error: attn_error, arrays: dict[str, Any] | None = None) -> None:
         self.field = error.field.decode()
         text, self.rule = (_in_python(said).replace(self.field + '="', '"') for said in
                            (_text(lib.attn_error_string, byref(error)), error.rule.decode()))
+        wrong = (arrays or {}).get(self.field.partition(".")[0])
+        if error.has_type and wrong is not None:        # bool and uint8 are one type to the library
+            text = text.rpartition(", is ")[0] + ", is " + _dtype(wrong)
         super().__init__(text)
         self.status = list(ENUMS["attn_status"])[error.status]
         self.got, self.want = (error.got, error.want) if error.has_numbers else (None, None)
@@ -450,7 +455,10 @@ _check_layout()
 def _call(name, *arguments):
     error = attn_error()
     if getattr(lib, name)(*arguments, byref(error)):
-        raise Error(error)
+        arrays = {}
+        for argument in arguments:
+            arrays.update(getattr(getattr(argument, "_obj", argument), "kept", {}))
+        raise Error(error, arrays)
 
 
 # ---- arrays: NumPy's and torch's, as views of what they hold
@@ -459,7 +467,8 @@ _TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint16": "bf1
 
 
 def _is_torch(x):
-    return hasattr(x, "data_ptr")
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def _check_array(name, x):
@@ -497,9 +506,13 @@ def _check_device(name, x, taken):
                         "which `make cuda-lib` builds, in ATTN_LIBRARY")
 
 
+def _is_array(x):
+    return _is_torch(x) or isinstance(x, np.ndarray)
+
+
 def _array(x):
     """x itself where it is an array; a list or a number as one."""
-    if _is_torch(x) or isinstance(x, np.ndarray):
+    if _is_array(x):
         return x
     x = np.asarray(x)
     return np.atleast_1d(x.astype({"f": "float32", "i": "int64"}.get(x.dtype.kind, x.dtype)))
@@ -513,12 +526,18 @@ def _view(name, x, kind=None, absent=(), device=False):
     """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`. device: it
     may lie on one."""
     kind = kind or attn_view
+    if not _is_array(x):
+        raise TypeError(f"{name}: an array is needed, not {x!r:.60}" + (", for it is written to" * (kind is attn_out)))
     _check_array(name, x)
     if _dtype(x) not in _TYPES:
         raise TypeError(f"{name}: attn.h has no type {_dtype(x)}")
     if _is_torch(x):
         _check_device(name, x, device)
-        data, strides = x.data_ptr(), list(x.stride())
+        try:
+            data, strides = x.data_ptr(), list(x.stride())
+        except RuntimeError:
+            raise TypeError(f"{name} is one of the tensors that stand for others within torch.func and torch.compile, "
+                            "which attn.sdpa takes, and no other function does") from None
     else:
         if not x.dtype.isnative or not x.flags.aligned or any(n % x.itemsize for n in x.strides):
             raise TypeError(f"{name}: its numbers must be aligned and in the byte order of this machine")
@@ -533,22 +552,35 @@ def _view(name, x, kind=None, absent=(), device=False):
         raise TypeError(f"{name}: attn.h takes 1 to 4 axes, not {len(sizes)}")
     view = kind(type=ENUMS["attn_type"][_TYPES[_dtype(x)]], rank=len(sizes), data=data)
     view.size[:len(sizes)], view.stride[:len(sizes)] = sizes, strides
-    view.array = x                  # it lives as long as the view
+    view.kept = {name: x}           # it lives as long as the view
     return view
 
 
-def _empty(like, shape, dtype=None):
-    """A new array of the kind and type of `like`, or of another type."""
+def _new(like, shape, dtype=None):
+    """A new array of the kind and type of `like`, or of another type. It holds zeros, since the library writes no row
+    that belongs to no entry."""
     if _is_torch(like):
-        return like.new_empty(tuple(shape), dtype=getattr(sys.modules["torch"], dtype) if dtype else like.dtype)
-    return np.empty(tuple(shape), dtype or like.dtype)
+        return like.new_zeros(tuple(shape), dtype=getattr(sys.modules["torch"], dtype) if dtype else like.dtype)
+    return np.zeros(tuple(shape), dtype or like.dtype)
+
+
+def _once(x):
+    """What is broadcast in x, once."""
+    return x[tuple(slice(0, 1) if n == 0 else slice(None) for n in (x.stride() if _is_torch(x) else x.strides))]
+
+
+def _copy(x):
+    """An array that later changes of x do not reach; what is broadcast lies in it once, as in x."""
+    return _once(x).clone().expand(x.shape) if _is_torch(x) else np.broadcast_to(_once(x).copy(), x.shape)
 
 
 # Axes of what follows q's number of axes: without batch or heads those letters are not there.
 _AXES = {"q": "BHQD", "k": "BKSE", "v": "BKSV", "given_scores": "BHQS", "out": "BHQV", "lse": "BHQ", "stats": "BHQ2",
          "weights": "BHQS", "scores": "BHQS", "scores_softcap": "BHQS", "scores_masked": "BHQS", "mask": "BHQS",
-         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC"}
+         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC", "x": "BHSD", "fresh": "BKSD",
+         "cache": "BKSD"}
 _LEFT_OUT = {4: (), 3: (1,), 2: (0, 1)}
+_NO_MASS = {"lse": ..., "stats": (..., 0), "carry_out": (..., -2)}   # f32; where a row without mass has -inf
 
 
 def _of_grad(name):
@@ -560,7 +592,7 @@ def _absent(name, x, axes):
     """Which axes the array of that field lacks, where q has so many."""
     letters = _AXES.get(name, _AXES.get(_of_grad(name), ""))
     missing = _LEFT_OUT.get(axes, ())
-    return missing if letters and len(x.shape) == len(letters) - len(missing) else ()
+    return missing if letters and np.ndim(x) == len(letters) - len(missing) else ()
 
 
 class Results(Generic[ArrayT]):
@@ -616,12 +648,15 @@ def _set_number(structure, name, value):
 class _Descriptor:
     """attn_desc from arrays and options; it keeps what the structure points to."""
 
-    def __init__(self, arrays=(), axes=4, **options):
+    def __init__(self, arrays=(), axes=4, recorded=False, **options):
+        """recorded: backward reads the options again, so that those which say what is read where are copied."""
+        self.recorded = recorded
         arrays = {name: _array(x) for name, x in dict(arrays).items() if x is not None}
         if options.get("given_scores") is not None:
             options["given_scores"] = _array(options["given_scores"])
         first = arrays.get("q", options.get("given_scores"))
         self.c, self.kept = attn_desc(struct_bytes=sizeof(attn_desc)), {}
+        self.c.kept = self.kept
         self.axes = axes if first is None else len(first.shape)
         for name, x in arrays.items():
             self.set_view(name, x)
@@ -632,7 +667,10 @@ class _Descriptor:
                 self.set_option(name, value)
 
     def set_view(self, name, x):
-        x = self.kept[name] = _array(x)
+        x = _array(x)
+        if self.recorded and _dtype(x) in ("bool", "uint8", "int32", "int64"):
+            x = _copy(x)
+        self.kept[name] = x
         setattr(self.c, name, _view(name, x, absent=_absent(name, x, self.axes), device=True))
         if _is_on_device(x):
             self.c.stream = _stream(x)
@@ -647,7 +685,12 @@ class _Descriptor:
         elif name in _VIEWS:
             self.set_view(name, value)
         elif name == "dropout_origin":
-            self.c.dropout_origin[:] = value
+            if np.shape(value) != (4,):
+                raise TypeError(f"dropout_origin: {value!r} is not four numbers, of batch entry, head, query and key")
+            try:
+                self.c.dropout_origin[:] = [operator.index(n) for n in value]
+            except TypeError:
+                raise TypeError(f"dropout_origin: {value!r} are not all whole numbers") from None
         else:
             self.set_number(name, value)
 
@@ -661,6 +704,8 @@ class _Descriptor:
             value = names[value]
         if _is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
             _check_array(name, value)
+            if value.size != 1 if isinstance(value, (np.ndarray, np.generic)) else value.numel() != 1:
+                raise TypeError(f"{name}: one number is needed, not an array {list(value.shape)}")
             value = value.item()
         _set_number(self.c, name, value)
         if name == "scale":
@@ -679,6 +724,8 @@ class _Descriptor:
     def set_threads(self, workers):
         if not hasattr(workers, "__index__"):
             raise TypeError(f"threads: a number is needed, not {workers!r}")
+        if not 1 <= workers <= _MOST_THREADS:
+            raise ValueError(f"threads: must be within 1..{_MOST_THREADS}, is {workers}")
         if workers > 1:
             self.kept["run"] = run = _RUN(lambda user, count, task, arg: _spread(workers, count, task, arg))
             self.c.parallel = attn_parallel(run=ctypes.cast(run, c_void_p), workers=workers)
@@ -708,8 +755,9 @@ class _Descriptor:
                 missing = [c for c in letters if c not in sizes]
                 if missing:
                     raise TypeError(f"{name} needs {'v' if set('VC') & set(missing) else 'q and k'}")
-                single = name in ("lse", "stats", "carry_out")
-                value = _empty(like, [sizes[c] for c in letters], "float32" if single else None)
+                value = _new(like, [sizes[c] for c in letters], "float32" if name in _NO_MASS else None)
+                if name in _NO_MASS:
+                    value[_NO_MASS[name]] = -np.inf
             arrays[name] = self.kept[name] = value
             setattr(self.c, name, _view(name, value, attn_out, _absent(name, value, self.axes), device=True))
         return arrays
@@ -722,7 +770,7 @@ class _Descriptor:
             size = c_size_t()
             _call("attn_workspace_size" if name == "attn_forward" else name + "_workspace_size", byref(self.c),
                   *structures, byref(size))
-            room = like.new_empty(size.value, dtype=sys.modules["torch"].uint8)
+            room = like.new_new(size.value, dtype=sys.modules["torch"].uint8)
             self.c.workspace, self.c.workspace_bytes = room.data_ptr() if size.value else None, size.value
         try:
             self.call(name, byref(self.c), *structures)
@@ -739,6 +787,7 @@ class _Descriptor:
 
 
 # ---- threads: the library hands out tasks, a pool of Python's runs them (ctypes lets other threads run meanwhile)
+_MOST_THREADS = 1024
 _TASK = CFUNCTYPE(None, c_void_p, c_int64, c_int32)
 _RUN = CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p)
 _pools = {}
@@ -808,8 +857,20 @@ def _split(options):
 def _described(q=None, k=None, v=None, **options):
     """The results of a call that has not run, with its descriptor."""
     results, options = _split(options)
-    d = _Descriptor({"q": q, "k": k, "v": v}, **options)
-    return Results(d.add_results(results), d.axes, desc=d)
+    d = _Descriptor({"q": q, "k": k, "v": v}, recorded=True, **options)
+    return Results(d.add_results(results), d.axes, desc=d, versions=_versions(d.kept))
+
+
+def _versions(arrays):
+    """How often torch has seen each tensor change."""
+    return {name: x._version for name, x in arrays.items() if _is_torch(x) and not x.is_inference()}
+
+
+def _check_unchanged(results, arrays):
+    """Refuses gradients of a call whose tensors hold something else by now. Of NumPy's arrays nobody can tell."""
+    for name, version in results._kept["versions"].items():
+        if arrays[name]._version != version:
+            raise RuntimeError(f"{name} has been changed since the forward call, and its gradients would be wrong")
 
 
 def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out: bool | Array | None = True,
@@ -841,7 +902,7 @@ def scores(q: ArrayT | None, k: ArrayT | None, **options: Unpack[Options]) -> Ar
 def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
     """The attn_grad or attn_mha_grad of the gradients wanted, which keeps what it points to, and their arrays."""
     grad, arrays = structure(struct_bytes=sizeof(structure)), {}
-    grad.kept = []
+    grad.kept = {}
     results = [name for name, kind in structure._fields_ if kind is attn_out]
     known = [name for name, kind in structure._fields_ if kind in (attn_out, attn_view)]
     for name in [*wanted, *accumulate]:
@@ -859,10 +920,9 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
                     owner = owners.get("sigma_per_head")
                 if owner is None and name not in ("d_sigma", "d_scale"):
                     raise TypeError(f"{name}: there is no {_of_grad(name)}")
-                value = _empty(like, [1], "float32") if owner is None else _empty(owner, owner.shape)
+                value = _new(like, [1], "float32") if owner is None else _new(owner, owner.shape)
             arrays[name] = value
-        value = _array(value)
-        grad.kept.append(value)
+        value = grad.kept[name] = value if name in results else _array(value)
         setattr(grad, name, _view(name, value, attn_out if name in results else attn_view, _absent(name, value, axes),
                                   device=True))
     for name in accumulate:
@@ -878,9 +938,17 @@ def backward(results: Results[ArrayT], d_out: Numbers | None = None, *, d_weight
              **others: bool | Array | None) -> Results[ArrayT]:
     """The gradients of a loss, from its gradients with respect to r.out, r.weights and r.lse, where r is what forward
     returned. Attributes dq, dk, dv, and those asked for: d_bias, d_sigma, d_w_q, ... each shaped like what it belongs
-    to (d_scale, and d_sigma without sigma_per_head: [1]). accumulate: names of those that are added to the arrays
+    to (d_scale, and d_sigma without sigma_per_head: [1]). q, k, v, out and options of floats are read again here, as
+    they are by then (a torch tensor that has changed since is refused); of lengths, starts, positions, pages and masks
+    forward has kept a copy. accumulate: names of those that are added to the arrays
     given for them. It is faster where forward was asked for stats=True."""
+    if not isinstance(results, Results) or "desc" not in results._kept:
+        raise TypeError("results: what attn.forward returned is needed, which knows its inputs and options")
     d = results._kept["desc"]
+    _check_unchanged(results, d.kept)
+    for name in "qkv":
+        if name in d.kept and _dtype(d.kept[name]) == "int8":
+            raise TypeError(f"{name} is int8: attn.h has no gradients of a call with int8 keys or values")
     wanted = {name: value for name, value in dict(dq=dq, dk=dk, dv=dv).items()
               if value is not True or _of_grad(name) in d.kept}
     wanted.update(others, d_out=d_out, d_weights=d_weights, d_lse=d_lse)
@@ -901,49 +969,135 @@ def explain(q: Array | None, k: Array | None, v: Array | None = None, **options:
     return _in_python(_text(lib.attn_explain, byref(d.c)))
 
 
-# ---- torch's autograd
+# ---- torch's autograd, torch.compile and torch.func: two operators that torch knows by name
 _GRADIENTS = {_of_grad(name): name for name, kind in attn_grad._fields_ if kind is attn_out}
 _GRADIENTS["sigma_per_head"] = "d_sigma"
+_functions = {}
 
 
-@functools.lru_cache(maxsize=None)
-def _differentiable():
-    """The function that sdpa enters into torch's autograd. torch is imported by the first caller."""
+def _enter_torch():
+    """Makes sdpa known to torch, once. torch.compile and torch.export see two operators, attn::sdpa and
+    attn::sdpa_backward; autograd and torch.func see two functions that call them. Arguments are tensors, numbers and
+    words, and names: those of the tensors, then those of the numbers (one that is there several times has a tuple of
+    them), then those of the words."""
+    if _functions:
+        return
     import torch
+    if not hasattr(torch.library, "custom_op"):
+        raise RuntimeError(f"attn.sdpa has gradients with PyTorch 2.4 or later, not {torch.__version__}")
+
+    def given(tensors, numbers, words, names):
+        found = dict(zip(names, tensors))
+        for name, value in zip(names[len(tensors):], [*numbers, *words]):
+            value = int(value) if name == "seed" else value
+            found[name] = found[name] + (value,) if name in found else (value,)
+        return {name: x[0] if type(x) is tuple and len(x) == 1 else x for name, x in found.items()}
+
+    def compute(tensors, numbers, words, names):
+        r = forward(**dict(dict.fromkeys("qkv"), **given(tensors, numbers, words, names)), stats=True)
+        return r.out, r.stats
+
+    def shapes(tensors, numbers, words, names):
+        found = dict(zip(names, tensors))
+        rows = found.get("q", found.get("given_scores"))
+        return (rows.new_empty((*rows.shape[:-1], found["v"].shape[-1])),
+                rows.new_empty((*rows.shape[:-1], 2), dtype=torch.float32))
+
+    def compute_gradients(d_out, out, stats, tensors, numbers, words, names, needed):
+        options = given(tensors, numbers, words, names)
+        names = [name for name, needs_it in zip(names, needed) if needs_it]
+        r = _described(out=out, stats=stats, **options)
+        wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in names})
+        found = backward(r, d_out, **wanted)
+        # the gradient of a number is [1] and float32
+        return [getattr(found, _GRADIENTS[name]).reshape(options[name].shape).to(options[name].dtype) for name in names]
+
+    def gradient_shapes(d_out, out, stats, tensors, numbers, words, names, needed):
+        return [x.new_empty(x.shape) for x, needs_it in zip(tensors, needed) if needs_it]
+
+    def each(function, results):        # under vmap: one call after the other
+        def call(info, dims, *arguments):
+            def part(x, dim, i):
+                if isinstance(x, (list, tuple)) and isinstance(dim, (list, tuple)):
+                    return [part(*pair, i) for pair in zip(x, dim)]
+                return x if dim is None else x.select(dim, i)
+            calls = [function(*(part(x, dim, i) for x, dim in zip(arguments, dims))) for i in range(info.batch_size)]
+            stacked = [torch.stack(x) for x in zip(*calls)]
+            return results(stacked), results([0] * len(stacked))
+        return call
+
+    def keep(ctx, inputs, output):      # for torch.compile, which sees the operator alone
+        Attention.setup_context(ctx, (inputs[1:], *inputs[0]), output)
+
+    def derive(ctx, d_out, _):
+        needed, (out, stats, *tensors) = list(ctx.needs_input_grad[0]), ctx.saved_tensors
+        found = iter(gradients(d_out, out, stats, tensors, *ctx.options, needed))
+        return ([next(found) if needs_it else None for needs_it in needed], *(None if x else [] for x in ctx.options))
+
+    def operator(name, function, fake, schema, results):
+        made = torch.library.custom_op("attn::" + name, function, mutates_args=(), schema=schema)
+        made.register_fake(fake)
+        if hasattr(made, "register_vmap"):      # since 2.5; before torch does the same, with a warning
+            made.register_vmap(each(made, results))
+        return made, getattr(torch.ops.attn, name).default
+
+    what = "Tensor[] tensors, Scalar[] numbers, str[] words, str[] names"
+    made, attention = operator("sdpa", compute, shapes, f"({what}) -> (Tensor, Tensor)", tuple)
+    made.register_autograd(derive, setup_context=keep)
+    _, gradients = operator("sdpa_backward", compute_gradients, gradient_shapes,
+                            f"(Tensor d_out, Tensor out, Tensor stats, {what}, bool[] needed) -> Tensor[]", list)
 
     class Gradients(torch.autograd.Function):
-        """The backward pass, an operation that autograd sees: otherwise a second derivative would not be refused, but
-        left out of the loss."""
+        """An operation that autograd sees: otherwise a second derivative would not be refused, but left out."""
+        generate_vmap_rule = True
+
         @staticmethod
-        def forward(ctx, names, options, needed, d_out, out, stats, *tensors):
-            given = dict(zip(names, tensors))
-            r = _described(out=out, stats=stats, **given, **options)
-            wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in needed})
-            found = backward(r, d_out, **wanted)
-            # the gradient of a number is [1] and float32
-            return tuple(getattr(found, _GRADIENTS[name]).reshape(given[name].shape).to(given[name].dtype)
-                         for name in needed)
+        def forward(options, needed, d_out, out, stats, *tensors):
+            return tuple(gradients(d_out, out, stats, tensors, *options, needed))
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
 
         @staticmethod
         def backward(ctx, *_):
             raise RuntimeError("attn.sdpa has no second derivative: its gradients cannot be differentiated again")
 
     class Attention(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, names, options, *tensors):
-            r = forward(**dict(dict.fromkeys("qkv"), **dict(zip(names, tensors)), **options), stats=True)
-            ctx.names, ctx.options = names, options
-            ctx.save_for_backward(r.out, r.stats, *tensors)
-            return r.out
+        generate_vmap_rule = True
 
         @staticmethod
-        def backward(ctx, d_out):
-            needs = ctx.needs_input_grad[2:]
-            needed = [name for name, needs_it in zip(ctx.names, needs) if needs_it]
-            found = iter(Gradients.apply(ctx.names, ctx.options, needed, d_out, *ctx.saved_tensors))
-            return (None, None) + tuple(next(found) if needs_it else None for needs_it in needs)
+        def forward(options, *tensors):
+            return attention(tensors, *options)
 
-    return Attention.apply
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.options = inputs[0]
+            ctx.mark_non_differentiable(output[1])
+            ctx.save_for_backward(*output, *inputs[1:])
+
+        @staticmethod
+        def backward(ctx, d_out, _):
+            needed, (out, stats, *tensors) = list(ctx.needs_input_grad[1:]), ctx.saved_tensors
+            found = iter(Gradients.apply(ctx.options, needed, d_out, out, stats, *tensors))
+            return (None,) + tuple([next(found) if needs_it else None for needs_it in needed])
+
+        @staticmethod
+        def jvp(ctx, *_):
+            raise RuntimeError("attn.sdpa has no forward-mode derivatives")
+
+    _functions["sdpa"] = Attention
+
+
+_enter_torch._dynamo_marked_constant = True     # torch.compile calls it and does not look inside
+
+
+def _seen(torch, given):
+    """Whether torch has to see the call: something differentiates, compiles or maps it."""
+    tensors = [x for x in given.values() if _is_torch(x)]
+    return (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or
+            any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors) or
+            torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
 
 def _set(given, name, value, by):
@@ -952,16 +1106,47 @@ def _set(given, name, value, by):
     given[name] = value
 
 
-def _recorded(given):
-    """What sdpa computes where torch's autograd is to see it."""
+def _tensor(torch, name, x):
+    """An array or a list as a tensor of its own, which no later change of it reaches."""
+    if torch.compiler.is_compiling():
+        return torch.as_tensor(x).clone()
+    x = _array(x)
+    _check_array(name, x)
+    kept = _once(x).copy()
+    if _dtype(x) in ("uint16", "bfloat16"):
+        return torch.from_numpy(kept.view("int16")).view(torch.bfloat16).expand(x.shape)
+    return torch.from_numpy(kept).expand(x.shape)
+
+
+def _recorded(torch, given):
+    """What sdpa computes where torch is to see it."""
+    tensors, numbers, words = {}, [], []
     for name, x in given.items():
-        if _is_torch(x) and x.requires_grad and name not in _GRADIENTS:
-            raise TypeError(f"{name} requires grad, and attn.h has no gradient of it: give {name}.detach()")
-        if name in ("q", "k", "v", "given_scores") and not _is_torch(x):
-            raise TypeError(f"{name} must be a torch tensor, as something else requires grad")
-    tensors = {name: x for name, x in given.items() if _is_torch(x)}
-    others = {name: x for name, x in given.items() if not _is_torch(x)}
-    return _differentiable()(tuple(tensors), others, *tensors.values())
+        if _is_torch(x):
+            if x.requires_grad and name not in _GRADIENTS:
+                raise TypeError(f"{name} requires grad, and attn.h has no gradient of it: give {name}.detach()")
+            tensors[name] = x
+        elif name in ("q", "k", "v", "given_scores"):
+            raise TypeError(f"{name} must be a torch tensor, as something else is one that torch differentiates, "
+                            "compiles or maps")
+        elif name in _VIEWS or isinstance(x, np.ndarray) or (name == "sigma" and isinstance(x, (list, tuple))):
+            tensors[name] = _tensor(torch, name, x)
+        elif isinstance(x, str):
+            words.append((name, x))
+        elif name == "seed" and x >= 2**63:     # no number of torch's
+            words.append((name, str(x)))
+        else:
+            for n in x if isinstance(x, (list, tuple)) else [x]:
+                numbers.append((name, -1 if n is None else n.item() if isinstance(n, np.generic) else n))
+    for name, n in numbers:
+        if not isinstance(n, (int, float, torch.SymInt, torch.SymFloat)):
+            raise TypeError(f"{name}: {given[name]!r} is not a number of its kind")
+    names = [*tensors, *[name for name, _ in numbers], *[name for name, _ in words]]
+    _enter_torch()
+    options = [n for _, n in numbers], [word for _, word in words], names
+    if torch.compiler.is_compiling():
+        return torch.ops.attn.sdpa(list(tensors.values()), *options)[0]
+    return _functions["sdpa"].apply(options, *tensors.values())[0]
 
 
 def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
@@ -982,9 +1167,11 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
             raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")
         if name not in _OPTIONS:
             raise _unknown("option", name, _OPTIONS)
-    given = {name: x for name, x in dict(options, q=q, k=k, v=v, scale=scale).items() if x is not None}
-    for name in given.keys() & {"q", "k", "v", "given_scores"}:
-        given[name] = _array(given[name])
+    given = {**options, "q": q, "k": k, "v": v, "scale": scale}
+    given = {name: x for name, x in given.items() if x is not None}
+    for name in ("q", "k", "v", "given_scores"):
+        if name in given:
+            given[name] = _array(given[name])
     if attn_mask is not None:
         attn_mask = _array(attn_mask)
         kind = _dtype(attn_mask)
@@ -1001,12 +1188,14 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
         heads, shared = given["q"].shape[1], given["k"].shape[1]
         if shared not in (1, heads):
             raise TypeError(f"q has {heads} heads and k {shared}: enable_gqa=True lets heads of q share those of k")
-    torch = sys.modules["torch"] if any(map(_is_torch, given.values())) else None
-    if given.get("dropout") and "seed" not in given:
-        given["seed"] = int(torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64"))
+    torch = sys.modules["torch"] if any(_is_torch(x) for x in given.values()) else None
+    seen = torch is not None and _seen(torch, given)
+    if "dropout" in given and "seed" not in given:
+        seed = torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64")
+        given["seed"] = seed if seen else int(seed)     # to torch it is no number yet
     try:
-        if torch and torch.is_grad_enabled() and any(_is_torch(x) and x.requires_grad for x in given.values()):
-            return _recorded(given)
+        if seen:
+            return _recorded(torch, given)
         return forward(**dict(dict.fromkeys("qkv"), **given)).out
     except Error as error:
         field = error.field.partition(".")[0]
@@ -1020,7 +1209,7 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
 def softmax(x: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """Masked softmax over the last axis of x: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]; out may be x itself."""
     x = _array(x)
-    out = _empty(x, x.shape) if out is None else out
+    out = _new(x, x.shape) if out is None else out
     d = _Descriptor(**options)
     d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c))
     return out
@@ -1030,14 +1219,14 @@ def softmax_backward(x: ArrayT, d_out: Numbers, *, dx: ArrayT | None = None, **o
     """The gradient with respect to x of softmax(x, **options), from that with respect to its result; all of x's
     shape."""
     x, d_out = _array(x), _array(d_out)
-    dx = _empty(x, x.shape) if dx is None else dx
+    dx = _new(x, x.shape) if dx is None else dx
     d = _Descriptor(**options)
     d.call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c))
     return dx
 
 
 def _mask(function, shape, options):
-    mask = np.empty(tuple(shape), bool)
+    mask = np.zeros(tuple(shape), bool)
     d = _Descriptor(axes=mask.ndim, **options)
     d.call(function, _view("mask", mask, attn_out, _absent("mask", mask, mask.ndim)), byref(d.c))
     return mask
@@ -1057,7 +1246,7 @@ def dropout_mask(shape: Sequence[int], dropout: float, seed: int = 0, *,
 def merge(out_a: ArrayT, lse_a: ArrayT, out_b: ArrayT, lse_b: ArrayT) -> tuple[ArrayT, ArrayT]:
     """Attention over two disjoint sets of keys from that over each: (out [..,Sq,Dv], lse [..,Sq])."""
     out_a, lse_a, out_b, lse_b = map(_array, (out_a, lse_a, out_b, lse_b))
-    out, lse = _empty(out_a, out_a.shape), _empty(lse_a, lse_a.shape)
+    out, lse = _new(out_a, out_a.shape), _new(lse_a, lse_a.shape)
     axes = len(out_a.shape)
     views = [_view(name, x, absent=_absent(name, x, axes)) for name, x in
              (("out", out_a), ("lse", lse_a), ("out", out_b), ("lse", lse_b))]
@@ -1071,7 +1260,7 @@ def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Op
     a, b = _array(a), _array(b)
     if out is None and min(len(a.shape), len(b.shape)) > 1:
         batch = np.broadcast_shapes(tuple(a.shape)[:-2], tuple(b.shape)[:-2])
-        out = _empty(a, batch + (a.shape[-2], b.shape[-1]))
+        out = _new(a, batch + (a.shape[-2], b.shape[-1]))
     elif out is None:
         raise TypeError("bmm: matrices are needed, of 2 to 4 axes")
     d = _Descriptor(**options)
@@ -1082,7 +1271,7 @@ def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Op
 def bmm_backward(a: ArrayT, b: ArrayT, d_out: Numbers, **options: Unpack[Options]) -> tuple[ArrayT, ArrayT]:
     """The gradients of bmm(a, b): (da, db), shaped like a and b."""
     a, b, d_out = _array(a), _array(b), _array(d_out)
-    da, db = _empty(a, a.shape), _empty(b, b.shape)
+    da, db = _new(a, a.shape), _new(b, b.shape)
     d = _Descriptor(**options)
     d.call("attn_bmm_backward", _view("a", a), _view("b", b), _view("d_out", d_out), _view("da", da, attn_out),
            _view("db", db, attn_out), 0, byref(d.c))
@@ -1095,7 +1284,7 @@ def convert(x: Array, dtype: str, *, out: Array | None = None) -> Any:
     x = _array(x)
     if out is None:
         name = "uint16" if dtype == "bfloat16" and not _is_torch(x) else dtype
-        out = _empty(x, x.shape, name)
+        out = _new(x, x.shape, name)
     _call("attn_convert", _view("x", x), _view("out", out, attn_out))
     return out
 
@@ -1106,8 +1295,8 @@ def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -
     x = _array(x)
     if block not in (None, 32):
         raise ValueError("block: a scale for each row (None) or for each 32 numbers of it (32)")
-    codes = _empty(x, x.shape, "int8")
-    scale = _empty(x, tuple(x.shape)[:-1] + (-(-x.shape[-1] // 32) if block else 1,), scale_dtype)
+    codes = _new(x, x.shape, "int8")
+    scale = _new(x, tuple(x.shape)[:-1] + (-(-x.shape[-1] // 32) if block else 1,), scale_dtype)
     axes = len(x.shape)
     _call("attn_quantize", _view("x", x, absent=_absent("k", x, axes)),
           _view("codes", codes, attn_out, _absent("k", codes, axes)),
@@ -1119,21 +1308,23 @@ def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -
 def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
     """The lengths [B] of sequences that lie between offsets [B+1], the cu_seqlens of other libraries."""
     offsets = _array(offsets)
-    lengths = _empty(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
+    lengths = _new(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
     _call("attn_lengths_of", _view("offsets", offsets), _view("lengths", lengths, attn_out))
     return lengths
 
 
 def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:
-    """Writes new rows of k or v, fresh [B,Hkv,n,D], behind those that cache [B,Hkv,S,D] holds, lengths [B] of each
-    entry. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
+    """Writes new rows of k or v, fresh [B,Hkv,n,D], after those that cache [B,Hkv,S,D] holds, lengths [B] of each
+    entry; both without heads, [B,n,D], or of one sequence, [n,D]. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
     cache of int8."""
     fresh, lengths = _array(fresh), _array(lengths)
     for name in ("k_scale", "v_scale"):
         if options.get(name) is not None:
             _view(name, options[name], attn_out)        # refuses what cannot be written
-    d = _Descriptor(**options)
-    d.call("attn_append", _view("fresh", fresh), _view("cache", cache, attn_out), _view("lengths", lengths), byref(d.c))
+    axes = len(fresh.shape)
+    d = _Descriptor(axes=axes, **options)
+    d.call("attn_append", _view("fresh", fresh, absent=_absent("fresh", fresh, axes)),
+           _view("cache", cache, attn_out, _absent("cache", cache, axes)), _view("lengths", lengths), byref(d.c))
 
 
 def rope_table(positions: int, size: int, *, base: float = 0,
@@ -1154,23 +1345,23 @@ def rope_table(positions: int, size: int, *, base: float = 0,
     d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base, scaling=ENUMS["attn_rope_scaling"][scaling])
     for name, value in fields.items():
         _set_number(d, name, value)
-    cosines, sines = (np.empty((positions, size // 2), "float32") for _ in range(2))
+    cosines, sines = (np.zeros((positions, size // 2), "float32") for _ in range(2))
     _call("attn_rope_table", _view("cosines", cosines, attn_out), _view("sines", sines, attn_out), byref(d))
     return cosines, sines
 
 
 def rope(x: ArrayT, cos: Numbers, sin: Numbers, *, positions: Numbers | None = None, interleaved: bool = False,
          inverse: bool = False, out: ArrayT | None = None) -> ArrayT:
-    """x [B,H,S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
+    """x [B,H,S,D], [B,S,D] or [S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
     out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, .. of the tables."""
     x, cos, sin = _array(x), _array(cos), _array(sin)
-    out = _empty(x, x.shape) if out is None else out
+    out, axes = _new(x, x.shape) if out is None else out, len(x.shape)
     at = attn_view()
     if positions is not None:
         positions = _array(positions)
         at = _view("positions", positions)
-    _call("attn_rope", _view("x", x), _view("cos", cos), _view("sin", sin), at, interleaved + 2 * inverse,
-          _view("out", out, attn_out))
+    _call("attn_rope", _view("x", x, absent=_absent("x", x, axes)), _view("cos", cos), _view("sin", sin), at,
+          interleaved + 2 * inverse, _view("out", out, attn_out, _absent("x", out, axes)))
     return out
 
 
@@ -1186,7 +1377,9 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
                   b_query=b_query, b_key=b_key, b_value=b_value, b_result=b_result)
     inputs = {name: _array(x) for name, x in inputs.items() if x is not None}
     results, others = _split(options)
-    d = _Descriptor(**others)
+    d = _Descriptor(recorded=True, **others)
+    if query is None:
+        raise TypeError("query: an array is needed, not None")
     d.kept["q"] = query = inputs["query"]       # new arrays are like it
     keys = inputs.get("key", query)
     value_rows = inputs["w_value"].shape[0] // max(heads_kv or heads, 1) * heads
@@ -1194,22 +1387,25 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     inside = d.add_results(results, sizes)
     if out is True:
         columns = inputs["w_result"].shape[0] if w_result is not None else value_rows
-        out = _empty(query, (query.shape[0], query.shape[1], columns))
+        out = _new(query, (query.shape[0], query.shape[1], columns))
     m = attn_mha_desc(struct_bytes=sizeof(attn_mha_desc), heads=heads, heads_kv=heads_kv,
                       attention=ctypes.addressof(d.c))
     for name, x in inputs.items():
         setattr(m, name, _view(name, x))
     m.out = _view("out", out, attn_out)
-    m.kept = inputs, out
+    m.kept = dict(inputs, out=out)
     d.call("attn_mha", byref(m))
-    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs)
+    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs, versions=_versions(dict(inputs, **d.kept)))
 
 
 def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequence[str] = (),
                  **wanted: bool | Array | None) -> Results[ArrayT]:
     """The gradients of mha, from that with respect to r.out [B,Sq,Eo]: by default of all that went in (dquery, dw_key,
     db_result, ...); with names only of those (dquery=True, dw_query=an array)."""
+    if not isinstance(results, Results) or "mha" not in results._kept:
+        raise TypeError("results: what attn.mha returned is needed, which knows its inputs and options")
     inputs = results._kept["inputs"]
+    _check_unchanged(results, dict(inputs, **results._kept["desc"].kept))
     wanted = wanted or {"d" + name: True for name in inputs}
     grad, arrays = _gradients(attn_mha_grad, inputs, dict(wanted, d_out=d_out), accumulate)
     results._kept["desc"].call("attn_mha_backward", byref(results._kept["mha"]), byref(grad))
@@ -1220,7 +1416,7 @@ def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequen
 def _elementary(function, x):
     _check_array("x", x)
     x = np.ascontiguousarray(x, "float32")
-    y = np.empty_like(x)
+    y = np.zeros_like(x)
     if lib.attn_elementary(ENUMS["attn_function"][function], x.ctypes.data, y.ctypes.data, x.size, 0):
         raise RuntimeError("attn_elementary failed")
     return y

@@ -21,6 +21,7 @@
    same bits as training without a break, and with the default text and steps the bounds below must hold. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "numbers.h"
 #include <ctype.h>
 #include <float.h>
 #include <limits.h>
@@ -623,9 +624,8 @@ static int export_as(const model *p, const char *name) {
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 static int parse_steps(const char *text) { /* 0: not a number of steps */
-    char *end;
-    const long steps = strtol(text, &end, 10);
-    return end != text && *end == 0 && steps > 0 && steps < INT_MAX ? (int)steps : 0;
+    int64_t steps = 0;
+    return take_whole(stderr, "tiny_gpt", "--steps", text, 1, INT_MAX - 1, &steps) ? (int)steps : 0;
 }
 
 int main(int argc, char **argv) {

@@ -1272,7 +1272,25 @@ def test_command():
         same("f16, one sequence", load("o"), attn.attention(*half, score="gaussian", sigma=2))
         assert run("- - v.npy --out o.npy --score given --given-scores s.npy", s=dots(q, k)[0, 0])[0] == 0
         near("given scores", load("o"), softmax(dots(q, k)[0, 0])[0] @ half[2].astype("float64"), 1e-4)
+        # sequences of unequal length, side by side and as pages
+        packed, starts, lengths = [x[:1, :, [0, 1, 2, 3, 4, 0, 1, 2]] for x in (k, k, v)], (0, 3), (3, 5)
+        where = "--query-starts 0,3 --key-starts a.npy --query-lengths 3,5 --key-lengths l.npy"
+        said = run("q.npy k.npy v.npy --out o.npy --causal --align top-left " + where,
+                   **dict(zip("qkv", packed), a=np.array(starts), l=np.array(lengths, "int32")))
+        assert said == (0, ""), said
+        for n, m in zip(starts, lengths):
+            part = [x[:, :, n:n + m] for x in packed]
+            near("packed", load("o")[:, :, n:n + m], attend(np.where(np.tri(m, dtype=bool), dots(*part[:2]), -np.inf),
+                                                            part[2])[0], 1e-4)
+        pools = [np.ascontiguousarray(x[:, :, :6].reshape(2, 3, 3, 2, -1).transpose(0, 2, 1, 3, 4)).reshape(
+            6, 3, 2, -1)[::-1] for x in (k, v)]
+        said = run("q.npy k.npy v.npy --weights w.npy --page-table p.npy --key-lengths 6,4", q=q, k=pools[0], v=pools[1],
+                   p=np.array([[5, 4, 3], [2, 1, 0]], "int32"))
+        assert said == (0, ""), said
+        near("pages", load("w"), softmax(np.where(np.arange(6) < np.reshape([6, 4], (2, 1, 1, 1)), dots(
+            q, k[:, :, :6]), -np.inf))[0], 1e-4)
         # drawn, explained, refused
+        run("q.npy k.npy v.npy --out o.npy", **dict(zip("qkv", half)))
         status, text = run("q.npy k.npy v.npy")
         assert status == 0 and "columns: Keys" in text and "@@" in text, text
         status, text = run("q.npy k.npy v.npy --explain")
@@ -1287,9 +1305,9 @@ def test_command():
                 ("n.npy k.npy v.npy", 1, "n.npy: a type"),
                 ("cut.npy k.npy v.npy", 1, "cut.npy: the file ends too early"),
                 ("w.svg k.npy v.npy", 1, "w.svg: no .npy file"),
-                ("q.npy k.npy v.npy --scale x", 1, "--scale: x is not a number"),
-                ("q.npy k.npy v.npy --score dots", 1, "--score: there is no dots"),
-                ("q.npy k.npy v.npy --window 3", 1, "--window: 3 is not two numbers"),
+                ("q.npy k.npy v.npy --scale x", 2, "--scale: x is not a number"),
+                ("q.npy k.npy v.npy --score dots", 2, "--score: there is no dots"),
+                ("q.npy k.npy v.npy --window 3", 2, "--window: 3 is not two whole numbers"),
                 ("q.npy k.npy v.npy --out no/o.npy", 1, "no/o.npy: it cannot be written"),
                 ("q.npy k.npy", 2, "three files are needed"), ("q.npy k.npy v.npy v.npy", 2, "one file too many"),
                 ("q.npy k.npy v.npy --casual", 2, "there is no option --casual"),

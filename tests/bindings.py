@@ -562,6 +562,103 @@ def test_threads():
     for name in ("dq", "dk", "dv"):
         same(name, getattr(attn.backward(four, d_out), name), getattr(attn.backward(one, d_out), name))
     same("isa", attn.attention(q, k, v, causal=True, isa="scalar"), one.out)
+    # C's threads run the tasks, as many as there are processors, or as torch says; and none where a call is small
+    asked, run, count = [], attn.attn_parallel, [3]
+    wide, most = draw(1, 8, 200, 32), attn._most_threads
+    spy = lambda **fields: asked.append(fields.get("workers", 1)) or run(**fields)
+    attn.attn_parallel, attn._most_threads = spy, lambda: count[0]
+    try:
+        calls = {"attention": lambda **o: attn.attention(q, k, v, **o), "sdpa": lambda **o: attn.sdpa(q, k, v, **o),
+                 "forward": lambda **o: attn.forward(q, k, v, **o), "softmax": lambda **o: attn.softmax(draw(512, 512), **o),
+                 "bmm": lambda **o: attn.bmm(draw(200, 200), draw(200, 200), **o),
+                 "bmm_backward": lambda **o: attn.bmm_backward(draw(200, 200), draw(200, 200), draw(200, 200), **o),
+                 "mha": lambda **o: attn.mha(draw(1, 200, 64), *[draw(64, 64) for _ in range(4)], heads=2, **o)}
+        for name, call in calls.items():
+            for _ in range(2):          # the second has a descriptor ready
+                for options, want in (({}, 3), (dict(threads=2), 2), (dict(threads=1), 1)):
+                    asked.clear()
+                    call(**options)
+                    assert asked[-1:] == [want], f"{name} {options}: {asked}"
+        for _ in range(2):
+            asked.clear()
+            attn.attention(q[:, :, :1, :], k, v, threads=4)
+            room, keys = draw(1, 8, 1, 32), draw(1, 8, 40000, 32)
+            attn.attention(room, keys, keys, threads=4, key_lengths=np.array([100]))
+            assert not any(n > 1 for n in asked), f"small calls: {asked}"
+    finally:
+        attn.attn_parallel, attn._most_threads = run, most
+    if torch is not None:
+        assert attn._most_threads() == torch.get_num_threads()
+    status, text = child("import os, attn\nassert attn._most_threads() == len(os.sched_getaffinity(0)), 'processors'")
+    assert not hasattr(os, "sched_getaffinity") or status == 0, text
+
+
+def test_again():
+    """A call that looks like one before has its descriptor ready: the same bits, and nothing else of that call."""
+    def fresh(call):
+        attn._ready.clear()
+        return call()
+    kinds = [np.asarray] + ([torch.from_numpy] if torch else [])
+    for kind in kinds:
+        x = [kind(draw(2, 4, 6, 8)) for _ in range(9)]
+        wide = kind(draw(2, 6, 4, 16)[..., ::2] if kind is np.asarray else draw(2, 6, 4, 8))
+        turned = wide.swapaxes(1, 2)
+        lengths, bias, allowed = kind(np.array([3, 6])), kind(draw(6, 6)), kind(RNG.random((6, 6)) < 0.8)
+        half = [kind(rounded(draw(2, 4, 6, 8), "float16")) for _ in range(3)]
+        calls = [lambda f, a=a, o=o: f(*a, **o) for a in (x[:3], x[3:6], [x[0]] * 3, [turned, x[1], x[2]], half,
+                                                        [y[0] for y in x[:3]], [y[0, 0] for y in x[6:]])
+                 for o in ({}, dict(causal=True), dict(causal=1), dict(scale=0.5), dict(scale=kind(np.float32([0.5]))),
+                           dict(score="gaussian", sigma=2.0), dict(sink=kind(draw(4))), dict(threads=2))
+                 if len(a[0].shape) == 4 or "sink" not in o]
+        calls += [lambda f, o=o: f(*x[:3], **o) for o in (
+            dict(key_lengths=lengths), dict(key_lengths=[3, 6]), dict(key_lengths=(3, 6)), dict(key_lengths=(6, 3)),
+            dict(bias=bias), dict(mask=allowed), dict(window=(1, None), align="top_left"),
+            dict(score="gaussian", sigma=kind(np.float32([1, 2, 3, 4]))), dict(dropout=0.5, seed=3),
+            dict(dropout=0.5, seed=4))]
+        for f in (attn.attention, attn.sdpa):
+            wants = [fresh(lambda: call(f)) for call in calls]
+            attn._ready.clear()
+            for _ in range(3):
+                for call, want in zip(calls, wants):
+                    near("again", call(f), want, 0)
+            assert attn._ready, "none is ready"
+        for o in (dict(attn_mask=allowed), dict(attn_mask=bias), dict(is_causal=True), dict(attn_mask=bias, scale=0.5)):
+            want = fresh(lambda: attn.sdpa(*x[:3], **o))
+            near("again, as torch says it", attn.sdpa(*x[:3], **o), want, 0)
+        out = kind(np.zeros((2, 4, 6, 8), "float32"))
+        for a in (x[:3], x[3:6]):
+            assert attn.attention(*a, out=out) is out
+            near("out", out, fresh(lambda: attn.attention(*a)), 0)
+        # what arrays hold is looked at each time, and errors are the same
+        where = kind(np.array([3, 6]))
+        for call in (lambda: attn.attention(*x[:3], key_lengths=where), lambda: attn.sdpa(*x[:3], key_lengths=where)):
+            where[1] = 6
+            call(), call()
+            where[1] = 7
+            error = raises(attn.Error, call, "key_lengths")
+            assert error.place == (1,)
+    for _ in range(2):      # flags of an array count, too
+        target = np.zeros((2, 4, 6, 8), "float32")
+        attn.attention(*[draw(2, 4, 6, 8) for _ in range(3)], out=target)
+        target.flags.writeable = False
+        raises(TypeError, lambda: attn.attention(*[draw(2, 4, 6, 8) for _ in range(3)], out=target), "read-only")
+        raises(TypeError, lambda: attn.attention(np.ma.masked_array(target, target > 0), target, target), "masked array")
+    for size in range(1, 2 * attn._MOST_READY):
+        attn.attention(target[0, 0, :1], *[np.zeros((size, 8), "float32")] * 2)
+    assert len(attn._ready) <= attn._MOST_READY, "they are not kept without end"
+    if torch is None:
+        return
+    q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
+    leaf = q.clone().requires_grad_()
+    for f in (attn.attention, attn.sdpa):
+        want = f(q, k, v)
+        with torch.no_grad():
+            assert f(leaf, k, v).equal(want)
+    raises(TypeError, lambda: attn.attention(leaf, k, v), "q requires grad")
+    assert attn.sdpa(leaf, k, v).requires_grad, "sdpa has forgotten the gradient"
+    negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
+    attn.attention(torch.view_as_complex(tensor(1, 2, 3, 8, 2)).imag, k, v)
+    raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
 
 
 def test_lifetimes():
@@ -579,13 +676,16 @@ def test_lifetimes():
                    "    except KeyboardInterrupt:\n"
                    "        if (got != 7).any(): break\n"
                    "check()\n")
-    no_thread = "def no(thread): raise RuntimeError\nthreading.Thread.start = no\nthreaded(); check()\n"
+    several = ("outs = [np.full_like(q, 7) for _ in range(4)]\n"      # one has the threads, the others run alone
+               "callers = [threading.Thread(target=lambda x=x: attn.attention(q, q, q, threads=2, out=x)) for x in outs]\n"
+               "[t.start() for t in callers]; [t.join() for t in callers]\n"
+               "for got in outs: check()\n")
     forked = ("threaded()\ndef child(n): got[:] = n; threaded(); check(); return n\n"
               "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(child, [3, 4]) == [3, 4]\n")
     lists = ("n = 200000; cache, zeros = np.zeros((n, 1, 2, 1), 'float32'), np.zeros(n, 'int64')\n"
              "attn.append(np.ones((n, 1, 1, 1), 'float32'), cache, zeros, query_lengths=[1]*n)\n"
              "assert cache[:, 0, 0].all() and not cache[:, 0, 1].any()\n")
-    cases = {"no thread": no_thread, "at exit": "atexit.register(lambda: (threaded(), check()))\n", "lists": lists}
+    cases = {"several callers": several, "at exit": "atexit.register(lambda: (threaded(), check()))\n", "lists": lists}
     if hasattr(os, "fork"):
         cases.update(interrupted=interrupted, forked=forked)
     for name, code in cases.items():
@@ -889,6 +989,13 @@ def test_layout():
         grown = library(folder, (ends, r"int64_t grown[6] ATTN__0;\n\g<0>"))
         status, text = child(CALL, ATTN_LIBRARY=grown)
         assert (status, text) == (0, "3.0\n"), text
+        # it has no threads of ours: they are built beside it, and without a compiler one thread does it
+        for compiler in (os.environ.get("CC", "cc"), "no-such-compiler"):
+            status, text = child("import numpy as np, attn; q = np.random.rand(1, 4, 200, 64).astype('float32')\n"
+                                 "assert np.array_equal(attn.attention(q, q, q, threads=2), attn.attention(q, q, q, "
+                                 "threads=1)); print(attn._spreads() is None)", ATTN_LIBRARY=grown, CC=compiler,
+                                 ATTN_CACHE=os.path.join(folder, compiler.replace("/", "_")))
+            assert (status, text) == (0, f"{compiler == 'no-such-compiler'}\n"), text
         moved = library(folder, (r"^    float softcap ATTN__0;", r"    float moved ATTN__0, more ATTN__0;\n\g<0>"))
         status, text = child("import attn", ATTN_LIBRARY=moved)
         assert status and re.search(r"ImportError: attn_desc\.\w+ lies elsewhere", text), text

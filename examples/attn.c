@@ -72,7 +72,7 @@ static const option options[] = {
     {"--alibi", "FILE", AT(ARRAY, d.alibi), NULL, NULL, "slopes [H]"},
     {"--sink", "FILE", AT(ARRAY, d.sink), NULL, NULL, "one more logit of the softmax [H]"},
     {"--mask", "FILE", AT(ARRAY, d.mask), "BHQS", NULL, "bool, true: may attend; broadcast from the right"},
-    {"--key-lengths", "N,..", AT(COUNTS, d.key_lengths), NULL, NULL, "valid keys of each entry; FILE: [B] or [B,Sq], i32 or i64"},
+    {"--key-lengths", "N,..", AT(COUNTS, d.key_lengths), NULL, NULL, "valid keys of each entry; FILE: [B] or [B,Sq]"},
     {"--query-lengths", "N,..", AT(COUNTS, d.query_lengths), NULL, NULL, "valid queries of each entry; FILE: [B]"},
     {"--query-starts", "N,..", AT(COUNTS, d.query_starts), NULL, NULL, "where each entry's queries begin; FILE: [B]"},
     {"--key-starts", "N,..", AT(COUNTS, d.key_starts), NULL, NULL, "where each entry's keys begin; FILE: [B]"},
@@ -136,7 +136,7 @@ static int help(FILE *out) {
     fputs("usage: attn q.npy k.npy v.npy [options]\n"
           "Attention on NumPy's files: [B,H,S,D], [B,S,D] or [S,D]. Where no result is asked for, the weights are\n"
           "drawn here. --option=value is --option value; a result for the file - goes to standard output. The\n"
-          "comments of attn.h say more about each option.\n\n",
+          "comments of attn.h say more about each option. N,..: numbers, or a FILE of i32 or i64.\n\n",
           out);
     for (int i = 0; i < OPTIONS; i++) {
         const char letter[] = {'-', letter_of(&options[i]), ',', ' ', 0};

@@ -1,5 +1,5 @@
-/* numbers.h - a number of a command line. Each function returns whether it took the whole text and found it in range; if
-   not, it says so on `log` (NULL: nowhere), with the names of the program and of the option. */
+/* numbers.h - a number of a command line. Each function returns whether it took the whole text and found it in range;
+   if not, it says so on `log` (NULL: nowhere), with the names of the program and of the option. */
 #ifndef NUMBERS_H
 #define NUMBERS_H
 #include <ctype.h>
@@ -33,7 +33,9 @@ static inline int take_seed(FILE *log, const char *program, const char *option, 
     errno = 0;
     const unsigned long long x = strtoull(text, &end, 10);
     if (number_is_whole(text, end) && *text != '-') return *number = x, 1;
-    if (log) fprintf(log, "%s: %s: %s is not a whole number from 0 to %llu\n", program, option, text, (unsigned long long)UINT64_MAX);
+    if (log)
+        fprintf(log, "%s: %s: %s is not a whole number from 0 to %llu\n", program, option, text,
+                (unsigned long long)UINT64_MAX);
     return 0;
 }
 

@@ -77,7 +77,9 @@ item_command() {
         says 2 '--window: -3 is not a whole number from -1 to' "$@" --window -3,0
         for wrong in 1 1,2,3 1, ,1 1,2x '' 1.5,2; do says 2 '--window: ' "$@" --window "$wrong"; done
         for option in --scale --sigma --softcap --dropout; do
-            for wrong in '' x 1x ' 1' nan inf 1e39 1e-60 1,5; do says 2 "$option: $wrong is not a" "$@" $option "$wrong"; done
+            for wrong in '' x 1x ' 1' nan inf 1e39 1e-60 1,5; do
+                says 2 "$option: $wrong is not a" "$@" $option "$wrong"
+            done
         done
         for wrong in -1 18446744073709551616 '' 1x 1.5 ' 1' 0x10; do
             says 2 "--seed: $wrong is not a whole number from 0 to 18446744073709551615" "$@" --seed "$wrong"

@@ -669,8 +669,8 @@ def _copy(x):
 # Axes of what follows q's number of axes: without batch or heads those letters are not there.
 _AXES = {"q": "BHQD", "k": "BKSE", "v": "BKSV", "given_scores": "BHQS", "out": "BHQV", "lse": "BHQ", "stats": "BHQ2",
          "weights": "BHQS", "scores": "BHQS", "scores_softcap": "BHQS", "scores_masked": "BHQS", "mask": "BHQS",
-         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC", "x": "BHSD", "fresh": "BKSD",
-         "cache": "BKSD"}
+         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC", "x": "BHSD",
+         "fresh": "BKSD", "cache": "BKSD"}
 _LEFT_OUT = {4: (), 3: (1,), 2: (0, 1)}
 _NO_MASS = {"lse": ..., "stats": (..., 0), "carry_out": (..., -2)}   # f32; where a row without mass has -inf
 
@@ -1152,80 +1152,71 @@ def explain(q: Array | None, k: Array | None, v: Array | None = None, **options:
 _GRADIENTS = {_of_grad(name): name for name, kind in attn_grad._fields_ if kind is attn_out}
 _GRADIENTS["sigma_per_head"] = "d_sigma"
 _functions = {}
+_CALL = "Tensor[] tensors, Scalar[] numbers, str[] words, str[] names"
 
 
-def _enter_torch():
-    """Makes sdpa known to torch, once. torch.compile and torch.export see two operators, attn::sdpa and
-    attn::sdpa_backward; autograd and torch.func see two functions that call them. Arguments are tensors, numbers and
-    words, and names: those of the tensors, then those of the numbers (one that is there several times has a tuple of
-    them), then those of the words."""
-    if _functions:
-        return
-    import torch
-    if not hasattr(torch.library, "custom_op"):
-        raise RuntimeError(f"attn.sdpa has gradients with PyTorch 2.4 or later, not {torch.__version__}")
+def _given(tensors, numbers, words, names):
+    """What sdpa was given, from what torch lets an operator have: the names are those of the tensors, then those of the
+    numbers (one that is there several times has a tuple of them), then those of the words."""
+    found = dict(zip(names, tensors))
+    for name, value in zip(names[len(tensors):], [*numbers, *words]):
+        value = int(value) if name == "seed" else value
+        found[name] = found[name] + (value,) if name in found else (value,)
+    return {name: x[0] if type(x) is tuple and len(x) == 1 else x for name, x in found.items()}
 
-    def given(tensors, numbers, words, names):
-        found = dict(zip(names, tensors))
-        for name, value in zip(names[len(tensors):], [*numbers, *words]):
-            value = int(value) if name == "seed" else value
-            found[name] = found[name] + (value,) if name in found else (value,)
-        return {name: x[0] if type(x) is tuple and len(x) == 1 else x for name, x in found.items()}
 
-    def compute(tensors, numbers, words, names):
-        r = forward(**dict(dict.fromkeys("qkv"), **given(tensors, numbers, words, names)), stats=True)
-        return r.out, r.stats
+def _operate(tensors, numbers, words, names):
+    r = forward(**dict(dict.fromkeys("qkv"), **_given(tensors, numbers, words, names)), stats=True)
+    return r.out, r.stats
 
-    def shapes(tensors, numbers, words, names):
-        found = dict(zip(names, tensors))
-        rows = found.get("q", found.get("given_scores"))
-        return (rows.new_empty((*rows.shape[:-1], found["v"].shape[-1])),
-                rows.new_empty((*rows.shape[:-1], 2), dtype=torch.float32))
 
-    def compute_gradients(d_out, out, stats, tensors, numbers, words, names, needed):
-        options = given(tensors, numbers, words, names)
-        names = [name for name, needs_it in zip(names, needed) if needs_it]
-        r = _described(out=out, stats=stats, **options)
-        wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in names})
-        found = backward(r, d_out, **wanted)
-        # the gradient of a number is [1] and float32
-        return [getattr(found, _GRADIENTS[name]).reshape(options[name].shape).to(options[name].dtype) for name in names]
+def _shapes(tensors, numbers, words, names):
+    """What _operate returns, without numbers in it."""
+    found = dict(zip(names, tensors))
+    rows = found.get("q", found.get("given_scores"))
+    return (rows.new_empty((*rows.shape[:-1], found["v"].shape[-1])),
+            rows.new_empty((*rows.shape[:-1], 2), dtype=sys.modules["torch"].float32))
 
-    def gradient_shapes(d_out, out, stats, tensors, numbers, words, names, needed):
-        return [x.new_empty(x.shape) for x, needs_it in zip(tensors, needed) if needs_it]
 
-    def each(function, results):        # under vmap: one call after the other
-        def call(info, dims, *arguments):
-            def part(x, dim, i):
-                if isinstance(x, (list, tuple)) and isinstance(dim, (list, tuple)):
-                    return [part(*pair, i) for pair in zip(x, dim)]
-                return x if dim is None else x.select(dim, i)
-            calls = [function(*(part(x, dim, i) for x, dim in zip(arguments, dims))) for i in range(info.batch_size)]
-            stacked = [torch.stack(x) for x in zip(*calls)]
-            return results(stacked), results([0] * len(stacked))
-        return call
+def _operate_backward(d_out, out, stats, tensors, numbers, words, names, needed):
+    options = _given(tensors, numbers, words, names)
+    names = [name for name, needs_it in zip(names, needed) if needs_it]
+    r = _described(out=out, stats=stats, **options)
+    wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in names})
+    found = backward(r, d_out, **wanted)
+    # the gradient of a number is [1] and float32
+    return [getattr(found, _GRADIENTS[name]).reshape(options[name].shape).to(options[name].dtype) for name in names]
 
-    def keep(ctx, inputs, output):      # for torch.compile, which sees the operator alone
-        Attention.setup_context(ctx, (inputs[1:], *inputs[0]), output)
 
-    def derive(ctx, d_out, _):
-        needed, (out, stats, *tensors) = list(ctx.needs_input_grad[0]), ctx.saved_tensors
-        found = iter(gradients(d_out, out, stats, tensors, *ctx.options, needed))
-        return ([next(found) if needs_it else None for needs_it in needed], *(None if x else [] for x in ctx.options))
+def _gradient_shapes(d_out, out, stats, tensors, numbers, words, names, needed):
+    return [x.new_empty(x.shape) for x, needs_it in zip(tensors, needed) if needs_it]
 
-    def operator(name, function, fake, schema, results):
-        made = torch.library.custom_op("attn::" + name, function, mutates_args=(), schema=schema)
-        made.register_fake(fake)
-        if hasattr(made, "register_vmap"):      # since 2.5; before torch does the same, with a warning
-            made.register_vmap(each(made, results))
-        return made, getattr(torch.ops.attn, name).default
 
-    what = "Tensor[] tensors, Scalar[] numbers, str[] words, str[] names"
-    made, attention = operator("sdpa", compute, shapes, f"({what}) -> (Tensor, Tensor)", tuple)
-    made.register_autograd(derive, setup_context=keep)
-    _, gradients = operator("sdpa_backward", compute_gradients, gradient_shapes,
-                            f"(Tensor d_out, Tensor out, Tensor stats, {what}, bool[] needed) -> Tensor[]", list)
+def _each(torch, function, results):
+    """Under vmap: one call after the other."""
+    def part(x, dim, i):
+        if isinstance(x, (list, tuple)) and isinstance(dim, (list, tuple)):
+            return [part(*pair, i) for pair in zip(x, dim)]
+        return x if dim is None else x.select(dim, i)
 
+    def call(info, dims, *arguments):
+        calls = [function(*(part(x, dim, i) for x, dim in zip(arguments, dims))) for i in range(info.batch_size)]
+        stacked = [torch.stack(x) for x in zip(*calls)]
+        return results(stacked), results([0] * len(stacked))
+    return call
+
+
+def _operator(torch, name, function, fake, schema, results):
+    """An operator attn::name of torch's, as it was made and as it is called."""
+    made = torch.library.custom_op("attn::" + name, function, mutates_args=(), schema=schema)
+    made.register_fake(fake)
+    if hasattr(made, "register_vmap"):      # since 2.5; before torch does the same, with a warning
+        made.register_vmap(_each(torch, made, results))
+    return made, getattr(torch.ops.attn, name).default
+
+
+def _of_autograd(torch, attention, gradients):
+    """The function that autograd and torch.func see, of the two operators."""
     class Gradients(torch.autograd.Function):
         """An operation that autograd sees: otherwise a second derivative would not be refused, but left out."""
         generate_vmap_rule = True
@@ -1265,7 +1256,31 @@ def _enter_torch():
         def jvp(ctx, *_):
             raise RuntimeError("attn.sdpa has no forward-mode derivatives")
 
-    _functions["sdpa"] = Attention
+    return Attention
+
+
+def _enter_torch():
+    """Makes sdpa known to torch, once. torch.compile and torch.export see two operators, attn::sdpa with a formula for
+    its gradients and attn::sdpa_backward; autograd and torch.func see a function that calls them."""
+    if _functions:
+        return
+    import torch
+    if not hasattr(torch.library, "custom_op"):
+        raise RuntimeError(f"attn.sdpa has gradients with PyTorch 2.4 or later, not {torch.__version__}")
+    made, attention = _operator(torch, "sdpa", _operate, _shapes, f"({_CALL}) -> (Tensor, Tensor)", tuple)
+    _, gradients = _operator(torch, "sdpa_backward", _operate_backward, _gradient_shapes,
+                             f"(Tensor d_out, Tensor out, Tensor stats, {_CALL}, bool[] needed) -> Tensor[]", list)
+
+    def keep(ctx, inputs, output):
+        _functions["sdpa"].setup_context(ctx, (inputs[1:], *inputs[0]), output)
+
+    def derive(ctx, d_out, _):
+        needed, (out, stats, *tensors) = list(ctx.needs_input_grad[0]), ctx.saved_tensors
+        found = iter(gradients(d_out, out, stats, tensors, *ctx.options, needed))
+        return ([next(found) if needs_it else None for needs_it in needed], *(None if x else [] for x in ctx.options))
+
+    made.register_autograd(derive, setup_context=keep)
+    _functions["sdpa"] = _of_autograd(torch, attention, gradients)
 
 
 _enter_torch._dynamo_marked_constant = True     # torch.compile calls it and does not look inside
@@ -1333,35 +1348,13 @@ def _recorded(torch, given):
     return _functions["sdpa"].apply(options, *tensors.values())[0]
 
 
-def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
-         is_causal: bool = False, scale: float | Array | None = None, enable_gqa: bool = False,
-         **options: Unpack[OptionsButScale]) -> ArrayT:
-    """torch.nn.functional.scaled_dot_product_attention by attn.h, under the same names; every other option of attn.h
-    goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
-    that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
-    attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
-    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
-    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
-    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
-    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. Tensors
-    on a GPU: see DEVICES, above."""
-    asked = {"q": q, "k": k, "v": v, **options}
-    if attn_mask is not None:
-        asked["attn_mask"] = attn_mask
-    if scale is not None:
-        asked["scale"] = scale
-    if is_causal or enable_gqa:
-        asked["booleans"] = is_causal, enable_gqa
-    looks = None if dropout_p or _is_compiling() else _looks(asked)
-    found = _again(asked, looks) if looks else None
-    if found is not None:
-        return found
-    for name in options:
+def _translated(given, attn_mask, dropout_p, is_causal, enable_gqa):
+    """What sdpa was given, under the names of attn.h."""
+    for name in given:
         if name in _RESULTS:
             raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")
-        if name not in _OPTIONS:
+        if name not in _OPTIONS and name not in ("q", "k", "v"):
             raise _unknown("option", name, _OPTIONS)
-    given = {**options, "q": q, "k": k, "v": v, "scale": scale}
     given = {name: x for name, x in given.items() if x is not None}
     for name in ("q", "k", "v", "given_scores"):
         if name in given:
@@ -1382,9 +1375,38 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
         heads, shared = given["q"].shape[1], given["k"].shape[1]
         if shared not in (1, heads):
             raise TypeError(f"q has {heads} heads and k {shared}: enable_gqa=True lets heads of q share those of k")
+    return given
+
+
+def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
+         is_causal: bool = False, scale: float | Array | None = None, enable_gqa: bool = False,
+         **options: Unpack[OptionsButScale]) -> ArrayT:
+    """torch.nn.functional.scaled_dot_product_attention by attn.h, under the same names; every other option of attn.h
+    goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
+    that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
+    attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
+    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
+    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
+    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
+    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. Tensors
+    on a GPU: see DEVICES, above."""
+    asked = {"q": q, "k": k, "v": v, **options}
+    if attn_mask is not None:
+        asked["attn_mask"] = attn_mask
+    if scale is not None:
+        asked["scale"] = scale
+    if is_causal or enable_gqa:
+        asked[None] = is_causal, enable_gqa     # no option has that name
+    looks = None if dropout_p or _is_compiling() else _looks(asked)
+    found = _again(asked, looks) if looks else None
+    if found is not None:
+        return found
+    given = {**options, "q": q, "k": k, "v": v, "scale": scale}
+    given = _translated(given, attn_mask, dropout_p, is_causal, enable_gqa)
     torch = sys.modules["torch"] if any(_is_torch(x) for x in given.values()) else None
     seen = torch is not None and _seen(torch, given)
-    if "dropout" in given and "seed" not in given:
+    drops = given.get("dropout", 0)
+    if (_is_torch(drops) or drops) and "seed" not in given:
         seed = torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64")
         given["seed"] = seed if seen else int(seed)     # to torch it is no number yet
     try:
@@ -1393,7 +1415,7 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
         return _attended(asked, looks, **given)
     except Error as error:
         field = error.field.partition(".")[0]
-        if attn_mask is not None and given.get(field) is attn_mask:     # told by the name that it was given by
+        if attn_mask is not None and field in ("mask", "bias") and field not in options:    # its name here
             error.args = (error.args[0].replace(field, "attn_mask", 1),)
             error.field = error.field.replace(field, "attn_mask", 1)
         raise
@@ -1511,8 +1533,8 @@ def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
 
 def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:
     """Writes new rows of k or v, fresh [B,Hkv,n,D], after those that cache [B,Hkv,S,D] holds, lengths [B] of each
-    entry; both without heads, [B,n,D], or of one sequence, [n,D]. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
-    cache of int8."""
+    entry; both without heads, [B,n,D], or of one sequence, [n,D]. Options: query_lengths, query_starts, key_starts,
+    page_table; k_scale or v_scale, which are written too, of a cache of int8."""
     fresh, lengths = _array(fresh), _array(lengths)
     for name in ("k_scale", "v_scale"):
         if options.get(name) is not None:
@@ -1548,8 +1570,9 @@ def rope_table(positions: int, size: int, *, base: float = 0,
 
 def rope(x: ArrayT, cos: Numbers, sin: Numbers, *, positions: Numbers | None = None, interleaved: bool = False,
          inverse: bool = False, out: ArrayT | None = None) -> ArrayT:
-    """x [B,H,S,D], [B,S,D] or [S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
-    out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, .. of the tables."""
+    """x [B,H,S,D], [B,S,D] or [S,D] with its first columns turned by rotary positions, two for each column of the
+    tables; a new array, or out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, ..
+    of the tables."""
     x, cos, sin = _array(x), _array(cos), _array(sin)
     out, axes = _new(x, x.shape) if out is None else out, len(x.shape)
     at = attn_view()
@@ -1601,7 +1624,8 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     m.kept = dict(inputs, out=out)
     work = _mha_work(inputs, heads)
     d.call("attn_mha", byref(m), work=work)
-    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs, work=work, versions=_versions(dict(inputs, **d.kept)))
+    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs, work=work,
+                   versions=_versions(dict(inputs, **d.kept)))
 
 
 def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequence[str] = (),

@@ -1017,7 +1017,7 @@ def _again(given, looks):
             words[place] = out.data_ptr()
     else:
         out = given["out"]
-    if per_key * keys >= _WORTH:
+    if threads != 1 and per_key * keys >= _WORTH:
         attn_desc.from_buffer(words).parallel = _parallel(threads, _work(per_key, keys, given.get("key_lengths")))
     return None if lib.attn_forward(byref(words), None) else out
 

@@ -579,7 +579,7 @@ def test_threads():
                 for options, want in (({}, 3), (dict(threads=2), 2), (dict(threads=1), 1)):
                     asked.clear()
                     call(**options)
-                    assert asked[-1:] == [want], f"{name} {options}: {asked}"
+                    assert (asked or [1])[-1] == want, f"{name} {options}: {asked}"
         for _ in range(2):
             asked.clear()
             attn.attention(q[:, :, :1, :], k, v, threads=4)
@@ -1287,8 +1287,8 @@ def test_compile():
                     assert got.equal(want), f"{name}: other bits"
         torch._dynamo.reset()
         compiled = torch.compile(cases["alone"], fullgraph=True, backend="aot_eager")
-        for size in (3, 4, 5):
-            x = tensor(1, 2, size, 8)
+        for shape in ((1, 2, 3, 8), (1, 2, 4, 8), (2, 4, 5, 8), (3, 6, 4, 8)):
+            x = tensor(*shape)
             assert compiled(x, x, x).equal(attn.sdpa(x, x, x)), "of several lengths"
         raises(Exception, lambda: compiled(q, k[..., :7], v), "k.size[3] must equal q.size[3]: 8, is 7")
 

@@ -1373,7 +1373,7 @@ def _translated(given, attn_mask, dropout_p, is_causal, enable_gqa):
         _set(given, "dropout", dropout_p, "dropout_p")
     if "q" in given and "k" in given and len(given["q"].shape) == 4 == len(given["k"].shape) and not enable_gqa:
         heads, shared = given["q"].shape[1], given["k"].shape[1]
-        if shared not in (1, heads):
+        if shared != 1 and shared != heads:     # "in" goes wrong with numbers that torch.compile leaves open
             raise TypeError(f"q has {heads} heads and k {shared}: enable_gqa=True lets heads of q share those of k")
     return given
 

@@ -53,7 +53,7 @@ typedef struct { /* a matrix [1,1,out,in] and, for int8, its scales [1,1,out,1] 
 } matrix;
 enum { TO_HEADS, FROM_HEADS, TO_HIDDEN, FROM_HIDDEN, MATRICES }; /* of a layer; the first: queries, keys and values */
 
-typedef union block { /* of memory, in a list; what it holds lies behind it, where a line of the cache begins */
+typedef union block { /* of memory, in a list; what it holds lies after it, where a line of the cache begins */
     union block *next;
     char line[64];
 } block;
@@ -214,7 +214,7 @@ static void activate(decoder *d, int32_t rows) {
 }
 
 /* Prompts whose steps are of one size, as those of one token are, are a batch as any other: [batch,heads,n,head].
-   Others are packed, one behind the other: [1,heads,rows,head]. */
+   Others are packed, one after the other: [1,heads,rows,head]. */
 static int is_packed(const decoder *d) {
     for (int32_t b = 1; b < d->batch; b++)
         if (d->counts[b] != d->counts[0]) return 1;

@@ -38,7 +38,7 @@
 
 enum { BATCH = 32, SOURCE = 40, TARGET = 10 };         /* dates, characters of a date, of an answer */
 enum { LETTERS = 96, SYMBOLS = 11 };                   /* 0 = none, then ' '..'~'; 0..9 and - */
-enum { EMBED = 16, WINDOW = 5, KEY = 48, QUERY = 32 }; /* numbers of a value; values behind a key; numbers of both */
+enum { EMBED = 16, WINDOW = 5, KEY = 48, QUERY = 32 }; /* numbers of a value; values after a key; numbers of both */
 enum { HIDDEN = 32, MIX = 64 };                        /* width of the additive score, of the layer before the last */
 enum { STEPS = 500, RESUMED = 40, TESTS = 8 };         /* steps, those done twice to compare, batches of tests */
 

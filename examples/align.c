@@ -251,10 +251,8 @@ static int set_option(options *o, const char *name, const char *value, FILE *log
     if (is(name, "--terminal") && is(value, "ascii")) return o->terminal = ATTN_TERMINAL_ASCII, 1;
     if (is(name, "--svg")) return o->svg = value, 1;
     if (is(name, "--html")) return o->html = value, 1;
-    if (is(name, "--sharpness"))
-        return take_real(log, "align", name, value, FLT_MIN, FLT_MAX, &o->sharpness);
-    if (is(name, "--max-words"))
-        return take_whole(log, "align", name, value, 1, INT32_MAX, &o->max_words);
+    if (is(name, "--sharpness")) return take_real(log, "align", name, value, FLT_MIN, FLT_MAX, &o->sharpness);
+    if (is(name, "--max-words")) return take_whole(log, "align", name, value, 1, INT32_MAX, &o->max_words);
     return 0;
 }
 

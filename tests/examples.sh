@@ -136,13 +136,30 @@ item_checkpoint() {
             refused "$steps steps" 2 "$steps" "$file"
             grep -q "^tiny_gpt: --steps: $steps is not a whole number" "$log" || echo "$steps steps are not named"
         done
-        for keys in 15 0 -1 98304k '' 9223372036854775808; do
-            "$out/out_of_core" "$keys" >"$log" 2>&1; status=$?
-            [ $status = 2 ] && grep -q "^out_of_core: KEYS: $keys is not a" "$log" || echo "$keys keys: $status"
-        done
-        "$out/out_of_core" 64 1k >"$log" 2>&1; [ $? = 2 ] && grep -q "MEGABYTES: 1k is" "$log" || echo "1k megabytes"
     } >"$out/checkpoints.log"
     if [ -s "$out/checkpoints.log" ]; then failed "checkpoints" "$out/checkpoints.log"; else ok "checkpoints"; fi
+}
+
+# A number of a command line is taken whole, or refused by name; nothing is written then. (attn's: the item command.)
+item_numbers() {
+    log=$out/numbers.log
+    refused() { # PROGRAM OPTION VALUE ARGUMENTS
+        program=$1 option=$2 value=$3; shift 3
+        said=$("$out/$program" "$@" 2>"$log"); status=$?
+        [ $status = 2 ] && [ -z "$said" ] && grep -q "^$program: $option: $value is not a" "$log" ||
+            echo "$program, $option '$value': exit status $status: $(head -n 1 "$log")"
+    }
+    {
+        for value in '' x 1x -1 0 1.5 ' 1' 99999999999999999999; do
+            refused align --max-words "$value" --max-words "$value"
+            refused tiny_gpt --steps "$value" --steps "$value"
+            [ "$value" = 0 ] || refused train_align --steps "$value" --steps "$value"
+            refused out_of_core KEYS "$value" "$value"
+            refused out_of_core MEGABYTES "$value" 64 "$value"
+        done
+        for value in '' x 1x -1 0 nan inf 1e39 1e-50; do refused align --sharpness "$value" --sharpness "$value"; done
+    } >"$out/numbers.wrong"
+    if [ -s "$out/numbers.wrong" ]; then failed "numbers" "$out/numbers.wrong"; else ok "numbers"; fi
 }
 
 # A model that tiny_gpt exports is read by generate, whole or not at all, and in no other way than as a list of sizes.
@@ -189,4 +206,4 @@ item_model() {
 
 mkdir -p "$out/pictures"
 
-items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model command
+items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model numbers command

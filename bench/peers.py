@@ -842,6 +842,63 @@ def machine(commit):
     return f"{here}; attn.h {commit}, {', '.join(versions)}, {blas}"
 
 
+# ---- what a call from Python costs, beside torch's own: microseconds on one thread, the least of many
+CALL_SHAPES = ([1, 8, 1, 64], [1, 8, 64, 64])
+CALL_BOUNDS = {"attn.attention": 8, "attn.sdpa": 12}  # microseconds beside what the library takes, without gradients
+
+
+def call_costs():
+    """Rows of what is called, on arrays of what shape, how long it took, and of that without the library's own time."""
+    sys.path.insert(0, os.path.join(BUILD, os.pardir, os.pardir, "examples", "python"))
+    import attn
+
+    def least(call, calls=200, times=20):
+        call()
+        best = math.inf
+        for _ in range(times):
+            start = time.thread_time()
+            for _ in range(calls):
+                call()
+            best = min(best, (time.thread_time() - start) / calls * 1e6)
+        return best
+
+    for shape in CALL_SHAPES:
+        numbers = [np.random.default_rng(1).standard_normal(shape).astype("float32") for _ in range(4)]
+        d, out = attn._Descriptor(dict(zip("qkv", numbers))), {"out": numbers[3]}
+        d.add_results(out)
+        alone = least(lambda: attn.lib.attn_forward(ctypes.byref(d.c), None))
+        kinds = {"NumPy": numbers}
+        if torch:
+            torch.set_num_threads(1)
+            kinds["torch"] = [torch.from_numpy(x) for x in numbers]
+            q, k, v, _ = kinds["torch"]
+            own = F.scaled_dot_product_attention
+            yield "torch's scaled_dot_product_attention", shape, least(lambda: own(q, k, v)), None
+        for kind, (q, k, v, out) in kinds.items():
+            calls = {"attn.attention": lambda: attn.attention(q, k, v, out=out, threads=1),
+                     "attn.sdpa": lambda: attn.sdpa(q, k, v, threads=1)}
+            for name, call in calls.items():
+                taken = least(call)
+                # of a larger call so small a difference drowns in what the caches do
+                yield f"{name} from {kind}", shape, taken, (taken - alone, CALL_BOUNDS[name]) if alone < 20 else None
+
+
+def show_call_costs(style):
+    """Whether all are within their bounds."""
+    within = True
+    for name, shape, taken, more in call_costs():
+        held = more is None or more[0] <= more[1]
+        within = within and held
+        if style == "json":
+            print(json.dumps({"call": name, "shape": shape, "us": taken, "beside_library": more and more[0],
+                              "bar": more and more[1], "holds": held}), flush=True)
+            continue
+        said = f"a call of {name}, {shape}: {taken:.1f} us"
+        said += f", {more[0]:.1f} of them beside the library's (at most {more[1]}): " if more else ""
+        print(said + ("" if more is None else "holds" if held else "SHORT"), flush=True)
+    return within
+
+
 LEGEND = """What `make bench-peers ARGS="{}"` printed. Of peak: multiply-adds done over those that a probe made beside
 the row. Ratio: the peer's time over ours, medians of one run. Errors: ours over that peer's, against float64. The read
 probe is the best of one, two and four streams. "Stored as": arrays of 16 bits, or keys and values of 8, beside
@@ -907,8 +964,9 @@ def main():
             if "memory" in row:
                 sizes = ", ".join(f"{n} {bytes / 1e6:.2f} MB" for n, bytes in row["memory"].items())
                 print(f"memory beyond the inputs, at its peak: {row['row']}, threads {row['threads']}: {sizes}")
+    costs = o.rows in "call" and not show_call_costs(o.style)
     print(f"{held} of {len(rows)} rows hold")
-    return 1 if held < len(rows) - 3 or behind else 0
+    return 1 if held < len(rows) - 3 or behind or costs else 0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@
 #define _POSIX_C_SOURCE 200112L /* isatty */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "numbers.h"
 #include "words.h"
 #include <errno.h>
 #include <limits.h>
@@ -47,7 +48,7 @@ typedef struct {
 typedef struct {
     int columns, map, terminal;
     float sharpness;
-    long max_words; /* 0 = all */
+    int64_t max_words; /* 0 = all */
     const char *svg, *html;
 } options;
 
@@ -94,7 +95,7 @@ static int take_line(sentence *s, const lines *l, float *row, FILE *log) {
     return 1;
 }
 
-static int read_rows(sentence *s, lines *l, float **row, long max_words, FILE *log) {
+static int read_rows(sentence *s, lines *l, float **row, int64_t max_words, FILE *log) {
     long count;
     char more;
     if (!lines_next(l) || sscanf(l->text, "%9ld %9ld %c", &count, &s->dim, &more) != 2 || count < 1 || s->dim < 1)
@@ -113,7 +114,7 @@ static int read_rows(sentence *s, lines *l, float **row, long max_words, FILE *l
     return 1;
 }
 
-static int read_sentence(sentence *s, long max_words, FILE *log) {
+static int read_sentence(sentence *s, int64_t max_words, FILE *log) {
     lines l = {.name = s->path};
     float *row = NULL;
     if (!words_split(&s->words, s->text) || !words_split(&s->lower, s->text)) return FAIL(log, "no memory");
@@ -240,8 +241,7 @@ static int report(const sentence *q, const sentence *k, const options *o, FILE *
 
 /* ---- the command line */
 
-static int set_option(options *o, const char *name, const char *value) {
-    char *end = NULL;
+static int set_option(options *o, const char *name, const char *value, FILE *log) {
     if (is(name, "--softmax") && is(value, "rows")) return o->columns = 0, 1;
     if (is(name, "--softmax") && is(value, "columns")) return o->columns = 1;
     if (is(name, "--map") && is(value, "reds")) return o->map = ATTN_COLORMAP_REDS, 1;
@@ -251,10 +251,8 @@ static int set_option(options *o, const char *name, const char *value) {
     if (is(name, "--terminal") && is(value, "ascii")) return o->terminal = ATTN_TERMINAL_ASCII, 1;
     if (is(name, "--svg")) return o->svg = value, 1;
     if (is(name, "--html")) return o->html = value, 1;
-    if (is(name, "--sharpness"))
-        return o->sharpness = strtof(value, &end), *end == 0 && o->sharpness > 0 && isfinite(o->sharpness);
-    if (is(name, "--max-words"))
-        return o->max_words = strtol(value, &end, 10), *end == 0 && o->max_words > 0 && o->max_words < LONG_MAX;
+    if (is(name, "--sharpness")) return take_real(log, "align", name, value, FLT_MIN, FLT_MAX, &o->sharpness);
+    if (is(name, "--max-words")) return take_whole(log, "align", name, value, 1, INT32_MAX, &o->max_words);
     return 0;
 }
 
@@ -269,7 +267,7 @@ static int align(int argc, char **argv, FILE *out, FILE *log) {
     if (isatty(fileno(out))) o.terminal = getenv("COLORTERM") ? ATTN_TERMINAL_TRUECOLOR : ATTN_TERMINAL_256;
     for (int i = 1; ok && i < argc; i++) {
         int option = strncmp(argv[i], "--", 2) == 0;
-        if (option) ok = i + 1 < argc && set_option(&o, argv[i], argv[i + 1]);
+        if (option) ok = i + 1 < argc && set_option(&o, argv[i], argv[i + 1], log);
         else given[count++] = argv[i];
         i += option;
         ok = ok && count <= 4;

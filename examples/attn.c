@@ -9,6 +9,7 @@
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "npy.h"
+#include "numbers.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -22,7 +23,7 @@
 
 /* ---- the options. Each sets a field of the call, most of them one of its descriptor. */
 
-enum { SWITCH, NUMBER, SEED, CHOICE, WINDOW, TEXT, ARRAY, RESULT };
+enum { SWITCH, NUMBER, SEED, CHOICE, WINDOW, TEXT, ARRAY, COUNTS, RESULT };
 #define MAX_OPTIONS 40
 
 typedef struct {
@@ -31,9 +32,10 @@ typedef struct {
     int rounded; /* numbers of f64 were, which is said once */
     int32_t explain, help, version;
     const char *svg, *sample;
-    const char *given[MAX_OPTIONS]; /* what stands behind each option; NULL: the option is not there */
+    const char *given[MAX_OPTIONS]; /* what follows each option; NULL: the option is not there */
     void *held[2 * MAX_OPTIONS];    /* what is to be freed */
     int holds;
+    int misread; /* a number of the command line was */
     FILE *log;
 } call;
 
@@ -70,12 +72,15 @@ static const option options[] = {
     {"--alibi", "FILE", AT(ARRAY, d.alibi), NULL, NULL, "slopes [H]"},
     {"--sink", "FILE", AT(ARRAY, d.sink), NULL, NULL, "one more logit of the softmax [H]"},
     {"--mask", "FILE", AT(ARRAY, d.mask), "BHQS", NULL, "bool, true: may attend; broadcast from the right"},
-    {"--key-lengths", "FILE", AT(ARRAY, d.key_lengths), NULL, NULL, "valid keys [B] or [B,Sq], i32 or i64"},
-    {"--query-lengths", "FILE", AT(ARRAY, d.query_lengths), NULL, NULL, "valid queries [B]"},
+    {"--key-lengths", "N,..", AT(COUNTS, d.key_lengths), NULL, NULL, "valid keys of each entry; FILE: [B] or [B,Sq]"},
+    {"--query-lengths", "N,..", AT(COUNTS, d.query_lengths), NULL, NULL, "valid queries of each entry; FILE: [B]"},
+    {"--query-starts", "N,..", AT(COUNTS, d.query_starts), NULL, NULL, "where each entry's queries begin; FILE: [B]"},
+    {"--key-starts", "N,..", AT(COUNTS, d.key_starts), NULL, NULL, "where each entry's keys begin; FILE: [B]"},
+    {"--page-table", "FILE", AT(ARRAY, d.page_table), NULL, NULL, "[B,pages]; then k and v are pages [N,Hkv,P,D]"},
     {"--causal", NULL, AT(SWITCH, d.causal), NULL, NULL, "a query attends to the keys up to its position"},
     {"--align", "NAME", AT(CHOICE, d.align), NULL, aligns, "where the queries stand among the keys"},
-    {"--positions", "FILE", AT(ARRAY, d.positions), NULL, NULL, "[B] or [B,Sq], with --align positions"},
-    {"--window", "L,R", AT(WINDOW, d.window), NULL, NULL, "L keys before the position, R behind it; -1: all"},
+    {"--positions", "N,..", AT(COUNTS, d.positions), NULL, NULL, "with --align positions; FILE: [B] or [B,Sq]"},
+    {"--window", "L,R", AT(WINDOW, d.window), NULL, NULL, "L keys before the position, R after it; -1: all"},
     {"--empty", "NAME", AT(CHOICE, d.empty), NULL, empties, "the row of a query that may attend to no key"},
     {"--dropout", "P", AT(NUMBER, d.dropout), NULL, NULL, "drop weights with probability P"},
     {"--seed", "N", AT(SEED, d.seed), NULL, NULL, "of dropout"},
@@ -131,7 +136,7 @@ static int help(FILE *out) {
     fputs("usage: attn q.npy k.npy v.npy [options]\n"
           "Attention on NumPy's files: [B,H,S,D], [B,S,D] or [S,D]. Where no result is asked for, the weights are\n"
           "drawn here. --option=value is --option value; a result for the file - goes to standard output. The\n"
-          "comments of attn.h say more about each option.\n\n",
+          "comments of attn.h say more about each option. N,..: numbers, or a FILE of i32 or i64.\n\n",
           out);
     for (int i = 0; i < OPTIONS; i++) {
         const char letter[] = {'-', letter_of(&options[i]), ',', ' ', 0};
@@ -194,7 +199,9 @@ static int64_t size_of(const call *c, char axis) {
     case 'B': return rows->size[0];
     case 'H': return rows->size[1];
     case 'Q': return rows->size[2];
-    case 'S': return d->k.rank ? d->k.size[2] : d->given_scores.size[3];
+    case 'S':
+        return !d->k.rank ? d->given_scores.size[3]
+                          : d->k.size[2] * (d->page_table.rank == 2 ? d->page_table.size[1] : 1);
     default: return d->v.size[3];
     }
 }
@@ -253,34 +260,56 @@ static int choose(call *c, const option *o, const char *name, int32_t *field) {
                 near ? " meant?" : "");
 }
 
-/* What stands behind an option goes into its field. */
+/* So many whole numbers with commas between them, or all there are (count 0): how many, 0 where one is none. */
+static int64_t read_list(call *c, const option *o, const char *value, int count, int64_t least, int64_t *numbers) {
+    char text[24];
+    int64_t n = 0;
+    for (const char *s = value;; s++) {
+        const size_t length = strcspn(s, ",");
+        snprintf(text, sizeof text, "%.*s", length < sizeof text ? (int)length : (int)sizeof text - 1, s);
+        if (count && n == count) return 0;
+        if (!take_whole(c->log, "attn", o->name, text, least, INT64_MAX, &numbers[n++])) return 0;
+        if (!*(s += length)) return n;
+    }
+}
+
+/* Numbers of the command line, [B], or a file of them. */
+static int read_counts(call *c, const option *o, const char *value, attn_view *v) {
+    const size_t length = strlen(value);
+    int64_t *numbers, count;
+    if (!isdigit((unsigned char)*value) || strspn(value, "0123456789,") != length) return read_array(c, value, v);
+    numbers = (int64_t *)hold(c, malloc(length * sizeof *numbers));
+    if (!numbers) return FAIL(c, "no memory for %s", o->name);
+    count = read_list(c, o, value, 0, 0, numbers);
+    *v = attn_view_i64(numbers, 1, count, 0, 0, 0);
+    return count > 0 || !(c->misread = 1);
+}
+
+/* What follows an option goes into its field. */
 static int set_field(call *c, const option *o, const char *value) {
     void *field = (char *)c + o->offset;
-    long long left, right;
-    char *end = NULL, more;
+    int64_t sides[2];
     switch (o->kind) {
     case SWITCH: return *(int32_t *)field = 1;
     case TEXT: return *(const char **)field = value, 1;
     case CHOICE: return choose(c, o, value, (int32_t *)field);
     case NUMBER:
-        *(float *)field = strtof(value, &end);
         if (o->offset == offsetof(call, d.scale)) c->d.scale_set = 1;
-        break;
-    case SEED: *(uint64_t *)field = strtoull(value, &end, 10); break;
+        return take_real(c->log, "attn", o->name, value, -FLT_MAX, FLT_MAX, (float *)field);
+    case SEED: return take_seed(c->log, "attn", o->name, value, (uint64_t *)field);
     case WINDOW:
-        if (sscanf(value, "%lld,%lld%c", &left, &right, &more) != 2)
-            return FAIL(c, "--window: %s is not two numbers with a comma", value);
+        if (read_list(c, o, value, 2, -1, sides) != 2)
+            return FAIL(c, "--window: %s is not two whole numbers with a comma", value);
         c->d.window = 1;
-        c->d.window_left = left;
-        c->d.window_right = right;
-        break;
-    case ARRAY:
-        if (!read_array(c, value, (attn_view *)field)) return 0;
-        break;
-    default: break; /* results come when all sizes are known */
+        c->d.window_left = sides[0];
+        c->d.window_right = sides[1];
+        return 1;
+    case ARRAY: return read_array(c, value, (attn_view *)field);
+    case COUNTS: return read_counts(c, o, value, (attn_view *)field);
+    default: return 1; /* results come when all sizes are known */
     }
-    return !end || (end != value && *end == 0) ? 1 : FAIL(c, "%s: %s is not a number", o->name, value);
 }
+static int is_array(const option *o) { return o->kind == ARRAY || o->kind == COUNTS; }
 
 /* The option of an argument whose first letters, so many, are its name. */
 static int find_option(call *c, const char *argument, size_t length) {
@@ -320,7 +349,7 @@ static int sort(call *c, int argc, char **argv, const char *files[3]) {
         if (value && !o->value) return FAIL(c, "%s takes no value", o->name);
         if (o->value && !value && ++i == argc) return FAIL(c, "%s: %s is missing", o->name, o->value);
         c->given[n] = value ? value + 1 : argv[i];
-        if (o->offset >= sizeof(attn_desc)) set_field(c, o, c->given[n]); /* it says what to do at all */
+        if (!is_array(o) && !set_field(c, o, c->given[n])) return 0;
         for (int other = 0; is_written(o) && other < OPTIONS; other++)
             if (other != n && c->given[other] && is_written(&options[other]) && same_file(c->given[other], c->given[n]))
                 return FAIL(c, "%s and %s would both be written to %s", options[other].name, o->name, c->given[n]);
@@ -336,13 +365,13 @@ static int fill(call *c, const char *const files[3]) {
         if (!read_array(c, files[i], views[i])) return 0;
     }
     for (int i = 0; i < OPTIONS; i++)
-        if (c->given[i] && !set_field(c, &options[i], c->given[i])) return 0;
+        if (c->given[i] && is_array(&options[i]) && !set_field(c, &options[i], c->given[i])) return 0;
     c->axes = c->d.q.rank ? c->d.q.rank : c->d.given_scores.rank;
     for (int i = 0; i < 3; i++) with_heads(c, views[i]);
     for (int i = 0; i < OPTIONS; i++) {
         void *field = (char *)c + options[i].offset;
         if (!c->given[i] || !options[i].axes) continue;
-        if (options[i].kind == ARRAY) with_heads(c, (attn_view *)field);
+        if (is_array(&options[i])) with_heads(c, (attn_view *)field);
         else if (!make_result(c, (attn_out *)field, options[i].axes)) return 0;
     }
     if (!c->d.weights.rank && (c->svg || !(c->d.out.rank || c->d.scores.rank || c->d.lse.rank)))
@@ -391,10 +420,11 @@ static const option *option_of(const char *field, size_t length) {
 }
 /* What attn.h says, in the words of this command: --key-lengths for key_lengths, bottom-right or --align bottom-right
    for ATTN_ALIGN_BOTTOM_RIGHT, i64 for ATTN_I64. */
-static int refuse(const call *c, const attn_error *err) {
+static int refuse(call *c, const attn_error *err) {
     char text[1024], *s = text;
     const size_t field = strcspn(err->field, ".[");
     const option *of = option_of(err->field, field);
+    if (of && (of->kind == NUMBER || of->kind == WINDOW)) c->misread = 1;
     attn_error_string(err, text, sizeof text);
     fprintf(c->log, "attn: %s", of ? of->name : "");
     if (of) s += field;
@@ -489,7 +519,7 @@ static int command(int argc, char **argv, FILE *out, FILE *log) {
                      : attend(&c, files, out);
     if (ok && (fflush(out) || ferror(out))) ok = lost(&c, "-");
     while (c.holds > 0) free(c.held[--c.holds]);
-    return !ok;
+    return ok ? 0 : 1 + c.misread;
 }
 
 int main(int argc, char **argv) { return command(argc, argv, stdout, stderr); }

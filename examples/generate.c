@@ -23,6 +23,7 @@
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include "generate_loop.h"
+#include "numbers.h"
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -52,7 +53,7 @@ typedef struct { /* a matrix [1,1,out,in] and, for int8, its scales [1,1,out,1] 
 } matrix;
 enum { TO_HEADS, FROM_HEADS, TO_HIDDEN, FROM_HIDDEN, MATRICES }; /* of a layer; the first: queries, keys and values */
 
-typedef union block { /* of memory, in a list; what it holds lies behind it, where a line of the cache begins */
+typedef union block { /* of memory, in a list; what it holds lies after it, where a line of the cache begins */
     union block *next;
     char line[64];
 } block;
@@ -213,7 +214,7 @@ static void activate(decoder *d, int32_t rows) {
 }
 
 /* Prompts whose steps are of one size, as those of one token are, are a batch as any other: [batch,heads,n,head].
-   Others are packed, one behind the other: [1,heads,rows,head]. */
+   Others are packed, one after the other: [1,heads,rows,head]. */
 static int is_packed(const decoder *d) {
     for (int32_t b = 1; b < d->batch; b++)
         if (d->counts[b] != d->counts[0]) return 1;
@@ -495,36 +496,40 @@ static void generate(const model *m, const manner *how, const char *const *promp
 
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
-static int parse_number(const char *text, long least, long most, int32_t *number) {
-    char *rest;
-    const long x = strtol(text, &rest, 10);
+static int parse_number(const char *name, const char *text, int64_t least, int64_t most, int32_t *number) {
+    int64_t x = 0;
+    const int ok = take_whole(stderr, "generate", name, text, least, most, &x);
     *number = (int32_t)x;
-    return rest != text && *rest == 0 && x >= least && x <= most;
+    return ok;
 }
 
-static int parse_type(const char *text, int32_t *type) {
+static int parse_type(const char *name, const char *text, int32_t *type) {
     *type = is(text, "f32") ? ATTN_F32 : is(text, "bf16") ? ATTN_BF16 : ATTN_I8;
-    return is(text, name_of(*type));
+    if (is(text, name_of(*type))) return 1;
+    fprintf(stderr, "generate: %s: %s is none of f32, bf16 and int8\n", name, text);
+    return 0;
 }
 
-static int parse_temperature(const char *text, float *temperature) {
-    char *rest;
-    *temperature = strtof(text, &rest);
-    return rest != text && *rest == 0 && *temperature >= 0 && *temperature <= 100;
+/* Scores are divided by it: by 0 it is the most probable token. */
+static int parse_temperature(const char *name, const char *text, float *temperature) {
+    if (!take_real(stderr, "generate", name, text, 0, 100, temperature)) return 0;
+    if (*temperature == 0 || *temperature >= 0.001f) return 1;
+    fprintf(stderr, "generate: %s: %s is neither 0 nor at least 0.001\n", name, text);
+    return 0;
 }
 
 static int parse(manner *how, int32_t *tokens, const char *name, const char *value) {
-    int32_t seed;
-    if (is(name, "--cache")) return parse_type(value, &how->cache);
-    if (is(name, "--weights")) return parse_type(value, &how->weights);
-    if (is(name, "--temperature")) return parse_temperature(value, &how->temperature);
-    if (is(name, "--tokens")) return parse_number(value, 1, 1 << 18, tokens);
-    if (is(name, "--page")) return parse_number(value, 0, 1 << 18, &how->page);
-    if (is(name, "--batch")) return parse_number(value, 1, MOST_PROMPTS, &how->batch);
-    if (is(name, "--threads")) return parse_number(value, 1, MOST_THREADS, &how->threads);
-    if (!is(name, "--seed") || !parse_number(value, 0, INT_MAX, &seed)) return 0;
-    how->seed = (uint64_t)seed;
-    return 1;
+    if (!value) return fprintf(stderr, "generate: %s: its value is missing\n", name), 0;
+    if (is(name, "--cache")) return parse_type(name, value, &how->cache);
+    if (is(name, "--weights")) return parse_type(name, value, &how->weights);
+    if (is(name, "--temperature")) return parse_temperature(name, value, &how->temperature);
+    if (is(name, "--tokens")) return parse_number(name, value, 1, 1 << 18, tokens);
+    if (is(name, "--page")) return parse_number(name, value, 0, 1 << 18, &how->page);
+    if (is(name, "--batch")) return parse_number(name, value, 1, MOST_PROMPTS, &how->batch);
+    if (is(name, "--threads")) return parse_number(name, value, 1, MOST_THREADS, &how->threads);
+    if (is(name, "--seed")) return take_seed(stderr, "generate", name, value, &how->seed);
+    fprintf(stderr, "generate: there is no option %s\n", name);
+    return 0;
 }
 
 static void put_token(int32_t token) {
@@ -573,7 +578,7 @@ int main(int argc, char **argv) {
     model m;
     for (int i = 1; ok && i < argc; i++) {
         if (is(argv[i], "--measure")) measures = 1;
-        else if (strncmp(argv[i], "--", 2) == 0 && i + 1 < argc) ok = parse(&how, &tokens, argv[i], argv[i + 1]), i++;
+        else if (strncmp(argv[i], "--", 2) == 0) ok = parse(&how, &tokens, argv[i], argv[i + 1]), i++;
         else if (!name) name = argv[i];
         else if (count < MOST_PROMPTS) prompts[count++] = argv[i];
         else ok = 0;

@@ -1,4 +1,4 @@
-/* npy.h - arrays in NumPy's files (.npy, versions 1 to 3) as views of attn.h; include it behind attn.h.
+/* npy.h - arrays in NumPy's files (.npy, versions 1 to 3) as views of attn.h; include it after attn.h.
        attn_view q;
        const char *wrong = attn_npy_read("q.npy", &q);      NULL, or what is wrong
        wrong = attn_npy_write("out.npy", attn_view_of(d.out));
@@ -75,7 +75,7 @@ static inline const char *attn_npy_numbers(FILE *f, attn_view *v, int size) {
     if (!data) return "no memory for it";
     v->data = data;
     if (fread(data, 1, total, f) != total) return "the file ends too early";
-    if (fgetc(f) != EOF) return "the file goes on behind the array";
+    if (fgetc(f) != EOF) return "the file goes on after the array";
     for (size_t i = 0; size < 0 && i < total; i += bytes)
         for (size_t lo = 0, hi = bytes - 1; lo < hi; lo++, hi--) {
             const unsigned char swapped = data[i + lo];

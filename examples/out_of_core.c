@@ -16,6 +16,7 @@ int main(void) {
 #else
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "numbers.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,13 +126,14 @@ static void attend_to_file(attn_desc d, int file, int64_t keys) {
 
 int main(int argc, char **argv) {
     static float q[H * QUERIES * D], whole[H * QUERIES * D], by_parts[H * QUERIES * D];
-    const int64_t keys = argc > 1 ? atoll(argv[1]) : 98304, bytes = keys * ROW_BYTES;
-    const long limit = argc > 2 ? atol(argv[2]) : 64;
-    int64_t position;
+    int64_t keys = 98304, limit = 64, position;
     struct rlimit memory;
     attn_desc d = {0};
     FILE *f;
-    if (keys < QUERIES || keys > (int64_t)1 << 32) stop("KEYS must be within 16..2^32");
+    if ((argc > 1 && !take_whole(stderr, "out_of_core", "KEYS", argv[1], QUERIES, (int64_t)1 << 32, &keys)) ||
+        (argc > 2 && !take_whole(stderr, "out_of_core", "MEGABYTES", argv[2], 1, 1 << 20, &limit)))
+        return 2;
+    const int64_t bytes = keys * ROW_BYTES;
     position = keys - QUERIES; /* of the first query: they are the last tokens of the text */
     printf("%lld keys and values, %lld MB\n", (long long)keys, (long long)(2 * bytes >> 20));
     if (fflush(stdout)) return 1; /* lost already: nothing may be opened in its place */
@@ -161,7 +163,7 @@ int main(int argc, char **argv) {
 
     memory.rlim_cur = memory.rlim_max = (rlim_t)limit << 20;
     if (setrlimit(RLIMIT_AS, &memory)) stop("the limit cannot be set");
-    printf("from a file, with a limit of %ld MB:\n", limit);
+    printf("from a file, with a limit of %lld MB:\n", (long long)limit);
     d.out = attn_out_bhsd(by_parts, 1, H, QUERIES, D);
     attend_to_file(d, fileno(f), keys);
     fclose(f);

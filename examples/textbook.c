@@ -265,7 +265,7 @@ static void padded_batch(void) {
 }
 
 /* ---- 5b. sequences in one array: who may attend to whom, as attn_mask tells it. Three documents of 4, 3 and 5
-   words lie one behind the other; a window; a batch whose padding comes first; two questions about one text. */
+   words lie one after the other; a window; a batch whose padding comes first; two questions about one text. */
 #define WORDS 12
 static int attended(const uint8_t *picture) {
     int n = 0;
@@ -276,7 +276,7 @@ static int attended(const uint8_t *picture) {
 static void sequences(void) {
     static const char *const titles[4] = {"packed documents, causal", "a window of 4", "padding first",
                                           "a shared prefix"};
-    static const int32_t starts[3] = {0, 4, 7}, lengths[3] = {4, 3, 5}, behind_padding[1] = {5};
+    static const int32_t starts[3] = {0, 4, 7}, lengths[3] = {4, 3, 5}, after_padding[1] = {5};
     static const int32_t questions[2] = {0, 6}, words[2] = {5, 4}, text[2] = {0, 0}, text_words[2] = {7, 7};
     static uint8_t pictures[4][WORDS * WORDS];
     attn_desc d[4] = {{0}};
@@ -285,7 +285,7 @@ static void sequences(void) {
     d[0].causal = d[1].causal = d[2].causal = 1; /* each word sees those before it and itself, */
     d[1].window = 1;
     d[1].window_left = 3; /* or only the three before it */
-    d[2].query_starts = d[2].key_starts = attn_view_i32(behind_padding, 1, 1, 0, 0, 0);
+    d[2].query_starts = d[2].key_starts = attn_view_i32(after_padding, 1, 1, 0, 0, 0);
     d[3].query_starts = attn_view_i32(questions, 1, 2, 0, 0, 0);
     d[3].query_lengths = attn_view_i32(words, 1, 2, 0, 0, 0);
     d[3].key_starts = attn_view_i32(text, 1, 2, 0, 0, 0);

@@ -5,7 +5,7 @@
        tiny_gpt [--full] [--steps N] [--checkpoint FILE] [--export FILE] [--svg FILE] [TEXT...]
 
    Characters become vectors; LAYERS times causal attention (grouped heads, rotary positions) and a gated network
-   (SwiGLU) are added to them, each behind an RMS norm; the vectors of the characters, again, turn the result into
+   (SwiGLU) are added to them, each after an RMS norm; the vectors of the characters, again, turn the result into
    scores of what comes next. Trained by AdamW. Everything attends and multiplies through attn.h, forward and
    backward; the rest is plain C. With
    -fopenmp (cc -O2 -fopenmp tiny_gpt.c -lm) the work of a step is spread over the cores. The bits of the result
@@ -21,6 +21,7 @@
    same bits as training without a break, and with the default text and steps the bounds below must hold. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "numbers.h"
 #include <ctype.h>
 #include <float.h>
 #include <limits.h>
@@ -334,7 +335,7 @@ static int fail(const char *name, const char *what) {
     return 0;
 }
 
-static int read_text(corpus *c, const char *name) { /* behind what is there */
+static int read_text(corpus *c, const char *name) { /* after what is there */
     FILE *file = fopen(name, "rb");
     if (!file) return fail(name, "cannot be read");
     fseek(file, 0, SEEK_END);
@@ -432,14 +433,14 @@ static int are_between(const model *m, float low, float high) { /* not so for Na
     return ok;
 }
 
-/* Could training have left this behind? */
+/* Could training have left this? */
 static int is_plausible(const training *t) {
     return t->step >= 0 && t->step <= t->steps && t->power_1 >= 0 && t->power_1 <= 1 && t->power_2 >= 0 &&
            t->power_2 <= 1 && are_between(&t->parameters, -FLT_MAX, FLT_MAX) &&
            are_between(&t->mean, -FLT_MAX, FLT_MAX) && are_between(&t->square, 0, FLT_MAX);
 }
 
-/* A checkpoint of this text, these sizes and as many steps, and nothing behind it; else t is as it was. */
+/* A checkpoint of this text, these sizes and as many steps, and nothing after it; else t is as it was. */
 static int load(training *t, FILE *file) {
     static training read;
     if (!file || fread(&read, sizeof read, 1, file) != 1 || fgetc(file) != EOF) return 0;
@@ -623,9 +624,8 @@ static int export_as(const model *p, const char *name) {
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 static int parse_steps(const char *text) { /* 0: not a number of steps */
-    char *end;
-    const long steps = strtol(text, &end, 10);
-    return end != text && *end == 0 && steps > 0 && steps < INT_MAX ? (int)steps : 0;
+    int64_t steps = 0;
+    return take_whole(stderr, "tiny_gpt", "--steps", text, 1, INT_MAX - 1, &steps) ? (int)steps : 0;
 }
 
 int main(int argc, char **argv) {

@@ -22,6 +22,7 @@
 #define _POSIX_C_SOURCE 200112L /* isatty */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#include "numbers.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@
 
 enum { BATCH = 32, SOURCE = 40, TARGET = 10 };         /* dates, characters of a date, of an answer */
 enum { LETTERS = 96, SYMBOLS = 11 };                   /* 0 = none, then ' '..'~'; 0..9 and - */
-enum { EMBED = 16, WINDOW = 5, KEY = 48, QUERY = 32 }; /* numbers of a value; values behind a key; numbers of both */
+enum { EMBED = 16, WINDOW = 5, KEY = 48, QUERY = 32 }; /* numbers of a value; values after a key; numbers of both */
 enum { HIDDEN = 32, MIX = 64 };                        /* width of the additive score, of the layer before the last */
 enum { STEPS = 500, RESUMED = 40, TESTS = 8 };         /* steps, those done twice to compare, batches of tests */
 
@@ -485,20 +486,20 @@ static int wrong(FILE *log, const char *what, const char *which) {
     return 1;
 }
 
-static int set_option(options *o, const char *name, const char *value) {
-    char *end;
+static int set_option(options *o, const char *name, const char *value, FILE *log) {
+    int64_t steps;
     if (strcmp(name, "--load") == 0) return o->load = value, 1;
     if (strcmp(name, "--save") == 0) return o->save = value, 1;
     if (strcmp(name, "--svg") == 0) return o->svg = value, 1;
-    if (strcmp(name, "--steps") != 0) return 0;
-    o->steps = strtoul(value, &end, 10);
-    return *value >= '0' && *value <= '9' && *end == 0 && o->steps <= INT32_MAX;
+    if (strcmp(name, "--steps") != 0 || !take_whole(log, "train_align", name, value, 0, INT32_MAX, &steps)) return 0;
+    o->steps = (uint64_t)steps;
+    return 1;
 }
 
-static int parse(options *o, int argc, char **argv) {
+static int parse(options *o, int argc, char **argv, FILE *log) {
     for (int i = 1; i < argc; i += 2) {
         if (argv[i][0] != '-') return o->date = argv[i], i == argc - 1 && *o->date && strlen(o->date) <= SOURCE;
-        if (i == argc - 1 || !set_option(o, argv[i], argv[i + 1])) return 0;
+        if (i == argc - 1 || !set_option(o, argv[i], argv[i + 1], log)) return 0;
     }
     return 1;
 }
@@ -511,7 +512,7 @@ static int train_align(int argc, char **argv, FILE *out, FILE *log) {
     reading readings[2];
     FILE *file;
     int bad = 0, done;
-    if (!parse(&o, argc, argv)) {
+    if (!parse(&o, argc, argv, log)) {
         fprintf(log, "usage: train_align [--steps N] [--load FILE] [--save FILE] [--svg FILE] [DATE]\n");
         return 2;
     }

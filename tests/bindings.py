@@ -202,6 +202,124 @@ def test_shapes():
     near("lists", attn.attention([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [3.0]], scale=0), [[2.0]], 1e-6)
 
 
+def packed():
+    """Three sequences of 3, 4 and 3 rows, and two rows that belong to none of them."""
+    return ([draw(1, 2, 12, 4) for _ in range(3)], np.array([0, 3, 7]), np.array([3, 4, 3], "int32"))
+
+
+def poisoned(call):
+    """What the call gives where every array that numpy.empty or torch makes without filling it holds NaN."""
+    places, nan = [(np, "empty"), (np, "empty_like")], np.nan
+    places += [(torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")] if torch else []
+    olds = [getattr(*place) for place in places]
+
+    def filled(old):
+        def make(*a, **b):
+            x = old(*a, **b)
+            floats = x.is_floating_point() if hasattr(x, "data_ptr") else x.dtype.kind == "f"
+            x[...] = nan if floats else 1
+            return x
+        return make
+    for place, old in zip(places, olds):
+        setattr(*place, filled(old))
+    try:
+        return call()
+    finally:
+        for place, old in zip(places, olds):
+            setattr(*place, old)
+
+
+def test_unwritten():
+    """Rows that belong to no sequence hold zeros, minus infinity for their mass, and no gradient comes from them."""
+    (q, k, v), starts, lengths = packed()
+    where = dict(query_starts=starts, key_starts=starts, query_lengths=lengths, key_lengths=lengths)
+    results = ("out", "lse", "stats", "carry_out")
+    for convert in (np.asarray, *([torch.from_numpy] if torch else [])):
+        a = [convert(x) for x in (q, k, v)]
+        r = poisoned(lambda: attn.forward(*a, **where, lse=True, stats=True))
+        d_out = draw(1, 2, 12, 4)
+        g = poisoned(lambda: attn.backward(r, convert(d_out)))
+        for n, count in zip(starts, lengths):
+            rows = slice(n, n + count)
+            part = [x[:, :, rows] for x in (q, k, v, d_out)]
+            near("out", r.out[:, :, rows], attend(dots(*part[:2]), part[2])[0], 4e-6 * 30)
+            for name, want in zip(("dq", "dk", "dv"), gradients(*part, dots(*part[:2]))):
+                near(name, getattr(g, name)[:, :, rows], want, 1e-6 * TERMS)
+        for name, x in (("out", r.out), ("dq", g.dq), ("dk", g.dk), ("dv", g.dv)):
+            assert (x[:, :, 10:] == 0).all(), f"{name} of rows of no sequence: {x[:, :, 10:]}"
+        assert (r.lse[:, :, 10:] == -np.inf).all() and (r.stats[:, :, 10:, 0] == -np.inf).all()
+        assert (r.stats[:, :, 10:, 1] == 0).all()
+        carry = poisoned(lambda: attn.forward(*a, **where, out=False, carry_out=True)).carry_out[:, :, 10:]
+        assert (carry[..., 4] == -np.inf).all() and not carry[..., [0, 1, 2, 3, 5]].any(), carry
+        assert not poisoned(lambda: attn.attention(*a, **where))[:, :, 10:].any()
+        assert not poisoned(lambda: attn.sdpa(*a, **where))[:, :, 10:].any()
+    if torch is None:
+        return
+    layer = torch.nn.Linear(4, 12)      # its gradients are those of the rows that the loss has
+    x = torch.from_numpy(draw(1, 2, 12, 4))
+    poisoned(lambda: attn.sdpa(*layer(x).chunk(3, -1), **where)[:, :, :10].sum().backward())
+    got = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    wide = layer.double()
+    parts = [torch.nn.functional.softmax(0.5 * a @ b.mT, -1) @ c for a, b, c in
+             (wide(x[:, :, n:n + m].double()).chunk(3, -1) for n, m in zip(starts, lengths))]
+    sum(part.sum() for part in parts).backward()
+    for name, a, p in zip(("weight", "bias"), got, layer.parameters()):
+        near("gradient of a layer's " + name, a, p.grad, 1e-6 * TERMS)
+
+
+def test_recorded():
+    """What options say where forward is called counts for backward too, whatever becomes of their arrays."""
+    def arrays(kind):
+        (q, k, v), starts, lengths = packed()
+        pool = draw(6, 2, 4, 4)
+        pages = np.array([[3, 1], [0, 2], [5, 4]], "int32")
+        allowed = np.ascontiguousarray(RNG.random((3, 1, 5, 8)) < 0.7)
+        fresh = draw(3, 2, 5, 4), draw(3, 2, 8, 4), draw(3, 2, 8, 4)
+        several = np.array([4, 5, 6])
+        return [kind(x) for x in fresh], {
+            "key_lengths": dict(key_lengths=kind(several)), "query_lengths": dict(query_lengths=kind(several - 2)),
+            "positions": dict(positions=kind(several), align="positions", causal=True),
+            "mask": dict(mask=kind(allowed)), "a broadcast mask": dict(mask=kind(allowed[:1, :, :1]))}, (
+            [kind(x) for x in (q, k, v)], dict(zip(
+                ("query_starts", "key_starts", "query_lengths", "key_lengths"), map(kind, (starts, starts, lengths,
+                                                                                          lengths + 0)))))
+    for kind in (np.asarray, *([torch.from_numpy] if torch else [])):
+        state = RNG.bit_generator.state
+        qkv, cases, many = arrays(kind)
+        cases = {name: (qkv, options) for name, options in cases.items()}
+        cases["starts"] = many
+        for name, (a, options) in cases.items():
+            d_out = kind(draw(*a[0].shape[:3], a[2].shape[3]))
+            want = attn.backward(attn.forward(*a, **options), d_out)
+            r = attn.forward(*a, **options)
+            for x in options.values():
+                if hasattr(x, "shape"):
+                    x[...] = ~x if "ool" in str(x.dtype) else x - 1
+            got = attn.backward(r, d_out)
+            for which in ("dq", "dk", "dv"):
+                near(f"{name}: {which}", getattr(got, which), getattr(want, which), 0)
+        RNG.bit_generator.state = state
+    view = np.broadcast_to(np.array([True, False]), (3, 1, 1000, 2))
+    copy = attn._copy(view)
+    assert np.array_equal(copy, view) and copy.strides[2] == 0, "what is broadcast is copied once"
+    if torch is None:
+        return
+    q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
+    for name, change in (("k", k), ("out", None), ("sink", None)):
+        options = dict(sink=tensor(2)) if name == "sink" else {}
+        r = attn.forward(q, k, v, **options)
+        change = k if name == "k" else r.out if name == "out" else options["sink"]
+        change.add_(1)
+        raises(RuntimeError, lambda: attn.backward(r, q), f"{name} has been changed since the forward call")
+    lengths = np.array([2])
+    leaf = q.clone().requires_grad_()
+    want, = torch.autograd.grad(attn.sdpa(leaf, k, v, key_lengths=lengths.copy()).sum(), leaf)
+    out = attn.sdpa(leaf, k, v, key_lengths=lengths)
+    lengths += 2
+    assert torch.autograd.grad(out.sum(), leaf)[0].equal(want), "sdpa with lengths of NumPy's"
+
+
 def test_strides():
     """Views of larger arrays, turned, reversed and broadcast: the same bits as copies; results go where they belong."""
     q, k, v = draw(2, 5, 4, 8).transpose(0, 2, 1, 3), draw(2, 4, 8, 7).transpose(0, 1, 3, 2)[:, :, ::-1], draw(7, 6)
@@ -303,6 +421,13 @@ def test_rope():
     assert error.place == (1,) and error.field == "positions", error.place
     raises(attn.Error, lambda: attn.rope_table(4, 8, factor=2), "factor")
     raises(TypeError, lambda: attn.rope_table(4, 8, faktor=2), "faktor")
+    full = attn.rope(x, cosines, sines, positions=[4, 9])
+    same("without heads", attn.rope(x[:, 1], cosines, sines, positions=[4, 9]), full[:, 1])
+    same("of one sequence", attn.rope(x[1, 1], cosines, sines, positions=9), full[1, 1])
+    same("of one sequence, by row", attn.rope(x[1, 1], cosines, sines, positions=[list(range(9, 16))]), full[1, 1])
+    there = x[:, 1].copy()
+    assert attn.rope(there, cosines, sines, positions=[4, 9], out=there) is there
+    same("without heads, in place", there, full[:, 1])
 
 
 def test_append():
@@ -326,6 +451,13 @@ def test_append():
             same("codes", pool[at], codes[0, :, offsets[b] + i])
             same("scales", scale[at], scales[0, :, offsets[b] + i])
     raises(attn.Error, lambda: attn.append(fresh, cache, held + 9, query_starts=offsets[:3]), "lengths")
+    flat, one = np.zeros((3, 9, 33), "float32"), np.zeros((9, 33), "float32")
+    attn.append(np.ascontiguousarray(fresh[0, 0, :6].reshape(3, 2, 33)), flat, held)
+    attn.append(fresh[0, 0, 4:6], one, 4)
+    same("without heads, of one sequence", one, flat[2])
+    assert np.array_equal(one[4:6], fresh[0, 0, 4:6]) and not one[:4].any() and not one[6:].any()
+    raises(TypeError, lambda: attn.append(fresh, cache.tolist(), held), "cache: an array is needed, not [[[[")
+    raises(TypeError, lambda: attn.append(codes, pool, held, k_scale=[1.0]), "k_scale: an array is needed, not [1.0], ")
     raises(attn.Error, lambda: attn.lengths_of(np.array([3, 1])), "descend")
 
 
@@ -430,6 +562,105 @@ def test_threads():
     for name in ("dq", "dk", "dv"):
         same(name, getattr(attn.backward(four, d_out), name), getattr(attn.backward(one, d_out), name))
     same("isa", attn.attention(q, k, v, causal=True, isa="scalar"), one.out)
+    # C's threads run the tasks, as many as there are processors, or as torch says; and none where a call is small
+    asked, run, count = [], attn.attn_parallel, [3]
+    wide, most = draw(1, 8, 200, 32), attn._most_threads
+    spy = lambda **fields: asked.append(fields.get("workers", 1)) or run(**fields)
+    attn.attn_parallel, attn._most_threads = spy, lambda: count[0]
+    try:
+        calls = {"attention": lambda **o: attn.attention(q, k, v, **o), "sdpa": lambda **o: attn.sdpa(q, k, v, **o),
+                 "forward": lambda **o: attn.forward(q, k, v, **o), 
+                 "softmax": lambda **o: attn.softmax(draw(512, 512), **o),
+                 "bmm": lambda **o: attn.bmm(draw(200, 200), draw(200, 200), **o),
+                 "bmm_backward": lambda **o: attn.bmm_backward(draw(200, 200), draw(200, 200), draw(200, 200), **o),
+                 "mha": lambda **o: attn.mha(draw(1, 200, 64), *[draw(64, 64) for _ in range(4)], heads=2, **o)}
+        for name, call in calls.items():
+            for _ in range(2):          # the second has a descriptor ready
+                for options, want in (({}, 3), (dict(threads=2), 2), (dict(threads=1), 1)):
+                    asked.clear()
+                    call(**options)
+                    assert (asked or [1])[-1] == want, f"{name} {options}: {asked}"
+        for _ in range(2):
+            asked.clear()
+            attn.attention(q[:, :, :1, :], k, v, threads=4)
+            room, keys = draw(1, 8, 1, 32), draw(1, 8, 40000, 32)
+            attn.attention(room, keys, keys, threads=4, key_lengths=np.array([100]))
+            assert not any(n > 1 for n in asked), f"small calls: {asked}"
+    finally:
+        attn.attn_parallel, attn._most_threads = run, most
+    if torch is not None:
+        assert attn._most_threads() == torch.get_num_threads()
+    status, text = child("import os, attn\nassert attn._most_threads() == len(os.sched_getaffinity(0)), 'processors'")
+    assert not hasattr(os, "sched_getaffinity") or status == 0, text
+
+
+def test_again():
+    """A call that looks like one before has its descriptor ready: the same bits, and nothing else of that call."""
+    def fresh(call):
+        attn._ready.clear()
+        return call()
+    kinds = [np.asarray] + ([torch.from_numpy] if torch else [])
+    for kind in kinds:
+        x = [kind(draw(2, 4, 6, 8)) for _ in range(9)]
+        wide = kind(draw(2, 6, 4, 16)[..., ::2] if kind is np.asarray else draw(2, 6, 4, 8))
+        turned = wide.swapaxes(1, 2)
+        lengths, bias, allowed = kind(np.array([3, 6])), kind(draw(6, 6)), kind(RNG.random((6, 6)) < 0.8)
+        half = [kind(rounded(draw(2, 4, 6, 8), "float16")) for _ in range(3)]
+        calls = [lambda f, a=a, o=o: f(*a, **o) for a in (x[:3], x[3:6], [x[0]] * 3, [turned, x[1], x[2]], half,
+                                                        [y[0] for y in x[:3]], [y[0, 0] for y in x[6:]])
+                 for o in ({}, dict(causal=True), dict(causal=1), dict(scale=0.5), dict(scale=kind(np.float32([0.5]))),
+                           dict(score="gaussian", sigma=2.0), dict(sink=kind(draw(4))), dict(threads=2))
+                 if len(a[0].shape) == 4 or "sink" not in o]
+        calls += [lambda f, o=o: f(*x[:3], **o) for o in (
+            dict(key_lengths=lengths), dict(key_lengths=[3, 6]), dict(key_lengths=(3, 6)), dict(key_lengths=(6, 3)),
+            dict(bias=bias), dict(mask=allowed), dict(window=(1, None), align="top_left"),
+            dict(score="gaussian", sigma=kind(np.float32([1, 2, 3, 4]))), dict(dropout=0.5, seed=3),
+            dict(dropout=0.5, seed=4))]
+        for f in (attn.attention, attn.sdpa):
+            wants = [fresh(lambda: call(f)) for call in calls]
+            attn._ready.clear()
+            for _ in range(3):
+                for call, want in zip(calls, wants):
+                    near("again", call(f), want, 0)
+            assert attn._ready, "none is ready"
+        for o in (dict(attn_mask=allowed), dict(attn_mask=bias), dict(is_causal=True), dict(attn_mask=bias, scale=0.5)):
+            want = fresh(lambda: attn.sdpa(*x[:3], **o))
+            near("again, as torch says it", attn.sdpa(*x[:3], **o), want, 0)
+        out = kind(np.zeros((2, 4, 6, 8), "float32"))
+        for a in (x[:3], x[3:6]):
+            assert attn.attention(*a, out=out) is out
+            near("out", out, fresh(lambda: attn.attention(*a)), 0)
+        # what arrays hold is looked at each time, and errors are the same
+        where = kind(np.array([3, 6]))
+        for call in (lambda: attn.attention(*x[:3], key_lengths=where), lambda: attn.sdpa(*x[:3], key_lengths=where)):
+            where[1] = 6
+            call(), call()
+            where[1] = 7
+            error = raises(attn.Error, call, "key_lengths")
+            assert error.place == (1,)
+    for _ in range(2):      # flags of an array count, too
+        target = np.zeros((2, 4, 6, 8), "float32")
+        attn.attention(*[draw(2, 4, 6, 8) for _ in range(3)], out=target)
+        target.flags.writeable = False
+        raises(TypeError, lambda: attn.attention(*[draw(2, 4, 6, 8) for _ in range(3)], out=target), "read-only")
+        masked = np.ma.masked_array(target, target > 0)
+        raises(TypeError, lambda: attn.attention(masked, target, target), "masked array")
+    for size in range(1, 2 * attn._MOST_READY):
+        attn.attention(target[0, 0, :1], *[np.zeros((size, 8), "float32")] * 2)
+    assert len(attn._ready) <= attn._MOST_READY, "they are not kept without end"
+    if torch is None:
+        return
+    q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
+    leaf = q.clone().requires_grad_()
+    for f in (attn.attention, attn.sdpa):
+        want = f(q, k, v)
+        with torch.no_grad():
+            assert f(leaf, k, v).equal(want)
+    raises(TypeError, lambda: attn.attention(leaf, k, v), "q requires grad")
+    assert attn.sdpa(leaf, k, v).requires_grad, "sdpa has forgotten the gradient"
+    negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
+    attn.attention(torch.view_as_complex(tensor(1, 2, 3, 8, 2)).imag, k, v)
+    raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
 
 
 def test_lifetimes():
@@ -447,13 +678,17 @@ def test_lifetimes():
                    "    except KeyboardInterrupt:\n"
                    "        if (got != 7).any(): break\n"
                    "check()\n")
-    no_thread = "def no(thread): raise RuntimeError\nthreading.Thread.start = no\nthreaded(); check()\n"
+    several = ("outs = [np.full_like(q, 7) for _ in range(4)]\n"      # one has the threads, the others run alone
+               "call = lambda x: threading.Thread(target=lambda: attn.attention(q, q, q, threads=2, out=x))\n"
+               "callers = [call(x) for x in outs]\n"
+               "[t.start() for t in callers]; [t.join() for t in callers]\n"
+               "for got in outs: check()\n")
     forked = ("threaded()\ndef child(n): got[:] = n; threaded(); check(); return n\n"
               "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(child, [3, 4]) == [3, 4]\n")
     lists = ("n = 200000; cache, zeros = np.zeros((n, 1, 2, 1), 'float32'), np.zeros(n, 'int64')\n"
              "attn.append(np.ones((n, 1, 1, 1), 'float32'), cache, zeros, query_lengths=[1]*n)\n"
              "assert cache[:, 0, 0].all() and not cache[:, 0, 1].any()\n")
-    cases = {"no thread": no_thread, "at exit": "atexit.register(lambda: (threaded(), check()))\n", "lists": lists}
+    cases = {"several callers": several, "at exit": "atexit.register(lambda: (threaded(), check()))\n", "lists": lists}
     if hasattr(os, "fork"):
         cases.update(interrupted=interrupted, forked=forked)
     for name, code in cases.items():
@@ -491,6 +726,33 @@ def test_errors():
     raises(TypeError, lambda: attn.attention(q, k, v, causal=0.5), "causal: 0.5 is not a number of its kind")
     raises(TypeError, lambda: attn.attention(q, k, v, dropout="half"), "dropout: a number is needed, not 'half'")
     raises(TypeError, lambda: attn.attention(q, k, v, threads="all"), "threads: a number is needed")
+    for threads in (-4, 0, 2**40):
+        for call in (attn.attention, attn.forward, attn.sdpa, lambda *a, **b: attn.softmax(q, **b),
+                     lambda *a, **b: attn.bmm(q, k.swapaxes(2, 3), **b)):
+            raises(ValueError, lambda: call(q, k, v, threads=threads), f"threads: must be within 1..1024, is {threads}")
+    for name, call in {
+            "out": lambda x: attn.attention(q, k, v, out=x), "lse": lambda x: attn.forward(q, k, v, lse=x),
+            "dk": lambda x: attn.backward(attn.forward(q, k, v), q, dk=x),
+            "dx": lambda x: attn.softmax_backward(q, q, dx=x),
+            "to": lambda x: attn.convert(q, "float16", out=x)}.items():
+        raises(TypeError, lambda: call([1.0]), ": an array is needed, not [1.0], for it is written to")
+    raises(TypeError, lambda: attn.mha(None, q, q, q, heads=1), "query: an array is needed")
+    for results in (q, attn.Results({})):
+        raises(TypeError, lambda: attn.backward(results, q), "results: what attn.forward returned is needed")
+        raises(TypeError, lambda: attn.mha_backward(results, q), "results: what attn.mha returned is needed")
+    raises(TypeError, lambda: attn.attention(q, k, v, dropout=0.5, dropout_origin=3), "dropout_origin: 3 is not four")
+    raises(TypeError, lambda: attn.attention(q, k, v, scale=[1.0, 2.0]), "scale: [1.0, 2.0] is not a number")
+    raises(TypeError, lambda: attn.attention(q, k, v, scale=np.ones(2)), "scale: one number is needed, not an array")
+    for kind in ("uint8", "bool", "uint16", "int8"):
+        raises(attn.Error, lambda: attn.attention(q, k, v, key_lengths=np.ones(1, kind)),
+               f"key_lengths.type must be int32 or int64, is {kind}")
+        for what in (lambda x: attn.softmax(x), lambda x: attn.mha(x[0], k[0, 0], k[0, 0], k[0, 0], heads=1)):
+            if kind != "uint16":        # which are numbers: the bits of bfloat16
+                error = raises(attn.Error, lambda: what(q.astype(kind)), "or bfloat16, is " + kind)
+    codes, scales = attn.quantize(k)
+    r = attn.forward(q, codes, v, k_scale=scales)
+    for wanted in ({}, dict(dk=False), dict(dk=False, dv=False)):
+        raises(TypeError, lambda: attn.backward(r, q, **wanted), "k is int8: attn.h has no gradients of a call")
     same("a number as an array", attn.attention(q, k, v, scale=np.float32(0.5), causal=np.array(False)),
          attn.attention(q, k, v, scale=0.5))
     masked = np.ma.masked_array(q, q > 0)
@@ -731,6 +993,13 @@ def test_layout():
         grown = library(folder, (ends, r"int64_t grown[6] ATTN__0;\n\g<0>"))
         status, text = child(CALL, ATTN_LIBRARY=grown)
         assert (status, text) == (0, "3.0\n"), text
+        # it has no threads of ours: they are built beside it, and without a compiler one thread does it
+        for compiler in (os.environ.get("CC", "cc"), "no-such-compiler"):
+            status, text = child("import numpy as np, attn; q = np.random.rand(1, 4, 200, 64).astype('float32')\n"
+                                 "assert np.array_equal(attn.attention(q, q, q, threads=2), attn.attention(q, q, q, "
+                                 "threads=1)); print(attn._spreads() is None)", ATTN_LIBRARY=grown, CC=compiler,
+                                 ATTN_CACHE=os.path.join(folder, compiler.replace("/", "_")))
+            assert (status, text) == (0, f"{compiler == 'no-such-compiler'}\n"), text
         moved = library(folder, (r"^    float softcap ATTN__0;", r"    float moved ATTN__0, more ATTN__0;\n\g<0>"))
         status, text = child("import attn", ATTN_LIBRARY=moved)
         assert status and re.search(r"ImportError: attn_desc\.\w+ lies elsewhere", text), text
@@ -820,6 +1089,7 @@ def test_torch_refused():
     raises(TypeError, lambda: attn.attention(q.to_sparse(), k, v), "q: this binding takes dense tensors")
     raises(TypeError, lambda: attn.attention(torch.empty(1, 1, 2, 8, device="meta"), k, v), "on meta")
     on_device, attn._is_on_device = attn._is_on_device, lambda x: True
+    attn._ready.clear()     # where no tensor on a device ever leads
     try:
         raises(TypeError, lambda: attn.sdpa(q, k, v), "q lies on cpu, for which this library has no kernels", "make")
     finally:
@@ -982,6 +1252,78 @@ def test_sdpa_behaviour():
     raises(TypeError, lambda: attn.sdpa(q.detach().numpy(), k, v), "q must be a torch tensor")
 
 
+def test_compile():
+    """torch.compile, as a whole graph too: the bits of the same call without it, and those of its gradients."""
+    need_torch()
+    if not hasattr(torch.library, "custom_op"):
+        raise Skipped(f"PyTorch {torch.__version__} has no torch.library.custom_op")
+    q, k, v, lengths = tensor(2, 4, 6, 8), tensor(2, 4, 6, 8), tensor(2, 4, 6, 3), np.array([3, 5])
+    scale, counts, allowed = torch.tensor(0.3), torch.tensor([3, 5]), torch.from_numpy(RNG.random((6, 6)) < 0.7)
+    cases = {
+        "alone": lambda q, k, v: attn.sdpa(q, k, v),
+        "causal": lambda q, k, v: attn.sdpa(q * 2, k, v, is_causal=True) + 1,
+        "grouped": lambda q, k, v: attn.sdpa(q, k[:, :2], v[:, :2], enable_gqa=True, scale=0.25),
+        "words": lambda q, k, v: attn.sdpa(q, k, v, score="gaussian", sigma=2.0, window=(3, None), align="top_left"),
+        "lengths of NumPy's": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=lengths),
+        "lengths": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=counts, attn_mask=allowed),
+        "a list": lambda q, k, v: attn.sdpa(q, k, v, key_lengths=[3, 5], scale=scale),
+        "dropout": lambda q, k, v: attn.sdpa(q, k, v, dropout_p=0.5, seed=2**64 - 1),
+        "torch's generator": lambda q, k, v: attn.sdpa(q, k, v, dropout_p=0.5)}
+
+    def ran(call, needed=True):
+        torch.manual_seed(3)
+        leaves = [x.clone().requires_grad_(needed) for x in (q, k, v)]
+        out = call(*leaves)
+        if needed:
+            out.square().sum().backward()
+        return [out.detach()] + [x.grad for x in leaves if needed]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")             # PyTorch warns of itself
+        for name, call in cases.items():
+            torch._dynamo.reset()
+            compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+            for needed in (True, False) if name in ("alone", "causal") else (True,):
+                for got, want in zip(ran(compiled, needed), ran(call, needed)):
+                    assert got.equal(want), f"{name}: other bits"
+        torch._dynamo.reset()
+        compiled = torch.compile(cases["alone"], fullgraph=True, backend="aot_eager")
+        for shape in ((1, 2, 3, 8), (1, 2, 4, 8), (2, 4, 5, 8), (3, 6, 4, 8)):
+            x = tensor(*shape)
+            assert compiled(x, x, x).equal(attn.sdpa(x, x, x)), "of several lengths"
+        raises(Exception, lambda: compiled(q, k[..., :7], v), "k.size[3] must equal q.size[3]: 8, is 7")
+
+
+def test_transforms():
+    """torch.func takes sdpa, or is refused in one sentence; the other functions refuse it."""
+    need_torch()
+    if not hasattr(torch.library, "custom_op"):
+        raise Skipped(f"PyTorch {torch.__version__} has no torch.library.custom_op")
+    q, k, v = tensor(2, 4, 6, 8), tensor(2, 4, 6, 8), tensor(2, 4, 6, 3)
+    two, loss = torch.stack([q, q + 1]), lambda q: attn.sdpa(q, k, v).square().sum()
+    leaf = two.clone().requires_grad_()
+    want, = torch.autograd.grad(loss(leaf[0]) + loss(leaf[1]), leaf)
+    func = torch.func
+    assert func.grad(loss)(q).equal(want[0]), "grad"
+    assert func.vmap(lambda q: attn.sdpa(q, k, v))(two)[1].equal(attn.sdpa(q + 1, k, v)), "vmap"
+    moved = func.vmap(lambda q: attn.sdpa(q, k, v, key_lengths=[3, 5]), in_dims=2, out_dims=1)(two.movedim(0, 2))
+    assert moved[:, 1].equal(attn.sdpa(q + 1, k, v, key_lengths=[3, 5])), "vmap of another axis"
+    assert func.vmap(func.grad(loss))(two).equal(want), "vmap of grad"
+    assert func.grad(lambda x: func.vmap(loss)(x).sum())(two).equal(want), "grad of vmap"
+    drop = lambda randomness: func.vmap(lambda q: attn.sdpa(q, k, v, dropout_p=0.5), randomness=randomness)(
+        torch.stack([q, q]))
+    once = drop("same")
+    assert once[0].equal(once[1]), "one seed for all"
+    each = drop("different")
+    assert not each[0].equal(each[1]), "a seed for each"
+    raises(RuntimeError, lambda: func.grad(lambda x: func.grad(loss)(x).sum())(q), "attn.sdpa has no second derivative")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raises(RuntimeError, lambda: func.jvp(loss, (q,), (q,)), "attn.sdpa has no forward-mode derivatives")
+    for call in (attn.attention, attn.forward):
+        raises(TypeError, lambda: func.vmap(lambda q: call(q, k, v))(two), "q is one of the tensors that stand")
+        raises(TypeError, lambda: func.grad(lambda q: call(q, k, v).sum())(q), "q requires grad")
+
+
 def test_sdpa_numpy():
     """With NumPy arrays: PyTorch's names, no gradient, no torch."""
     q, k, v = draw(2, 4, 6, 8), draw(2, 2, 6, 8), draw(2, 2, 6, 3)
@@ -1001,6 +1343,10 @@ def test_sdpa_numpy():
         same("dropout", attn.sdpa(q, k, v, dropout_p=0.5, enable_gqa=True),
              attn.attention(q, k, v, dropout=0.5, seed=seed))
     raises(TypeError, lambda: attn.sdpa(q, k, v), "q has 4 heads and k 2")
+    np.random.seed(1)
+    state = np.random.get_state()[2]
+    attn.sdpa(q, k, v, dropout=0, enable_gqa=True)
+    assert np.random.get_state()[2] == state, "no seed is drawn where nothing is dropped"
     status, text = child("import attn; attn.sdpa([[1.0]], [[1.0]], [[3.0]]); print('torch' in sys.modules)")
     assert (status, text) == (0, "False\n"), text
 
@@ -1043,7 +1389,25 @@ def test_command():
         same("f16, one sequence", load("o"), attn.attention(*half, score="gaussian", sigma=2))
         assert run("- - v.npy --out o.npy --score given --given-scores s.npy", s=dots(q, k)[0, 0])[0] == 0
         near("given scores", load("o"), softmax(dots(q, k)[0, 0])[0] @ half[2].astype("float64"), 1e-4)
+        # sequences of unequal length, side by side and as pages
+        packed, starts, lengths = [x[:1, :, [0, 1, 2, 3, 4, 0, 1, 2]] for x in (k, k, v)], (0, 3), (3, 5)
+        where = "--query-starts 0,3 --key-starts a.npy --query-lengths 3,5 --key-lengths l.npy"
+        said = run("q.npy k.npy v.npy --out o.npy --causal --align top-left " + where,
+                   **dict(zip("qkv", packed), a=np.array(starts), l=np.array(lengths, "int32")))
+        assert said == (0, ""), said
+        for n, m in zip(starts, lengths):
+            part = [x[:, :, n:n + m] for x in packed]
+            near("packed", load("o")[:, :, n:n + m], attend(np.where(np.tri(m, dtype=bool), dots(*part[:2]), -np.inf),
+                                                            part[2])[0], 1e-4)
+        pools = [np.ascontiguousarray(x[:, :, :6].reshape(2, 3, 3, 2, -1).transpose(0, 2, 1, 3, 4)).reshape(
+            6, 3, 2, -1)[::-1] for x in (k, v)]
+        said = run("q.npy k.npy v.npy --weights w.npy --page-table p.npy --key-lengths 6,4", q=q, k=pools[0],
+                   v=pools[1], p=np.array([[5, 4, 3], [2, 1, 0]], "int32"))
+        assert said == (0, ""), said
+        near("pages", load("w"), softmax(np.where(np.arange(6) < np.reshape([6, 4], (2, 1, 1, 1)), dots(
+            q, k[:, :, :6]), -np.inf))[0], 1e-4)
         # drawn, explained, refused
+        run("q.npy k.npy v.npy --out o.npy", **dict(zip("qkv", half)))
         status, text = run("q.npy k.npy v.npy")
         assert status == 0 and "columns: Keys" in text and "@@" in text, text
         status, text = run("q.npy k.npy v.npy --explain")
@@ -1058,9 +1422,9 @@ def test_command():
                 ("n.npy k.npy v.npy", 1, "n.npy: a type"),
                 ("cut.npy k.npy v.npy", 1, "cut.npy: the file ends too early"),
                 ("w.svg k.npy v.npy", 1, "w.svg: no .npy file"),
-                ("q.npy k.npy v.npy --scale x", 1, "--scale: x is not a number"),
-                ("q.npy k.npy v.npy --score dots", 1, "--score: there is no dots"),
-                ("q.npy k.npy v.npy --window 3", 1, "--window: 3 is not two numbers"),
+                ("q.npy k.npy v.npy --scale x", 2, "--scale: x is not a number"),
+                ("q.npy k.npy v.npy --score dots", 2, "--score: there is no dots"),
+                ("q.npy k.npy v.npy --window 3", 2, "--window: 3 is not two whole numbers"),
                 ("q.npy k.npy v.npy --out no/o.npy", 1, "no/o.npy: it cannot be written"),
                 ("q.npy k.npy", 2, "three files are needed"), ("q.npy k.npy v.npy v.npy", 2, "one file too many"),
                 ("q.npy k.npy v.npy --casual", 2, "there is no option --casual"),

@@ -67,14 +67,30 @@ item_command() {
         says 2 '--weights and --svg would both be written to -' "$@" --weights - --svg -
         says 2 'there is no option --weight: is --weights meant?' "$@" --weight w.npy
         says 2 'there is no option --is-causal: is --causal meant?' "$@" --is-causal
-        says 2 'there is no option --query: is --query-lengths meant?' "$@" --query q.npy
+        says 2 'there is no option --query: is --query-starts meant?' "$@" --query q.npy
         says 2 'there is no option -x' "$@" -x
         says 2 '--causal takes no value' "$@" --causal=1
         says 2 'three files are needed' ''
-        says 1 '--score: there is no scaled_dott: is scaled-dot meant?' "$@" --score scaled_dott
+        says 2 '--score: there is no scaled_dott: is scaled-dot meant?' "$@" --score scaled_dott
         says 1 '--align must be set where Sq != Sk: bottom-right (' "$@" --causal
         says 1 '--positions must be given for --align positions' "$@" --align positions
-        says 1 '--window must be at least: -1, is -3' "$@" --window -3,0
+        says 2 '--window: -3 is not a whole number from -1 to' "$@" --window -3,0
+        for wrong in 1 1,2,3 1, ,1 1,2x '' 1.5,2; do says 2 '--window: ' "$@" --window "$wrong"; done
+        for option in --scale --sigma --softcap --dropout; do
+            for wrong in '' x 1x ' 1' nan inf 1e39 1e-60 1,5; do
+                says 2 "$option: $wrong is not a" "$@" $option "$wrong"
+            done
+        done
+        for wrong in -1 18446744073709551616 '' 1x 1.5 ' 1' 0x10; do
+            says 2 "--seed: $wrong is not a whole number from 0 to 18446744073709551615" "$@" --seed "$wrong"
+        done
+        says 0 '' "$@" --dropout 0.5 --seed 18446744073709551615
+        says 2 '--dropout must be within 0..1' "$@" --dropout 1.5
+        says 2 '--softcap must' "$@" --softcap -1
+        says 2 '--key-lengths: 99999999999999999999 is not a' "$@" --key-lengths 99999999999999999999
+        says 2 '--key-lengths:  is not a whole number' "$@" --key-lengths 3,,
+        says 1 '3x: No such file' "$@" --key-lengths 3x
+        says 1 '--key-lengths' "$@" --key-lengths 3,4
         says 1 '--mask.type must be u8, is f32' "$@" --mask q.npy
         says 1 'k.size[3] must equal q.size[3]: 4, is 7 (axes are counted as in [B,H,S,D])' q.npy w.npy v.npy
         npy '<i4' '1, 1' >i.npy; printf '\1\0\0\0' >>i.npy
@@ -116,9 +132,34 @@ item_checkpoint() {
         put 48 '\377\377\377\377'; refused "a parameter that is no number" 1 1 "$bad"
         put "$((size - 4))" '\377\377\177\377'; refused "a square below 0" 1 1 "$bad"
         refused "a long path" 2 1 "$(printf '%05000d' 0)"
-        for steps in 0 -1 5k '' 99999999999; do refused "$steps steps" 2 "$steps" "$file"; done
+        for steps in 0 -1 5k '' 99999999999; do
+            refused "$steps steps" 2 "$steps" "$file"
+            grep -q "^tiny_gpt: --steps: $steps is not a whole number" "$log" || echo "$steps steps are not named"
+        done
     } >"$out/checkpoints.log"
     if [ -s "$out/checkpoints.log" ]; then failed "checkpoints" "$out/checkpoints.log"; else ok "checkpoints"; fi
+}
+
+# A number of a command line is taken whole, or refused by name; nothing is written then. (attn's: the item command.)
+item_numbers() {
+    log=$out/numbers.log
+    refused() { # PROGRAM OPTION VALUE ARGUMENTS
+        program=$1 option=$2 value=$3; shift 3
+        said=$("$out/$program" "$@" 2>"$log"); status=$?
+        [ $status = 2 ] && [ -z "$said" ] && grep -q "^$program: $option: $value is not a" "$log" ||
+            echo "$program, $option '$value': exit status $status: $(head -n 1 "$log")"
+    }
+    {
+        for value in '' x 1x -1 0 1.5 ' 1' 99999999999999999999; do
+            refused align --max-words "$value" --max-words "$value"
+            refused tiny_gpt --steps "$value" --steps "$value"
+            [ "$value" = 0 ] || refused train_align --steps "$value" --steps "$value"
+            refused out_of_core KEYS "$value" "$value"
+            refused out_of_core MEGABYTES "$value" 64 "$value"
+        done
+        for value in '' x 1x -1 0 nan inf 1e39 1e-50; do refused align --sharpness "$value" --sharpness "$value"; done
+    } >"$out/numbers.wrong"
+    if [ -s "$out/numbers.wrong" ]; then failed "numbers" "$out/numbers.wrong"; else ok "numbers"; fi
 }
 
 # A model that tiny_gpt exports is read by generate, whole or not at all, and in no other way than as a list of sizes.
@@ -147,12 +188,22 @@ item_model() {
         refused "an empty prompt" 1 "$model" ''
         refused "a prompt that is too long" 1 "$model" "$(printf '%0300d' 0)"
         refused "too many tokens" 1 --tokens 256 "$model" 'for'
-        for wrong in '--cache f16' '--weights 8' '--temperature -1' '--tokens 0' '--page -1' '--batch 65' \
-            '--threads x' --seed '--measure 1'; do refused "$wrong" 2 $wrong "$model"; done
+        for wrong in '--cache f16' '--weights 8' '--temperature -1' '--temperature 1e-40' '--temperature 101' \
+            '--temperature 1x' '--temperature nan' '--tokens 0' '--tokens 5k' '--page -1' '--batch 65' '--threads x' \
+            '--seed -1' '--seed 18446744073709551616' '--what 1'; do
+            refused "$wrong" 2 $wrong "$model"
+            grep -q "^generate: .*${wrong%% *}" "$log" || echo "$wrong is not named"
+            "$out/generate" $wrong "$model" 2>/dev/null | grep . && echo "$wrong: something on standard output"
+        done
+        refused "--measure with more" 2 --measure 1 "$model"
+        for last in --seed --tokens; do
+            refused "$last at the end" 2 "$model" for $last
+            grep -q "^generate: $last: its value is missing" "$log" || echo "$last at the end is not named"
+        done
     } >"$out/models.log"
     if [ -s "$out/models.log" ]; then failed "models" "$out/models.log"; else ok "models"; fi
 }
 
 mkdir -p "$out/pictures"
 
-items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model command
+items "$1" $(for name in $NAMES; do echo "run:$name"; done) lost checkpoint model numbers command

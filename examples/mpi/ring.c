@@ -7,6 +7,7 @@
    stay. Rank 0 has the queries, gets the results, and compares them with one call. */
 #define ATTN_IMPLEMENTATION
 #include "../../attn.h"
+#include "../numbers.h"
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -289,9 +290,16 @@ int main(int argc, char **argv) {
     r.tokens = 4096;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--causal")) r.causal = 1;
-        else r.tokens = atoll(argv[i]);
+        else if (!take_whole(r.rank == 0 ? stderr : NULL, "ring", "TOKENS", argv[i], BLOCK, 1 << 20, &r.tokens)) {
+            MPI_Finalize();
+            return 2;
+        }
     }
-    if (r.tokens < 1 || r.tokens % BLOCK || r.tokens > 1 << 20) stop("TOKENS must be a multiple of 128, 2^20 at most");
+    if (r.tokens % BLOCK) {
+        if (r.rank == 0) fprintf(stderr, "ring: TOKENS: %lld is no multiple of 128\n", (long long)r.tokens);
+        MPI_Finalize();
+        return 2;
+    }
     r.blocks = r.tokens / BLOCK;
     r.first = first_key(&r, r.rank);
     r.keys = first_key(&r, r.rank + 1) - r.first;

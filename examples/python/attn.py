@@ -13,15 +13,19 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
           ml_dtypes', or its bits as uint16); k and v also int8 with k_scale and v_scale; masks bool; lengths and
           positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another type
           is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
-          q; lse and stats are float32.
+          q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
+          minus infinity.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
-          torch's autograd. All other functions refuse a tensor that requires grad, except under torch.no_grad().
+          torch's autograd, torch.compile (fullgraph=True, too), torch.func.grad and vmap, from torch 2.4 on. All other
+          functions refuse a tensor that requires grad, except under torch.no_grad().
 DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
           call there, masks and lengths included. It is enqueued on torch's current stream, and takes its memory from
           torch. The library with the kernels is the one that `make cuda-lib` builds: name it in ATTN_LIBRARY.
 OPTIONS   every field of attn_desc under its name: attn.h says what it means. score="gaussian", align="bottom_right",
           empty="nan", isa="scalar", precision="fast" by their names in lower case; sigma: a number, or an array [H];
-          window=(left, right), None where unbounded; threads: how many run the call.
+          window=(left, right), None where unbounded; threads: how many may run the call, else torch.get_num_threads()
+          where torch is, else the processors of this process. A call of less than some 0.1 ms runs on one. The bits are
+          the same.
 RESULTS   out, lse, weights, scores, scores_softcap, scores_masked, stats: True makes an array, an array is written to.
 ERRORS    attn.Error with the library's words: "k.size[3] must equal q.size[3]: 64, is 65".
 FILES     pip install makes a package of this file, with attn.h and a library built from it. The file alone builds the
@@ -36,7 +40,7 @@ import ctypes
 import difflib
 import functools
 import hashlib
-import itertools
+import operator
 import os
 import platform
 import re
@@ -45,9 +49,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import zlib
-from concurrent.futures import ThreadPoolExecutor, wait
 from ctypes import (CFUNCTYPE, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, sizeof)
 from typing import TYPE_CHECKING, Any, Generic, Literal, Sequence, TypedDict, TypeVar, Union
@@ -317,10 +319,13 @@ class Error(ValueError):
     """What attn.h refuses. status: "err_size"; field: "k.size[3]"; rule: "must equal q.size[3]"; got, want: numbers;
     place: the indices of the element, or None."""
 
-    def __init__(self, error: attn_error) -> None:
+    def __init__(self, error: attn_error, arrays: dict[str, Any] | None = None) -> None:
         self.field = error.field.decode()
         text, self.rule = (_in_python(said).replace(self.field + '="', '"') for said in
                            (_text(lib.attn_error_string, byref(error)), error.rule.decode()))
+        wrong = (arrays or {}).get(self.field.partition(".")[0])
+        if error.has_type and wrong is not None:        # bool and uint8 are one type to the library
+            text = text.rpartition(", is ")[0] + ", is " + _dtype(wrong)
         super().__init__(text)
         self.status = list(ENUMS["attn_status"])[error.status]
         self.got, self.want = (error.got, error.want) if error.has_numbers else (None, None)
@@ -368,12 +373,101 @@ def _cache():
     return os.environ.get("ATTN_CACHE") or os.path.join(default, "attn")
 
 
-def _built():
-    """The path of the library. Its name has a hash of the header and the command, so that a change of either builds."""
-    header = _header()
-    command = shlex.split(os.environ.get("CC", "cc")) + ["-O2", "-shared", "-fPIC", "-x", "c", "-DATTN_IMPLEMENTATION"]
-    with open(header, "rb") as file:
-        key = hashlib.sha256(file.read() + " ".join(command + [platform.machine(), sys.platform]).encode())
+# Compiled beside the header: threads that wait for the tasks of a call, which runs some of them itself. They are there
+# for one call at a time; a call that comes meanwhile, from another thread of Python's, runs its own tasks alone.
+_THREADS = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+
+typedef void (*task_fn)(void *arg, int64_t index, int32_t worker);
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    task_fn task;
+    void *arg;
+    int64_t next, count, unfinished; /* index to hand out next, how many there are, how many still run or wait */
+    int32_t threads, workers;        /* how many threads wait; how many may work on this call, its own among them */
+    int busy;
+} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0, 0, 0, 0};
+
+static void take_tasks(int32_t worker) { /* called and left with the lock held */
+    while (pool.next < pool.count) {
+        const int64_t index = pool.next++;
+        pthread_mutex_unlock(&pool.lock);
+        pool.task(pool.arg, index, worker);
+        pthread_mutex_lock(&pool.lock);
+        if (--pool.unfinished == 0) pthread_cond_signal(&pool.done);
+    }
+}
+
+static void *work(void *number) {
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        if ((intptr_t)number < pool.workers) take_tasks((int32_t)(intptr_t)number);
+        pthread_cond_wait(&pool.wake, &pool.lock);
+    }
+    return 0;
+}
+
+#ifndef _WIN32
+static void forget(void) { /* a child has none of the threads */
+    pthread_mutex_init(&pool.lock, 0);
+    pthread_cond_init(&pool.wake, 0);
+    pthread_cond_init(&pool.done, 0);
+    pool.threads = pool.workers = pool.busy = 0;
+    pool.next = pool.count = 0;
+}
+#endif
+
+static void start(int32_t threads) { /* as many as can be had; signals stay with Python's own */
+#ifndef _WIN32
+    static int watched;
+    sigset_t all, old;
+    if (!watched) watched = pthread_atfork(0, 0, forget) == 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+#endif
+    pthread_t thread;
+    while (pool.threads < threads && pthread_create(&thread, 0, work, (void *)(intptr_t)(pool.threads + 1)) == 0) {
+        pthread_detach(thread);
+        pool.threads++;
+    }
+#ifndef _WIN32
+    pthread_sigmask(SIG_SETMASK, &old, 0);
+#endif
+}
+
+void attn_python_run(void *workers, int64_t count, task_fn task, void *arg) { /* attn_parallel.run */
+    int64_t i;
+    pthread_mutex_lock(&pool.lock);
+    if (pool.busy) {
+        pthread_mutex_unlock(&pool.lock);
+        for (i = 0; i < count; i++) task(arg, i, 0);
+        return;
+    }
+    pool.busy = 1;
+    start((int32_t)(intptr_t)workers - 1);
+    pool.task = task, pool.arg = arg, pool.next = 0, pool.count = pool.unfinished = count;
+    pool.workers = (int32_t)(intptr_t)workers;
+    pthread_cond_broadcast(&pool.wake);
+    take_tasks(0);
+    while (pool.unfinished > 0) pthread_cond_wait(&pool.done, &pool.lock);
+    pool.busy = 0;
+    pthread_mutex_unlock(&pool.lock);
+}
+"""
+
+
+def _built(header=None):
+    """The path of the library of a header and the threads, or of those alone. Its name has a hash of both and of the
+    command, so that a change of either builds."""
+    command = shlex.split(os.environ.get("CC", "cc")) + ["-O2", "-shared", "-fPIC", "-pthread", "-x", "c",
+                                                        "-DATTN_IMPLEMENTATION"]
+    key = hashlib.sha256((_THREADS + " ".join(command + [platform.machine(), sys.platform])).encode())
+    if header:
+        with open(header, "rb") as file:
+            key.update(file.read())
     path = os.path.join(_cache(), f"libattn-{key.hexdigest()[:16]}.{'dll' if os.name == 'nt' else 'so'}")
     if os.path.exists(path):
         return path
@@ -384,8 +478,11 @@ def _built():
         raise ImportError(f"attn.py builds attn.h in the folder {_cache()}, which cannot be written to "
                           f"({error.strerror}): name another in ATTN_CACHE") from None
     with room as folder:
-        fresh = os.path.join(folder, os.path.basename(path))
-        command += [header, "-o", fresh, "-lm"]
+        fresh, threads = os.path.join(folder, os.path.basename(path)), os.path.join(folder, "threads.c")
+        with open(threads, "w") as file:
+            file.write(_THREADS)
+        command += [header, threads] if header else [threads]
+        command += ["-o", fresh, "-lm"]
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
@@ -431,7 +528,7 @@ def _opened():
             return ctypes.CDLL(_PACKAGED)
         except OSError:
             pass                                    # of another system: what is built here will do
-    return ctypes.CDLL(named or _built())
+    return ctypes.CDLL(named or _built(_header()))
 
 
 def _load():
@@ -450,7 +547,10 @@ _check_layout()
 def _call(name, *arguments):
     error = attn_error()
     if getattr(lib, name)(*arguments, byref(error)):
-        raise Error(error)
+        arrays = {}
+        for argument in arguments:
+            arrays.update(getattr(getattr(argument, "_obj", argument), "kept", {}))
+        raise Error(error, arrays)
 
 
 # ---- arrays: NumPy's and torch's, as views of what they hold
@@ -459,7 +559,8 @@ _TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint16": "bf1
 
 
 def _is_torch(x):
-    return hasattr(x, "data_ptr")
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def _check_array(name, x):
@@ -497,9 +598,13 @@ def _check_device(name, x, taken):
                         "which `make cuda-lib` builds, in ATTN_LIBRARY")
 
 
+def _is_array(x):
+    return _is_torch(x) or isinstance(x, np.ndarray)
+
+
 def _array(x):
     """x itself where it is an array; a list or a number as one."""
-    if _is_torch(x) or isinstance(x, np.ndarray):
+    if _is_array(x):
         return x
     x = np.asarray(x)
     return np.atleast_1d(x.astype({"f": "float32", "i": "int64"}.get(x.dtype.kind, x.dtype)))
@@ -513,12 +618,18 @@ def _view(name, x, kind=None, absent=(), device=False):
     """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`. device: it
     may lie on one."""
     kind = kind or attn_view
+    if not _is_array(x):
+        raise TypeError(f"{name}: an array is needed, not {x!r:.60}" + (", for it is written to" * (kind is attn_out)))
     _check_array(name, x)
     if _dtype(x) not in _TYPES:
         raise TypeError(f"{name}: attn.h has no type {_dtype(x)}")
     if _is_torch(x):
         _check_device(name, x, device)
-        data, strides = x.data_ptr(), list(x.stride())
+        try:
+            data, strides = x.data_ptr(), list(x.stride())
+        except RuntimeError:
+            raise TypeError(f"{name} is one of the tensors that stand for others within torch.func and torch.compile, "
+                            "which attn.sdpa takes, and no other function does") from None
     else:
         if not x.dtype.isnative or not x.flags.aligned or any(n % x.itemsize for n in x.strides):
             raise TypeError(f"{name}: its numbers must be aligned and in the byte order of this machine")
@@ -533,22 +644,35 @@ def _view(name, x, kind=None, absent=(), device=False):
         raise TypeError(f"{name}: attn.h takes 1 to 4 axes, not {len(sizes)}")
     view = kind(type=ENUMS["attn_type"][_TYPES[_dtype(x)]], rank=len(sizes), data=data)
     view.size[:len(sizes)], view.stride[:len(sizes)] = sizes, strides
-    view.array = x                  # it lives as long as the view
+    view.kept = {name: x}           # it lives as long as the view
     return view
 
 
-def _empty(like, shape, dtype=None):
-    """A new array of the kind and type of `like`, or of another type."""
+def _new(like, shape, dtype=None):
+    """A new array of the kind and type of `like`, or of another type. It holds zeros, since the library writes no row
+    that belongs to no entry."""
     if _is_torch(like):
-        return like.new_empty(tuple(shape), dtype=getattr(sys.modules["torch"], dtype) if dtype else like.dtype)
-    return np.empty(tuple(shape), dtype or like.dtype)
+        return like.new_zeros(tuple(shape), dtype=getattr(sys.modules["torch"], dtype) if dtype else like.dtype)
+    return np.zeros(tuple(shape), dtype or like.dtype)
+
+
+def _once(x):
+    """What is broadcast in x, once."""
+    return x[tuple(slice(0, 1) if n == 0 else slice(None) for n in (x.stride() if _is_torch(x) else x.strides))]
+
+
+def _copy(x):
+    """An array that later changes of x do not reach; what is broadcast lies in it once, as in x."""
+    return _once(x).clone().expand(x.shape) if _is_torch(x) else np.broadcast_to(_once(x).copy(), x.shape)
 
 
 # Axes of what follows q's number of axes: without batch or heads those letters are not there.
 _AXES = {"q": "BHQD", "k": "BKSE", "v": "BKSV", "given_scores": "BHQS", "out": "BHQV", "lse": "BHQ", "stats": "BHQ2",
          "weights": "BHQS", "scores": "BHQS", "scores_softcap": "BHQS", "scores_masked": "BHQS", "mask": "BHQS",
-         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC"}
+         "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC", "x": "BHSD",
+         "fresh": "BKSD", "cache": "BKSD"}
 _LEFT_OUT = {4: (), 3: (1,), 2: (0, 1)}
+_NO_MASS = {"lse": ..., "stats": (..., 0), "carry_out": (..., -2)}   # f32; where a row without mass has -inf
 
 
 def _of_grad(name):
@@ -560,7 +684,7 @@ def _absent(name, x, axes):
     """Which axes the array of that field lacks, where q has so many."""
     letters = _AXES.get(name, _AXES.get(_of_grad(name), ""))
     missing = _LEFT_OUT.get(axes, ())
-    return missing if letters and len(x.shape) == len(letters) - len(missing) else ()
+    return missing if letters and np.ndim(x) == len(letters) - len(missing) else ()
 
 
 class Results(Generic[ArrayT]):
@@ -616,12 +740,15 @@ def _set_number(structure, name, value):
 class _Descriptor:
     """attn_desc from arrays and options; it keeps what the structure points to."""
 
-    def __init__(self, arrays=(), axes=4, **options):
+    def __init__(self, arrays=(), axes=4, recorded=False, **options):
+        """recorded: backward reads the options again, so that those which say what is read where are copied."""
+        self.recorded, self.threads = recorded, None
         arrays = {name: _array(x) for name, x in dict(arrays).items() if x is not None}
         if options.get("given_scores") is not None:
             options["given_scores"] = _array(options["given_scores"])
         first = arrays.get("q", options.get("given_scores"))
         self.c, self.kept = attn_desc(struct_bytes=sizeof(attn_desc)), {}
+        self.c.kept = self.kept
         self.axes = axes if first is None else len(first.shape)
         for name, x in arrays.items():
             self.set_view(name, x)
@@ -632,7 +759,10 @@ class _Descriptor:
                 self.set_option(name, value)
 
     def set_view(self, name, x):
-        x = self.kept[name] = _array(x)
+        x = _array(x)
+        if self.recorded and _dtype(x) in ("bool", "uint8", "int32", "int64"):
+            x = _copy(x)
+        self.kept[name] = x
         setattr(self.c, name, _view(name, x, absent=_absent(name, x, self.axes), device=True))
         if _is_on_device(x):
             self.c.stream = _stream(x)
@@ -647,7 +777,12 @@ class _Descriptor:
         elif name in _VIEWS:
             self.set_view(name, value)
         elif name == "dropout_origin":
-            self.c.dropout_origin[:] = value
+            if np.shape(value) != (4,):
+                raise TypeError(f"dropout_origin: {value!r} is not four numbers, of batch entry, head, query and key")
+            try:
+                self.c.dropout_origin[:] = [operator.index(n) for n in value]
+            except TypeError:
+                raise TypeError(f"dropout_origin: {value!r} are not all whole numbers") from None
         else:
             self.set_number(name, value)
 
@@ -661,6 +796,8 @@ class _Descriptor:
             value = names[value]
         if _is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
             _check_array(name, value)
+            if value.size != 1 if isinstance(value, (np.ndarray, np.generic)) else value.numel() != 1:
+                raise TypeError(f"{name}: one number is needed, not an array {list(value.shape)}")
             value = value.item()
         _set_number(self.c, name, value)
         if name == "scale":
@@ -679,9 +816,15 @@ class _Descriptor:
     def set_threads(self, workers):
         if not hasattr(workers, "__index__"):
             raise TypeError(f"threads: a number is needed, not {workers!r}")
-        if workers > 1:
-            self.kept["run"] = run = _RUN(lambda user, count, task, arg: _spread(workers, count, task, arg))
-            self.c.parallel = attn_parallel(run=ctypes.cast(run, c_void_p), workers=workers)
+        if not 1 <= workers <= _MOST_THREADS:
+            raise ValueError(f"threads: must be within 1..{_MOST_THREADS}, is {workers}")
+        self.threads = operator.index(workers)
+
+    def work(self):
+        """The multiply-adds of attention: for each key, and how many keys the arrays have."""
+        sizes = self.sizes()
+        numbers = sizes.get("D", 1) + sizes.get("V", 0) + 8 * self.c.w_v.size[0]
+        return sizes.get("B", 0) * sizes.get("H", 0) * sizes.get("Q", 0) * numbers, sizes.get("S", 0)
 
     def sizes(self):
         """What the letters of the axes stand for."""
@@ -708,8 +851,9 @@ class _Descriptor:
                 missing = [c for c in letters if c not in sizes]
                 if missing:
                     raise TypeError(f"{name} needs {'v' if set('VC') & set(missing) else 'q and k'}")
-                single = name in ("lse", "stats", "carry_out")
-                value = _empty(like, [sizes[c] for c in letters], "float32" if single else None)
+                value = _new(like, [sizes[c] for c in letters], "float32" if name in _NO_MASS else None)
+                if name in _NO_MASS:
+                    value[_NO_MASS[name]] = -np.inf
             arrays[name] = self.kept[name] = value
             setattr(self.c, name, _view(name, value, attn_out, _absent(name, value, self.axes), device=True))
         return arrays
@@ -722,80 +866,56 @@ class _Descriptor:
             size = c_size_t()
             _call("attn_workspace_size" if name == "attn_forward" else name + "_workspace_size", byref(self.c),
                   *structures, byref(size))
-            room = like.new_empty(size.value, dtype=sys.modules["torch"].uint8)
+            room = like.new_new(size.value, dtype=sys.modules["torch"].uint8)
             self.c.workspace, self.c.workspace_bytes = room.data_ptr() if size.value else None, size.value
         try:
-            self.call(name, byref(self.c), *structures)
+            self.call(name, byref(self.c), *structures, work=0 if like is not None else (
+                _work(*self.work(), self.kept.get("key_lengths")) * (1 + 1.5 * len(structures))))
         finally:
             self.c.workspace, self.c.workspace_bytes = None, 0
 
-    def call(self, name, *arguments):
-        """Calls that function with arguments of which one is this descriptor, which lives until the call ends."""
-        if self.c.parallel.workers > 1 and not any(map(_is_on_device, self.kept.values())):
-            if _call_in_pool(self, name, arguments):
-                return
-            self.c.parallel = attn_parallel()       # no threads can be had, say as Python ends: the same bits without
+    def call(self, name, *arguments, work=0):
+        """Calls that function, of so many multiply-adds, with arguments of which one is this descriptor."""
+        self.c.parallel = _parallel(self.threads, work)
         _call(name, *arguments)
 
 
-# ---- threads: the library hands out tasks, a pool of Python's runs them (ctypes lets other threads run meanwhile)
-_TASK = CFUNCTYPE(None, c_void_p, c_int64, c_int32)
-_RUN = CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p)
-_pools = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)        # a child has none of the threads
+# ---- threads
+_MOST_THREADS = 1024
+_WORTH = 1 << 21        # multiply-adds, a tenth of a millisecond: less is over before another thread is awake
 
 
-def _pool(workers):
-    """So many threads, all of which run: no call fails later for lack of one."""
-    if workers not in _pools:
-        pool, all_run = ThreadPoolExecutor(workers), threading.Barrier(workers + 1)
-        try:
-            for _ in range(workers):
-                pool.submit(all_run.wait)
-            all_run.wait()
-        except BaseException:
-            all_run.abort()
-            raise
-        _pools[workers] = pool
-    return _pools[workers]
-
-
-def _call_in_pool(descriptor, name, arguments):
-    """The call that hands out tasks runs in the pool, too: an exception out of _spread would be lost, and Python raises
-    KeyboardInterrupt in its main thread alone. That one is raised here when the call has ended. False: no threads."""
-    def call():
-        _call(name, *arguments)
-        return descriptor           # which thus lives until then, as the arguments do, whatever is raised meanwhile
-
+@functools.lru_cache(maxsize=None)
+def _spreads():
+    """The address of attn_python_run. Another library (ATTN_LIBRARY) may lack it: then it is built alone. None: no
+    compiler; calls run on one thread, with the same bits."""
     try:
-        called = _pool(descriptor.c.parallel.workers).submit(call)
-    except RuntimeError:
-        return False
-    try:
-        called.result()
-    finally:
-        wait([called])
-    return True
+        found = lib if hasattr(lib, "attn_python_run") else ctypes.CDLL(_built())
+    except (ImportError, OSError):
+        return None
+    return ctypes.cast(found.attn_python_run, c_void_p).value
 
 
-def _spread(workers, count, task, arg):
-    """All tasks, on this thread and on as many others as are free."""
-    run, following, others = _TASK(task), itertools.count(), []
+def _most_threads():
+    """How many threads run a call that does not say: what torch uses, else the processors that this process may use."""
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "get_num_threads"):
+        return torch.get_num_threads()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    def work(worker):
-        for index in following:
-            if index >= count:
-                return
-            run(arg, index, worker)
 
-    try:
-        for worker in range(1, workers):
-            others.append(_pool(workers).submit(work, worker))
-    except RuntimeError:
-        pass                        # Python ends: no more threads
-    work(0)
-    wait([other for other in others if not other.cancel()])
+def _work(per_key, keys, lengths):
+    """The multiply-adds of attention, but that no entry has more keys than key_lengths says."""
+    if lengths is not None and per_key * keys >= _WORTH and 0 not in lengths.shape:
+        keys = min(keys, int(lengths.max()))
+    return per_key * keys
+
+
+def _parallel(threads, work):
+    """So many multiply-adds may run on several threads, where they are worth it."""
+    workers = min(threads or _most_threads(), _MOST_THREADS) if work >= _WORTH else 1
+    run = _spreads() if workers > 1 else None
+    return attn_parallel(run=run, user=workers, workers=workers) if run else attn_parallel()
 
 
 # ---- attention
@@ -808,8 +928,20 @@ def _split(options):
 def _described(q=None, k=None, v=None, **options):
     """The results of a call that has not run, with its descriptor."""
     results, options = _split(options)
-    d = _Descriptor({"q": q, "k": k, "v": v}, **options)
-    return Results(d.add_results(results), d.axes, desc=d)
+    d = _Descriptor({"q": q, "k": k, "v": v}, recorded=True, **options)
+    return Results(d.add_results(results), d.axes, desc=d, versions=_versions(d.kept))
+
+
+def _versions(arrays):
+    """How often torch has seen each tensor change."""
+    return {name: x._version for name, x in arrays.items() if _is_torch(x) and not x.is_inference()}
+
+
+def _check_unchanged(results, arrays):
+    """Refuses gradients of a call whose tensors hold something else by now. Of NumPy's arrays nobody can tell."""
+    for name, version in results._kept["versions"].items():
+        if arrays[name]._version != version:
+            raise RuntimeError(f"{name} has been changed since the forward call, and its gradients would be wrong")
 
 
 def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out: bool | Array | None = True,
@@ -822,10 +954,118 @@ def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out:
     return r
 
 
+# A call of the output alone leaves its descriptor, for most of a small call's time goes into making one. The next call
+# whose arguments look the same (types, shapes and strides of arrays, values of the others) puts its arrays into a copy.
+_WORDS = c_uint64 * (sizeof(attn_desc) // 8)
+_MOST_READY = 256
+_ready = {}     # what arguments look like: (descriptor, words of it for addresses, array to be made, threads, work)
+
+
+def _address_of(x, head=object.__basicsize__):
+    """x.ctypes.data, in a fifth of the time: it follows what all objects begin with, as NumPy's C headers say."""
+    return c_void_p.from_address(id(x) + head).value
+
+
+_SAMPLE = np.zeros(2)[1:]
+if platform.python_implementation() != "CPython" or _address_of(_SAMPLE) != _SAMPLE.ctypes.data:
+    _address_of = operator.attrgetter("ctypes.data")
+
+
+def _looks(given):
+    """What decides over the descriptor, and the addresses of the arrays. None: the call must be looked at closely."""
+    key, addresses, torch = [*given], [], sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if tensor and torch.autograd.forward_ad._current_level >= 0:
+        return None
+    recorded = tensor and torch.is_grad_enabled()
+    try:
+        for x in given.values():
+            kind = type(x)
+            if kind is tensor:
+                if (recorded and x.requires_grad) or not x.is_cpu or x.is_neg():
+                    return None
+                key += x.shape, x.stride(), x.dtype
+                addresses.append(x.data_ptr())
+            elif kind is np.ndarray:
+                key += x.shape, x.strides, x.dtype, x.flags.num
+                addresses.append(_address_of(x))
+            else:
+                key += kind, x
+    except RuntimeError:    # a tensor without memory of its own
+        return None
+    return tuple(key), addresses
+
+
+def _again(given, looks):
+    """The output by a descriptor that is ready. None: there is none, or the library refuses what an array holds, and
+    the long way says so."""
+    try:
+        template, places, made, threads, per_key, keys = _ready[looks[0]]
+    except (KeyError, TypeError):       # TypeError: nothing to look for, or a list
+        return None
+    words = _WORDS.from_buffer_copy(template)
+    for place, address in zip(places, looks[1]):
+        words[place] = address
+    if made:
+        like, is_like, shape, place = made
+        like = given[like]
+        if type(like) is np.ndarray:
+            out = np.zeros(shape, like.dtype)
+            words[place] = _address_of(out)
+        else:
+            out = sys.modules["torch"].zeros_like(like) if is_like else like.new_zeros(shape)   # that takes longer
+            words[place] = out.data_ptr()
+    else:
+        out = given["out"]
+    if threads != 1 and per_key * keys >= _WORTH:
+        attn_desc.from_buffer(words).parallel = _parallel(threads, _work(per_key, keys, given.get("key_lengths")))
+    return None if lib.attn_forward(byref(words), None) else out
+
+
+def _leave_ready(given, looks, d):
+    """Keeps the descriptor of a call that has run, where all its arrays are the caller's, but for the output."""
+    if not looks or d.c.dropout:        # each call of dropout has a seed of its own
+        return
+    places, made = [], set(d.kept)
+    for name, x in given.items():
+        if _is_array(x):
+            fields = [field for field, array in d.kept.items() if array is x and name in (field, "attn_mask", "sigma")]
+            if len(fields) != 1:
+                return
+            places.append(getattr(attn_desc, fields[0]).offset // 8)
+            made.remove(fields[0])
+    if made - {"out"}:
+        return
+    like = "q" if "q" in d.kept else "given_scores"
+    rows, out = d.kept[like], d.kept["out"]
+    is_like = _is_torch(rows) and rows.shape == out.shape and rows.is_contiguous()
+    try:
+        hash(looks[0])
+    except TypeError:
+        return
+    if len(_ready) >= _MOST_READY:
+        _ready.clear()
+    _ready[looks[0]] = (bytes(d.c), places, made and (like, is_like, tuple(out.shape), attn_desc.out.offset // 8),
+                        d.threads, *d.work())
+
+
+def _attended(given, looks, out=True, **arguments):
+    """The output, the long way."""
+    results, options = _split(arguments)
+    d = _Descriptor({name: options.pop(name, None) for name in "qkv"}, **options)
+    arrays = d.add_results(dict(results, out=out))
+    d.run("attn_forward")
+    _leave_ready(given, looks, d)
+    return arrays["out"]
+
+
 def attention(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, out: Array | None = None,
               **options: Unpack[OptionsAndResults]) -> ArrayT:
     """The output alone: [..,Sq,Dv]."""
-    return forward(q, k, v, out=True if out is None else out, **options).out
+    given = {"q": q, "k": k, "v": v, "out": True if out is None else out, **options}
+    looks = _looks(given)
+    found = _again(given, looks)
+    return _attended(given, looks, **given) if found is None else found
 
 
 def weights(q: ArrayT | None, k: ArrayT | None, **options: Unpack[Options]) -> ArrayT:
@@ -841,7 +1081,7 @@ def scores(q: ArrayT | None, k: ArrayT | None, **options: Unpack[Options]) -> Ar
 def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
     """The attn_grad or attn_mha_grad of the gradients wanted, which keeps what it points to, and their arrays."""
     grad, arrays = structure(struct_bytes=sizeof(structure)), {}
-    grad.kept = []
+    grad.kept = {}
     results = [name for name, kind in structure._fields_ if kind is attn_out]
     known = [name for name, kind in structure._fields_ if kind in (attn_out, attn_view)]
     for name in [*wanted, *accumulate]:
@@ -859,10 +1099,9 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
                     owner = owners.get("sigma_per_head")
                 if owner is None and name not in ("d_sigma", "d_scale"):
                     raise TypeError(f"{name}: there is no {_of_grad(name)}")
-                value = _empty(like, [1], "float32") if owner is None else _empty(owner, owner.shape)
+                value = _new(like, [1], "float32") if owner is None else _new(owner, owner.shape)
             arrays[name] = value
-        value = _array(value)
-        grad.kept.append(value)
+        value = grad.kept[name] = value if name in results else _array(value)
         setattr(grad, name, _view(name, value, attn_out if name in results else attn_view, _absent(name, value, axes),
                                   device=True))
     for name in accumulate:
@@ -878,9 +1117,17 @@ def backward(results: Results[ArrayT], d_out: Numbers | None = None, *, d_weight
              **others: bool | Array | None) -> Results[ArrayT]:
     """The gradients of a loss, from its gradients with respect to r.out, r.weights and r.lse, where r is what forward
     returned. Attributes dq, dk, dv, and those asked for: d_bias, d_sigma, d_w_q, ... each shaped like what it belongs
-    to (d_scale, and d_sigma without sigma_per_head: [1]). accumulate: names of those that are added to the arrays
+    to (d_scale, and d_sigma without sigma_per_head: [1]). q, k, v, out and options of floats are read again here, as
+    they are by then (a torch tensor that has changed since is refused); of lengths, starts, positions, pages and masks
+    forward has kept a copy. accumulate: names of those that are added to the arrays
     given for them. It is faster where forward was asked for stats=True."""
+    if not isinstance(results, Results) or "desc" not in results._kept:
+        raise TypeError("results: what attn.forward returned is needed, which knows its inputs and options")
     d = results._kept["desc"]
+    _check_unchanged(results, d.kept)
+    for name in "qkv":
+        if name in d.kept and _dtype(d.kept[name]) == "int8":
+            raise TypeError(f"{name} is int8: attn.h has no gradients of a call with int8 keys or values")
     wanted = {name: value for name, value in dict(dq=dq, dk=dk, dv=dv).items()
               if value is not True or _of_grad(name) in d.kept}
     wanted.update(others, d_out=d_out, d_weights=d_weights, d_lse=d_lse)
@@ -901,49 +1148,155 @@ def explain(q: Array | None, k: Array | None, v: Array | None = None, **options:
     return _in_python(_text(lib.attn_explain, byref(d.c)))
 
 
-# ---- torch's autograd
+# ---- torch's autograd, torch.compile and torch.func: two operators that torch knows by name
 _GRADIENTS = {_of_grad(name): name for name, kind in attn_grad._fields_ if kind is attn_out}
 _GRADIENTS["sigma_per_head"] = "d_sigma"
+_functions = {}
+_CALL = "Tensor[] tensors, Scalar[] numbers, str[] words, str[] names"
 
 
-@functools.lru_cache(maxsize=None)
-def _differentiable():
-    """The function that sdpa enters into torch's autograd. torch is imported by the first caller."""
-    import torch
+def _given(tensors, numbers, words, names):
+    """What sdpa was given, from what torch lets an operator have: the names are those of the tensors, then those of the
+    numbers (one that is there several times has a tuple of them), then those of the words."""
+    found = dict(zip(names, tensors))
+    for name, value in zip(names[len(tensors):], [*numbers, *words]):
+        value = int(value) if name == "seed" else value
+        found[name] = found[name] + (value,) if name in found else (value,)
+    return {name: x[0] if type(x) is tuple and len(x) == 1 else x for name, x in found.items()}
 
+
+def _operate(tensors, numbers, words, names):
+    r = forward(**dict(dict.fromkeys("qkv"), **_given(tensors, numbers, words, names)), stats=True)
+    return r.out, r.stats
+
+
+def _shapes(tensors, numbers, words, names):
+    """What _operate returns, without numbers in it."""
+    found = dict(zip(names, tensors))
+    rows = found.get("q", found.get("given_scores"))
+    return (rows.new_empty((*rows.shape[:-1], found["v"].shape[-1])),
+            rows.new_empty((*rows.shape[:-1], 2), dtype=sys.modules["torch"].float32))
+
+
+def _operate_backward(d_out, out, stats, tensors, numbers, words, names, needed):
+    options = _given(tensors, numbers, words, names)
+    names = [name for name, needs_it in zip(names, needed) if needs_it]
+    r = _described(out=out, stats=stats, **options)
+    wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in names})
+    found = backward(r, d_out, **wanted)
+    # the gradient of a number is [1] and float32
+    return [getattr(found, _GRADIENTS[name]).reshape(options[name].shape).to(options[name].dtype) for name in names]
+
+
+def _gradient_shapes(d_out, out, stats, tensors, numbers, words, names, needed):
+    return [x.new_empty(x.shape) for x, needs_it in zip(tensors, needed) if needs_it]
+
+
+def _each(torch, function, results):
+    """Under vmap: one call after the other."""
+    def part(x, dim, i):
+        if isinstance(x, (list, tuple)) and isinstance(dim, (list, tuple)):
+            return [part(*pair, i) for pair in zip(x, dim)]
+        return x if dim is None else x.select(dim, i)
+
+    def call(info, dims, *arguments):
+        calls = [function(*(part(x, dim, i) for x, dim in zip(arguments, dims))) for i in range(info.batch_size)]
+        stacked = [torch.stack(x) for x in zip(*calls)]
+        return results(stacked), results([0] * len(stacked))
+    return call
+
+
+def _operator(torch, name, function, fake, schema, results):
+    """An operator attn::name of torch's, as it was made and as it is called."""
+    made = torch.library.custom_op("attn::" + name, function, mutates_args=(), schema=schema)
+    made.register_fake(fake)
+    if hasattr(made, "register_vmap"):      # since 2.5; before torch does the same, with a warning
+        made.register_vmap(_each(torch, made, results))
+    return made, getattr(torch.ops.attn, name).default
+
+
+def _of_autograd(torch, attention, gradients):
+    """The function that autograd and torch.func see, of the two operators."""
     class Gradients(torch.autograd.Function):
-        """The backward pass, an operation that autograd sees: otherwise a second derivative would not be refused, but
-        left out of the loss."""
+        """An operation that autograd sees: otherwise a second derivative would not be refused, but left out."""
+        generate_vmap_rule = True
+
         @staticmethod
-        def forward(ctx, names, options, needed, d_out, out, stats, *tensors):
-            given = dict(zip(names, tensors))
-            r = _described(out=out, stats=stats, **given, **options)
-            wanted = dict(dict.fromkeys(("dq", "dk", "dv"), False), **{_GRADIENTS[name]: True for name in needed})
-            found = backward(r, d_out, **wanted)
-            # the gradient of a number is [1] and float32
-            return tuple(getattr(found, _GRADIENTS[name]).reshape(given[name].shape).to(given[name].dtype)
-                         for name in needed)
+        def forward(options, needed, d_out, out, stats, *tensors):
+            return tuple(gradients(d_out, out, stats, tensors, *options, needed))
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
 
         @staticmethod
         def backward(ctx, *_):
             raise RuntimeError("attn.sdpa has no second derivative: its gradients cannot be differentiated again")
 
     class Attention(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, names, options, *tensors):
-            r = forward(**dict(dict.fromkeys("qkv"), **dict(zip(names, tensors)), **options), stats=True)
-            ctx.names, ctx.options = names, options
-            ctx.save_for_backward(r.out, r.stats, *tensors)
-            return r.out
+        generate_vmap_rule = True
 
         @staticmethod
-        def backward(ctx, d_out):
-            needs = ctx.needs_input_grad[2:]
-            needed = [name for name, needs_it in zip(ctx.names, needs) if needs_it]
-            found = iter(Gradients.apply(ctx.names, ctx.options, needed, d_out, *ctx.saved_tensors))
-            return (None, None) + tuple(next(found) if needs_it else None for needs_it in needs)
+        def forward(options, *tensors):
+            return attention(tensors, *options)
 
-    return Attention.apply
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.options = inputs[0]
+            ctx.mark_non_differentiable(output[1])
+            ctx.save_for_backward(*output, *inputs[1:])
+
+        @staticmethod
+        def backward(ctx, d_out, _):
+            needed, (out, stats, *tensors) = list(ctx.needs_input_grad[1:]), ctx.saved_tensors
+            found = iter(Gradients.apply(ctx.options, needed, d_out, out, stats, *tensors))
+            return (None,) + tuple([next(found) if needs_it else None for needs_it in needed])
+
+        @staticmethod
+        def jvp(ctx, *_):
+            raise RuntimeError("attn.sdpa has no forward-mode derivatives")
+
+    return Attention
+
+
+def _enter_torch():
+    """Makes sdpa known to torch, once. torch.compile and torch.export see two operators, attn::sdpa with a formula for
+    its gradients and attn::sdpa_backward; autograd and torch.func see a function that calls them."""
+    if _functions:
+        return
+    import torch
+    if not hasattr(torch.library, "custom_op"):
+        raise RuntimeError(f"attn.sdpa has gradients with PyTorch 2.4 or later, not {torch.__version__}")
+    made, attention = _operator(torch, "sdpa", _operate, _shapes, f"({_CALL}) -> (Tensor, Tensor)", tuple)
+    _, gradients = _operator(torch, "sdpa_backward", _operate_backward, _gradient_shapes,
+                             f"(Tensor d_out, Tensor out, Tensor stats, {_CALL}, bool[] needed) -> Tensor[]", list)
+
+    def keep(ctx, inputs, output):
+        _functions["sdpa"].setup_context(ctx, (inputs[1:], *inputs[0]), output)
+
+    def derive(ctx, d_out, _):
+        needed, (out, stats, *tensors) = list(ctx.needs_input_grad[0]), ctx.saved_tensors
+        found = iter(gradients(d_out, out, stats, tensors, *ctx.options, needed))
+        return ([next(found) if needs_it else None for needs_it in needed], *(None if x else [] for x in ctx.options))
+
+    made.register_autograd(derive, setup_context=keep)
+    _functions["sdpa"] = _of_autograd(torch, attention, gradients)
+
+
+_enter_torch._dynamo_marked_constant = True     # torch.compile calls it and does not look inside
+
+
+def _is_compiling():
+    torch = sys.modules.get("torch")
+    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def _seen(torch, given):
+    """Whether torch has to see the call: something differentiates, compiles or maps it."""
+    tensors = [x for x in given.values() if _is_torch(x)]
+    return (_is_compiling() or torch._C._are_functorch_transforms_active() or
+            any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors) or
+            torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
 
 def _set(given, name, value, by):
@@ -952,39 +1305,60 @@ def _set(given, name, value, by):
     given[name] = value
 
 
-def _recorded(given):
-    """What sdpa computes where torch's autograd is to see it."""
+def _tensor(torch, name, x):
+    """An array or a list as a tensor of its own, which no later change of it reaches."""
+    if torch.compiler.is_compiling():
+        return torch.as_tensor(x).clone()
+    x = _array(x)
+    _check_array(name, x)
+    kept = _once(x).copy()
+    if _dtype(x) in ("uint16", "bfloat16"):
+        return torch.from_numpy(kept.view("int16")).view(torch.bfloat16).expand(x.shape)
+    return torch.from_numpy(kept).expand(x.shape)
+
+
+def _recorded(torch, given):
+    """What sdpa computes where torch is to see it."""
+    tensors, numbers, words = {}, [], []
     for name, x in given.items():
-        if _is_torch(x) and x.requires_grad and name not in _GRADIENTS:
-            raise TypeError(f"{name} requires grad, and attn.h has no gradient of it: give {name}.detach()")
-        if name in ("q", "k", "v", "given_scores") and not _is_torch(x):
-            raise TypeError(f"{name} must be a torch tensor, as something else requires grad")
-    tensors = {name: x for name, x in given.items() if _is_torch(x)}
-    others = {name: x for name, x in given.items() if not _is_torch(x)}
-    return _differentiable()(tuple(tensors), others, *tensors.values())
+        if _is_torch(x):
+            if x.requires_grad and name not in _GRADIENTS:
+                raise TypeError(f"{name} requires grad, and attn.h has no gradient of it: give {name}.detach()")
+            tensors[name] = x
+        elif name in ("q", "k", "v", "given_scores"):
+            raise TypeError(f"{name} must be a torch tensor, as something else is one that torch differentiates, "
+                            "compiles or maps")
+        elif name in _VIEWS or isinstance(x, np.ndarray) or (name == "sigma" and isinstance(x, (list, tuple))):
+            tensors[name] = _tensor(torch, name, x)
+        elif isinstance(x, str):
+            words.append((name, x))
+        elif name == "seed" and x >= 2**63:     # no number of torch's
+            words.append((name, str(x)))
+        else:
+            for n in x if isinstance(x, (list, tuple)) else [x]:
+                numbers.append((name, -1 if n is None else n.item() if isinstance(n, np.generic) else n))
+    for name, n in numbers:
+        if not isinstance(n, (int, float, torch.SymInt, torch.SymFloat)):
+            raise TypeError(f"{name}: {given[name]!r} is not a number of its kind")
+    names = [*tensors, *[name for name, _ in numbers], *[name for name, _ in words]]
+    _enter_torch()
+    options = [n for _, n in numbers], [word for _, word in words], names
+    if torch.compiler.is_compiling():
+        return torch.ops.attn.sdpa(list(tensors.values()), *options)[0]
+    return _functions["sdpa"].apply(options, *tensors.values())[0]
 
 
-def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
-         is_causal: bool = False, scale: float | Array | None = None, enable_gqa: bool = False,
-         **options: Unpack[OptionsButScale]) -> ArrayT:
-    """torch.nn.functional.scaled_dot_product_attention by attn.h, under the same names; every other option of attn.h
-    goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
-    that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
-    attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
-    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
-    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
-    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
-    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. One thread
-    runs it unless the option threads says otherwise, say torch.get_num_threads(); the bits are the same. Tensors on a
-    GPU: see DEVICES, above."""
-    for name in options:
+def _translated(given, attn_mask, dropout_p, is_causal, enable_gqa):
+    """What sdpa was given, under the names of attn.h."""
+    for name in given:
         if name in _RESULTS:
             raise TypeError(f"{name}: attn.sdpa gives the output alone; attn.forward has the other results")
-        if name not in _OPTIONS:
+        if name not in _OPTIONS and name not in ("q", "k", "v"):
             raise _unknown("option", name, _OPTIONS)
-    given = {name: x for name, x in dict(options, q=q, k=k, v=v, scale=scale).items() if x is not None}
-    for name in given.keys() & {"q", "k", "v", "given_scores"}:
-        given[name] = _array(given[name])
+    given = {name: x for name, x in given.items() if x is not None}
+    for name in ("q", "k", "v", "given_scores"):
+        if name in given:
+            given[name] = _array(given[name])
     if attn_mask is not None:
         attn_mask = _array(attn_mask)
         kind = _dtype(attn_mask)
@@ -999,18 +1373,49 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
         _set(given, "dropout", dropout_p, "dropout_p")
     if "q" in given and "k" in given and len(given["q"].shape) == 4 == len(given["k"].shape) and not enable_gqa:
         heads, shared = given["q"].shape[1], given["k"].shape[1]
-        if shared not in (1, heads):
+        if shared != 1 and shared != heads:     # "in" goes wrong with numbers that torch.compile leaves open
             raise TypeError(f"q has {heads} heads and k {shared}: enable_gqa=True lets heads of q share those of k")
-    torch = sys.modules["torch"] if any(map(_is_torch, given.values())) else None
-    if given.get("dropout") and "seed" not in given:
-        given["seed"] = int(torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64"))
+    return given
+
+
+def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | None = None, dropout_p: float = 0.0,
+         is_causal: bool = False, scale: float | Array | None = None, enable_gqa: bool = False,
+         **options: Unpack[OptionsButScale]) -> ArrayT:
+    """torch.nn.functional.scaled_dot_product_attention by attn.h, under the same names; every other option of attn.h
+    goes with them. torch's autograd differentiates it, once, not twice: by q, k, v, a float attn_mask, and each option
+    that attn_grad has a gradient of (bias, sink, alibi, scale, sigma, w_q, ...). NumPy arrays give the output alone.
+    attn_mask: bool, True where a query may attend, or floats that are added to the scores. is_causal is top-left, as
+    there; for bottom-right: causal=True, align="bottom_right". The two may be given together here. enable_gqa: k and v
+    may have fewer heads than q; without it they may have one for all. dropout_p: which weights are dropped comes from
+    torch's generator (torch.manual_seed; np.random.seed for NumPy arrays), or from the option seed. A row that may
+    attend to nothing is zeros, and adds 0 to the gradients; PyTorch does so since 2.5, before it was NaN. Tensors
+    on a GPU: see DEVICES, above."""
+    asked = {"q": q, "k": k, "v": v, **options}
+    if attn_mask is not None:
+        asked["attn_mask"] = attn_mask
+    if scale is not None:
+        asked["scale"] = scale
+    if is_causal or enable_gqa:
+        asked[None] = is_causal, enable_gqa     # no option has that name
+    looks = None if dropout_p or _is_compiling() else _looks(asked)
+    found = _again(asked, looks) if looks else None
+    if found is not None:
+        return found
+    given = {**options, "q": q, "k": k, "v": v, "scale": scale}
+    given = _translated(given, attn_mask, dropout_p, is_causal, enable_gqa)
+    torch = sys.modules["torch"] if any(_is_torch(x) for x in given.values()) else None
+    seen = torch is not None and _seen(torch, given)
+    drops = given.get("dropout", 0)
+    if (_is_torch(drops) or drops) and "seed" not in given:
+        seed = torch.randint(2**63 - 1, ()) if torch else np.random.randint(2**63 - 1, dtype="int64")
+        given["seed"] = seed if seen else int(seed)     # to torch it is no number yet
     try:
-        if torch and torch.is_grad_enabled() and any(_is_torch(x) and x.requires_grad for x in given.values()):
-            return _recorded(given)
-        return forward(**dict(dict.fromkeys("qkv"), **given)).out
+        if seen:
+            return _recorded(torch, given)
+        return _attended(asked, looks, **given)
     except Error as error:
         field = error.field.partition(".")[0]
-        if attn_mask is not None and given.get(field) is attn_mask:     # told by the name that it was given by
+        if attn_mask is not None and field in ("mask", "bias") and field not in options:    # its name here
             error.args = (error.args[0].replace(field, "attn_mask", 1),)
             error.field = error.field.replace(field, "attn_mask", 1)
         raise
@@ -1020,9 +1425,9 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
 def softmax(x: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
     """Masked softmax over the last axis of x: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]; out may be x itself."""
     x = _array(x)
-    out = _empty(x, x.shape) if out is None else out
+    out = _new(x, x.shape) if out is None else out
     d = _Descriptor(**options)
-    d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c))
+    d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c), work=16 * int(np.prod(x.shape)))
     return out
 
 
@@ -1030,14 +1435,15 @@ def softmax_backward(x: ArrayT, d_out: Numbers, *, dx: ArrayT | None = None, **o
     """The gradient with respect to x of softmax(x, **options), from that with respect to its result; all of x's
     shape."""
     x, d_out = _array(x), _array(d_out)
-    dx = _empty(x, x.shape) if dx is None else dx
+    dx = _new(x, x.shape) if dx is None else dx
     d = _Descriptor(**options)
-    d.call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c))
+    d.call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c),
+           work=16 * int(np.prod(x.shape)))
     return dx
 
 
 def _mask(function, shape, options):
-    mask = np.empty(tuple(shape), bool)
+    mask = np.zeros(tuple(shape), bool)
     d = _Descriptor(axes=mask.ndim, **options)
     d.call(function, _view("mask", mask, attn_out, _absent("mask", mask, mask.ndim)), byref(d.c))
     return mask
@@ -1057,7 +1463,7 @@ def dropout_mask(shape: Sequence[int], dropout: float, seed: int = 0, *,
 def merge(out_a: ArrayT, lse_a: ArrayT, out_b: ArrayT, lse_b: ArrayT) -> tuple[ArrayT, ArrayT]:
     """Attention over two disjoint sets of keys from that over each: (out [..,Sq,Dv], lse [..,Sq])."""
     out_a, lse_a, out_b, lse_b = map(_array, (out_a, lse_a, out_b, lse_b))
-    out, lse = _empty(out_a, out_a.shape), _empty(lse_a, lse_a.shape)
+    out, lse = _new(out_a, out_a.shape), _new(lse_a, lse_a.shape)
     axes = len(out_a.shape)
     views = [_view(name, x, absent=_absent(name, x, axes)) for name, x in
              (("out", out_a), ("lse", lse_a), ("out", out_b), ("lse", lse_b))]
@@ -1071,21 +1477,22 @@ def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Op
     a, b = _array(a), _array(b)
     if out is None and min(len(a.shape), len(b.shape)) > 1:
         batch = np.broadcast_shapes(tuple(a.shape)[:-2], tuple(b.shape)[:-2])
-        out = _empty(a, batch + (a.shape[-2], b.shape[-1]))
+        out = _new(a, batch + (a.shape[-2], b.shape[-1]))
     elif out is None:
         raise TypeError("bmm: matrices are needed, of 2 to 4 axes")
     d = _Descriptor(**options)
-    d.call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(d.c))
+    d.call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(d.c),
+           work=int(np.prod(out.shape)) * a.shape[-1])
     return out
 
 
 def bmm_backward(a: ArrayT, b: ArrayT, d_out: Numbers, **options: Unpack[Options]) -> tuple[ArrayT, ArrayT]:
     """The gradients of bmm(a, b): (da, db), shaped like a and b."""
     a, b, d_out = _array(a), _array(b), _array(d_out)
-    da, db = _empty(a, a.shape), _empty(b, b.shape)
+    da, db = _new(a, a.shape), _new(b, b.shape)
     d = _Descriptor(**options)
     d.call("attn_bmm_backward", _view("a", a), _view("b", b), _view("d_out", d_out), _view("da", da, attn_out),
-           _view("db", db, attn_out), 0, byref(d.c))
+           _view("db", db, attn_out), 0, byref(d.c), work=2 * int(np.prod(d_out.shape)) * a.shape[-1])
     return da, db
 
 
@@ -1095,7 +1502,7 @@ def convert(x: Array, dtype: str, *, out: Array | None = None) -> Any:
     x = _array(x)
     if out is None:
         name = "uint16" if dtype == "bfloat16" and not _is_torch(x) else dtype
-        out = _empty(x, x.shape, name)
+        out = _new(x, x.shape, name)
     _call("attn_convert", _view("x", x), _view("out", out, attn_out))
     return out
 
@@ -1106,8 +1513,8 @@ def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -
     x = _array(x)
     if block not in (None, 32):
         raise ValueError("block: a scale for each row (None) or for each 32 numbers of it (32)")
-    codes = _empty(x, x.shape, "int8")
-    scale = _empty(x, tuple(x.shape)[:-1] + (-(-x.shape[-1] // 32) if block else 1,), scale_dtype)
+    codes = _new(x, x.shape, "int8")
+    scale = _new(x, tuple(x.shape)[:-1] + (-(-x.shape[-1] // 32) if block else 1,), scale_dtype)
     axes = len(x.shape)
     _call("attn_quantize", _view("x", x, absent=_absent("k", x, axes)),
           _view("codes", codes, attn_out, _absent("k", codes, axes)),
@@ -1119,21 +1526,23 @@ def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -
 def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
     """The lengths [B] of sequences that lie between offsets [B+1], the cu_seqlens of other libraries."""
     offsets = _array(offsets)
-    lengths = _empty(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
+    lengths = _new(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
     _call("attn_lengths_of", _view("offsets", offsets), _view("lengths", lengths, attn_out))
     return lengths
 
 
 def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:
-    """Writes new rows of k or v, fresh [B,Hkv,n,D], behind those that cache [B,Hkv,S,D] holds, lengths [B] of each
-    entry. Options: query_lengths, query_starts, key_starts, page_table; k_scale or v_scale, which are written too, of a
-    cache of int8."""
+    """Writes new rows of k or v, fresh [B,Hkv,n,D], after those that cache [B,Hkv,S,D] holds, lengths [B] of each
+    entry; both without heads, [B,n,D], or of one sequence, [n,D]. Options: query_lengths, query_starts, key_starts,
+    page_table; k_scale or v_scale, which are written too, of a cache of int8."""
     fresh, lengths = _array(fresh), _array(lengths)
     for name in ("k_scale", "v_scale"):
         if options.get(name) is not None:
             _view(name, options[name], attn_out)        # refuses what cannot be written
-    d = _Descriptor(**options)
-    d.call("attn_append", _view("fresh", fresh), _view("cache", cache, attn_out), _view("lengths", lengths), byref(d.c))
+    axes = len(fresh.shape)
+    d = _Descriptor(axes=axes, **options)
+    d.call("attn_append", _view("fresh", fresh, absent=_absent("fresh", fresh, axes)),
+           _view("cache", cache, attn_out, _absent("cache", cache, axes)), _view("lengths", lengths), byref(d.c))
 
 
 def rope_table(positions: int, size: int, *, base: float = 0,
@@ -1154,24 +1563,34 @@ def rope_table(positions: int, size: int, *, base: float = 0,
     d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base, scaling=ENUMS["attn_rope_scaling"][scaling])
     for name, value in fields.items():
         _set_number(d, name, value)
-    cosines, sines = (np.empty((positions, size // 2), "float32") for _ in range(2))
+    cosines, sines = (np.zeros((positions, size // 2), "float32") for _ in range(2))
     _call("attn_rope_table", _view("cosines", cosines, attn_out), _view("sines", sines, attn_out), byref(d))
     return cosines, sines
 
 
 def rope(x: ArrayT, cos: Numbers, sin: Numbers, *, positions: Numbers | None = None, interleaved: bool = False,
          inverse: bool = False, out: ArrayT | None = None) -> ArrayT:
-    """x [B,H,S,D] with its first columns turned by rotary positions, two for each column of the tables; a new array, or
-    out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, .. of the tables."""
+    """x [B,H,S,D], [B,S,D] or [S,D] with its first columns turned by rotary positions, two for each column of the
+    tables; a new array, or out, which may be x. positions: [B] of each entry's first row, or [B,S]; None: rows 0, 1, ..
+    of the tables."""
     x, cos, sin = _array(x), _array(cos), _array(sin)
-    out = _empty(x, x.shape) if out is None else out
+    out, axes = _new(x, x.shape) if out is None else out, len(x.shape)
     at = attn_view()
     if positions is not None:
         positions = _array(positions)
         at = _view("positions", positions)
-    _call("attn_rope", _view("x", x), _view("cos", cos), _view("sin", sin), at, interleaved + 2 * inverse,
-          _view("out", out, attn_out))
+    _call("attn_rope", _view("x", x, absent=_absent("x", x, axes)), _view("cos", cos), _view("sin", sin), at,
+          interleaved + 2 * inverse, _view("out", out, attn_out, _absent("x", out, axes)))
     return out
+
+
+def _mha_work(inputs, heads):
+    """The multiply-adds of multi-head attention: of its products with matrices and of all pairs."""
+    rows = lambda x: int(np.prod(x.shape[:2]))
+    query, key = inputs["query"], inputs.get("key", inputs["query"])
+    work = sum(int(np.prod(w.shape)) * rows(inputs.get(name[2:], key if name != "w_result" else query))
+               for name, w in inputs.items() if name[:2] == "w_")
+    return work + 2 * rows(query) * key.shape[1] * inputs["w_query"].shape[0]
 
 
 def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_result: Numbers | None = None, *,
@@ -1186,7 +1605,9 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
                   b_query=b_query, b_key=b_key, b_value=b_value, b_result=b_result)
     inputs = {name: _array(x) for name, x in inputs.items() if x is not None}
     results, others = _split(options)
-    d = _Descriptor(**others)
+    d = _Descriptor(recorded=True, **others)
+    if query is None:
+        raise TypeError("query: an array is needed, not None")
     d.kept["q"] = query = inputs["query"]       # new arrays are like it
     keys = inputs.get("key", query)
     value_rows = inputs["w_value"].shape[0] // max(heads_kv or heads, 1) * heads
@@ -1194,25 +1615,31 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     inside = d.add_results(results, sizes)
     if out is True:
         columns = inputs["w_result"].shape[0] if w_result is not None else value_rows
-        out = _empty(query, (query.shape[0], query.shape[1], columns))
+        out = _new(query, (query.shape[0], query.shape[1], columns))
     m = attn_mha_desc(struct_bytes=sizeof(attn_mha_desc), heads=heads, heads_kv=heads_kv,
                       attention=ctypes.addressof(d.c))
     for name, x in inputs.items():
         setattr(m, name, _view(name, x))
     m.out = _view("out", out, attn_out)
-    m.kept = inputs, out
-    d.call("attn_mha", byref(m))
-    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs)
+    m.kept = dict(inputs, out=out)
+    work = _mha_work(inputs, heads)
+    d.call("attn_mha", byref(m), work=work)
+    return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs, work=work,
+                   versions=_versions(dict(inputs, **d.kept)))
 
 
 def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequence[str] = (),
                  **wanted: bool | Array | None) -> Results[ArrayT]:
     """The gradients of mha, from that with respect to r.out [B,Sq,Eo]: by default of all that went in (dquery, dw_key,
     db_result, ...); with names only of those (dquery=True, dw_query=an array)."""
+    if not isinstance(results, Results) or "mha" not in results._kept:
+        raise TypeError("results: what attn.mha returned is needed, which knows its inputs and options")
     inputs = results._kept["inputs"]
+    _check_unchanged(results, dict(inputs, **results._kept["desc"].kept))
     wanted = wanted or {"d" + name: True for name in inputs}
     grad, arrays = _gradients(attn_mha_grad, inputs, dict(wanted, d_out=d_out), accumulate)
-    results._kept["desc"].call("attn_mha_backward", byref(results._kept["mha"]), byref(grad))
+    results._kept["desc"].call("attn_mha_backward", byref(results._kept["mha"]), byref(grad),
+                               work=2.5 * results._kept["work"])
     return Results(arrays)
 
 
@@ -1220,7 +1647,7 @@ def mha_backward(results: Results[ArrayT], d_out: Numbers, *, accumulate: Sequen
 def _elementary(function, x):
     _check_array("x", x)
     x = np.ascontiguousarray(x, "float32")
-    y = np.empty_like(x)
+    y = np.zeros_like(x)
     if lib.attn_elementary(ENUMS["attn_function"][function], x.ctypes.data, y.ctypes.data, x.size, 0):
         raise RuntimeError("attn_elementary failed")
     return y

@@ -317,7 +317,7 @@ void sequences(double first, double second, double left, double padding) {
     static const char *const titles[4] = {"Three documents", "A window", "Padding first", "A shared prefix"};
     static uint8_t pictures[4][TOKENS * TOKENS];
     const int32_t lengths[3] = {(int32_t)first, (int32_t)second, TOKENS - (int32_t)first - (int32_t)second};
-    const int32_t starts[3] = {0, lengths[0], lengths[0] + lengths[1]}, behind[1] = {(int32_t)padding};
+    const int32_t starts[3] = {0, lengths[0], lengths[0] + lengths[1]}, after[1] = {(int32_t)padding};
     const int32_t prefix_starts[2] = {0, 0}, prefix_lengths[2] = {lengths[0], lengths[0]};
     attn_desc d[4] = {{0}};
     int pairs = 0;
@@ -329,7 +329,7 @@ void sequences(double first, double second, double left, double padding) {
     }
     d[0].query_starts = d[0].key_starts = attn_view_i32(starts, 1, 3, 0, 0, 0);
     d[0].query_lengths = d[0].key_lengths = attn_view_i32(lengths, 1, 3, 0, 0, 0);
-    d[2].query_starts = d[2].key_starts = attn_view_i32(behind, 1, 1, 0, 0, 0);
+    d[2].query_starts = d[2].key_starts = attn_view_i32(after, 1, 1, 0, 0, 0);
     d[3].query_starts = attn_view_i32(starts + 1, 1, 2, 0, 0, 0);
     d[3].query_lengths = attn_view_i32(lengths + 1, 1, 2, 0, 0, 0);
     d[3].key_starts = attn_view_i32(prefix_starts, 1, 2, 0, 0, 0);

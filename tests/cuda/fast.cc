@@ -608,7 +608,7 @@ static void decode(call &c, const stage &s) {
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
-/* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were taken. */
+/* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
 static void forward_by_tickets(call &c, const stage &s) {
     const params &p = c.p;
     int tasks = 0;
@@ -843,12 +843,44 @@ static void long_call(call &c, int i) {
     c.name += " infinite rows";
 }
 
+#ifdef ATTN_CUDA_HW_HEADER /* functions of the device are functions of the host in the emulator alone */
+/* What stage 3 finds of a row in 32 bits (row_in) is what all stages find in 64 (row_at), however far positions,
+   lengths and limits are: positions up to 2^62, for more is refused where it is looked at. */
+static void rows_in_32_bits() {
+    static const int64_t far[] = {0, 1, 5, 1 << 20, (1 << 30) - 2, 1ll << 30, 3ll << 30, 1ll << 62, INT64_MAX - 3};
+    const auto size = [] { return chance(30) ? (1 << 30) - 1 - draw(0, 8) : draw(1, 700); };
+    const auto limit = [] { return chance(50) ? INT64_MAX : far[draw(0, 8)]; };
+    for (int n = 0; n < 20000; n++) {
+        params p = params();
+        const int64_t position = far[draw(0, 7)] * (chance(50) ? -1 : 1);
+        p.batch = p.heads = p.heads_kv = 1;
+        p.queries = size(), p.keys = size(), p.left = limit(), p.right = limit();
+        p.align = chance(40) ? ATTN_ALIGN_POSITIONS : chance(50) ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+        const int32_t lengths[2] = {draw(0, (int)p.keys), draw(0, (int)p.queries)};
+        p.positions = {(void *)&position, {1, 0, 0, 0}, ATTN_I64, p.align == ATTN_ALIGN_POSITIONS};
+        p.key_lengths = {(void *)&lengths[0], {1, 0, 0, 0}, ATTN_I32, chance(50)};
+        p.query_lengths = {(void *)&lengths[1], {1, 0, 0, 0}, ATTN_I32, chance(50)};
+        const int i = chance(50) ? (int)p.queries - 1 : draw(0, (int)p.queries - 1);
+        const tile_row one = row_in(p, entry_reach_of(p, 0), 0, i), other = row_at(p, 0, 0, 1, i);
+        checks++;
+        if (one.first == other.first && one.last == other.last && one.position == other.position) continue;
+        printf("FAIL a row's keys: %d to %d at %lld, want %d to %d at %lld\n", one.first, one.last,
+               (long long)one.position, other.first, other.last, (long long)other.position);
+        failures++;
+        return;
+    }
+}
+#else
+static void rows_in_32_bits() {}
+#endif
+
 /* Weak: where this is linked with another program, it is that one's kernels. */
 __attribute__((weak)) int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const char *const only = argc > 3 ? argv[3] : "";
     if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), fake_timings());
     only_first = *only != 0;
+    if (strstr("stage 3 forward, rows", only)) rows_in_32_bits();
     for (const kind &k : kinds) {
         const long before = checks, failed = failures, called = calls;
         if (!strstr(k.name, only)) continue;

@@ -32,7 +32,7 @@
              at the caller's next synchronisation.
    PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
              (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
-             else. On a device a plan has one phase of one task, of none where no result has an element:
+             else (where tasks differ in length a counter is set to 0; int8 keys and values need their maps anew). On a device a plan has one phase of one task, of none where no result has an element:
                  attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
                  attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
              A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
@@ -65,7 +65,7 @@
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no atomics, but for desc.precision = ATTN_PRECISION_FAST. With it
+   BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
              scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
@@ -631,7 +631,9 @@ int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue 
 }
 inline int clear_bytes(void *at, size_t bytes, const queue &to)
 {
-    return to.does == queue::PREPARE ? 0 : (int)cudaMemsetAsync(at, 0, bytes, to.stream);
+    const int error = to.does == queue::PREPARE ? 0 : (int)cudaMemsetAsync(at, 0, bytes, to.stream);
+    if (error && to.does != queue::RUN) cudaGetLastError();         /* as in launch */
+    return error;
 }
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
 
@@ -2921,21 +2923,22 @@ struct entry_reach {
 };
 ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
 {
-    const int64_t far = 3ll << 29;          /* sizes are below 2^30: whatever is beyond is beyond for every row */
+    const int64_t far = 1ll << 30;          /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
     entry_reach e;
     e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
     e.keys = p.key_lengths.rank == 1 ? (int)clamp(load_integer(p.key_lengths, b, 0), 0, p.keys) : (int)p.keys;
     e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, p.queries) : p.queries);
     e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
                  p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
-    e.low = (int)clamp(add_clamped(e.position, -p.left), -far, far);
+    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
     e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
     return e;
 }
 ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, int i)
 {
     if (e.per_row) return row_at(p, b, 0, 1, i);
-    tile_row r = {(int)b, 0, i, most(e.low + i, 0), i < e.queries ? least(e.keys, e.high + i) : 0,
+    const int inside = least(i, e.queries);     /* rows after the last have no keys */
+    tile_row r = {(int)b, 0, i, most(e.low + inside, 0), i < e.queries ? least(e.keys, e.high + inside) : 0,
                   add_clamped(e.position, i)};
     if (r.first >= r.last) r.first = r.last = 0;
     return r;
@@ -4914,7 +4917,7 @@ struct hopper_grad_work {
     int32_t tasks;              /* of all blocks of a kernel */
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *tickets;            /* of each kernel, see next_ticket */
+    int    *tickets;            /* of each kernel, see next_task */
     int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
 };
@@ -5801,7 +5804,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
     int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
-    if (has_unequal_tasks(p)) behind = TICKET_BYTES;
+    if (has_unequal_tasks(p) && (!backward || !p.stats.rank)) behind = TICKET_BYTES;    /* of the forward */
     if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)) &&
         behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);
@@ -5912,7 +5915,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-       hopper_forward_kernel   512, 384 115, 194, 194  14 to 18 mbarriers, TURN      160 / 32   FA3 forward
+       hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """attn_cuda.cuh beside cuDNN and PyTorch's own kernels on the same GPU: `make bench-cuda` runs this where PyTorch sees
-a device, and with ARGS=--markdown it writes what a file like bench/h200.md holds.
+a device, and with ARGS=--markdown it writes what a file like bench/h100.md holds.
 
 All of a row read the same inputs and take their samples in turn, so that clocks drift for all alike: CUDA events around
 calls that take some milliseconds together, medians. First each result, of all queries and keys of one head, is held
@@ -197,7 +197,7 @@ def main(arguments=None, function=process):
     parser.add_argument("--seconds", type=float, default=1800, help="for all of it; the rows that tell most come first")
     parser.add_argument("--flex", action="store_true", help="FlexAttention, too, which takes long to compile")
     parser.add_argument("--json", action="store_true", help="one object a row")
-    parser.add_argument("--markdown", nargs="?", const="-", metavar="FILE", help="a file like bench/h200.md")
+    parser.add_argument("--markdown", nargs="?", const="-", metavar="FILE", help="a file like bench/h100.md")
     run = Run(parser.parse_args(arguments))
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)

@@ -843,12 +843,46 @@ static void long_call(call &c, int i) {
     c.name += " infinite rows";
 }
 
+#ifdef ATTN_CUDA_HW_HEADER /* functions of the device are functions of the host in the emulator alone */
+/* What stage 3 finds of a row in 32 bits (row_in) is what all stages find in 64 (row_at), however far positions, lengths
+   and limits are. */
+static void rows_in_32_bits() {
+    static const int64_t far[] = {0, 1, 5, 1 << 20, (1 << 30) - 2, 1ll << 30, 3ll << 30, 1ll << 62, INT64_MAX - 3};
+    for (int n = 0; n < 20000; n++) {
+        params p = params();
+        int64_t position = far[bits() % 9] * (chance(50) ? -1 : 1);
+        int32_t lengths[2];
+        p.batch = 1, p.heads = p.heads_kv = 1;
+        p.queries = 1 + (chance(30) ? (1 << 30) - 2 - bits() % 9 : bits() % 700);
+        p.keys = 1 + (chance(30) ? (1 << 30) - 2 - bits() % 9 : bits() % 700);
+        p.left = chance(50) ? INT64_MAX : far[bits() % 9], p.right = chance(50) ? INT64_MAX : far[bits() % 9];
+        p.align = chance(40) ? ATTN_ALIGN_POSITIONS : chance(50) ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+        p.positions = {&position, {1, 0, 0, 0}, ATTN_I64, p.align == ATTN_ALIGN_POSITIONS};
+        lengths[0] = (int32_t)(bits() % (uint64_t)(p.keys + 1)), lengths[1] = (int32_t)(bits() % (uint64_t)(p.queries + 1));
+        p.key_lengths = {&lengths[0], {1, 0, 0, 0}, ATTN_I32, chance(50)};
+        p.query_lengths = {&lengths[1], {1, 0, 0, 0}, ATTN_I32, chance(50)};
+        const int64_t i = chance(50) ? p.queries - 1 - bits() % std::min<int64_t>(p.queries, 3) : bits() % (uint64_t)p.queries;
+        const tile_row one = row_in(p, entry_reach_of(p, 0), 0, (int)i), other = row_at(p, 0, 0, 1, (int)i);
+        checks++;
+        if (one.first != other.first || one.last != other.last || one.position != other.position) {
+            printf("FAIL a row's keys: %d to %d at %lld, want %d to %d at %lld\n", one.first, one.last,
+                   (long long)one.position, other.first, other.last, (long long)other.position);
+            failures++;
+            return;
+        }
+    }
+}
+#else
+static void rows_in_32_bits() {}
+#endif
+
 /* Weak: where this is linked with another program, it is that one's kernels. */
 __attribute__((weak)) int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 12;
     const char *const only = argc > 3 ? argv[3] : "";
     if (argc > 2 && atoi(argv[2]) > 0) timings = std::min(atoi(argv[2]), fake_timings());
     only_first = *only != 0;
+    if (strstr("stage 3 forward, rows", only)) rows_in_32_bits();
     for (const kind &k : kinds) {
         const long before = checks, failed = failures, called = calls;
         if (!strstr(k.name, only)) continue;

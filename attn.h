@@ -106,8 +106,8 @@
              libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of two
              packed entries must not overlap; keys may (a shared prefix), except in attn_backward and attn_mha_backward.
              Weights, scores, given scores and d_weights must be absent, and mask and bias may differ by entry and head
-             alone: [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths and
-             the descriptor has no such array of more than one row or column. (Under ATTN_PRECISION_FAST asking for
+             alone: [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths
+             and the descriptor has no such array of more than one row or column. (Under ATTN_PRECISION_FAST asking for
              weights or scores may so change bits of out: see `precision`.)
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.

@@ -950,8 +950,8 @@ static void mha_of_entries(void) {
     }
 }
 
-/* One entry alone, in the middle of its rows, is packed unless something asks for all pairs: then the rows outside of it
-   are empty rows, whose out is b_result and whose dquery is 0. attn_mha and attn_mha_backward see it alike. */
+/* One entry alone, in the middle of its rows, is packed unless something asks for all pairs: then the rows outside of
+   it are empty rows, whose out is b_result and whose dquery is 0. attn_mha and attn_mha_backward see it alike. */
 enum { ALONE_PLAIN, ALONE_WEIGHTS, ALONE_SCORES, ALONE_SOFTCAP, ALONE_MASKED, ALONE_D_WEIGHTS, ALONE_COUNT };
 static void mha_of_one_entry(void) {
     for (int asks = 0; asks < ALONE_COUNT; asks++) {

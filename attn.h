@@ -104,10 +104,11 @@
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
              [1,total]. Packed queries need query_lengths, packed keys key_lengths. With the cu_seqlens [B+1] of other
              libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of two
-             packed entries must not overlap; keys may (a shared prefix), except in attn_backward. Weights, scores,
-             given scores and d_weights must be absent, and mask and bias may differ by entry and head alone:
-             [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths and the
-             descriptor has no such array of more than one row or column.
+             packed entries must not overlap; keys may (a shared prefix), except in attn_backward and attn_mha_backward.
+             Weights, scores, given scores and d_weights must be absent, and mask and bias may differ by entry and head
+             alone: [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths
+             and the descriptor has no such array of more than one row or column. (Under ATTN_PRECISION_FAST asking for
+             weights or scores may so change bits of out: see `precision`.)
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
@@ -171,10 +172,12 @@
              Drafts taken back from a ring of pages (SEQUENCES): the lengths go back by their number, nothing else. The
              rule for R keeps all that the window of the first new row reaches, so it is still there.
              The pages that a query needs most (Quest): a table of these alone, in ascending order, the last one at its
-             end. All rows before the query are in reach of it, so there is no causal and no window.
+             end; `length` is CHOSEN * WIDE plus the number of rows of the last page that hold keys. All rows before the
+             query are in reach of it, so there is no causal and no window.
                  for (int n = 0; n < CHOSEN; n++) picked[n] = table[best[n]];
                  picked[CHOSEN] = table[N / WIDE - 1];
                  d.page_table = attn_view_i32(picked, 2, 1, CHOSEN + 1, 0, 0);
+                 d.key_lengths = attn_view_i32(&length, 1, 1, 0, 0, 0);
              A tree of drafts, each of which sees `held` keys of the cache, its ancestors and itself: a mask. Its
              position, for attn_rope, is held plus its depth in the tree.
                  memset(mask + i * (held + n), 1, (size_t)held);
@@ -5777,7 +5780,7 @@ ATTN__NOINLINE static attn_status attn__check_pairs(attn__walk *w, int first, at
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
-        w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
+        w->pairs |= f->shape[3] == 'S' || (!first && (v.size[2] > 1 || v.size[3] > 1));
         ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                       "must be absent where queries or keys are packed");
         ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
@@ -12681,10 +12684,12 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
         attn__set_gradients(c, &own);
     }
 #endif
+    w.pairs |= (d->weights.rank | d->scores.rank | d->scores_softcap.rank | d->scores_masked.rank) != 0;
     saved = attn__fp_enter();
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
     attn__fp_leave(saved);
+    c->is_backward = a->grad != NULL;           /* a rule looks there */
     if (w.sides) ATTN__TRY(attn__check_entries(c, err));
     c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;

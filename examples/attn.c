@@ -266,7 +266,8 @@ static int64_t read_list(call *c, const option *o, const char *value, int count,
     int64_t n = 0;
     for (const char *s = value;; s++) {
         const size_t length = strcspn(s, ",");
-        snprintf(text, sizeof text, "%.*s", length < sizeof text ? (int)length : (int)sizeof text - 1, s);
+        if (length >= sizeof text) return FAIL(c, "%s: a number of more than 23 characters", o->name);
+        snprintf(text, sizeof text, "%.*s", (int)length, s);
         if (count && n == count) return 0;
         if (!take_whole(c->log, "attn", o->name, text, least, INT64_MAX, &numbers[n++])) return 0;
         if (!*(s += length)) return n;

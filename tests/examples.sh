@@ -89,6 +89,7 @@ item_command() {
         says 2 '--softcap must' "$@" --softcap -1
         says 2 '--key-lengths: 99999999999999999999 is not a' "$@" --key-lengths 99999999999999999999
         says 2 '--key-lengths:  is not a whole number' "$@" --key-lengths 3,,
+        says 2 '--key-lengths: a number of more than 23 ch' "$@" --key-lengths 000000000000000000000031
         says 1 '3x: No such file' "$@" --key-lengths 3x
         says 1 '--key-lengths' "$@" --key-lengths 3,4
         says 1 '--mask.type must be u8, is f32' "$@" --mask q.npy

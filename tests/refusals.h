@@ -673,6 +673,10 @@ MHA_BACKWARD(OPTION, "dvalue must be absent where what it belongs to is",
     CLEAR(h.value); h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
         hg.dw_value = shaped_like(&h.w_value, m.gradients[5]))
 MHA_BACKWARD(RANGE, "heads must be at least 1", h.heads = 0)
+MHA_BACKWARD(RANGE, "key_starts must be at least the end of the entry before it: 2, is 1 at [1]",
+    CLEAR(seq); h.key.size[0] = h.value.size[0] = hg.dkey.size[0] = hg.dvalue.size[0] = 1; seq.key_starts[1] = 1;
+    seq.key_lengths[0] = seq.key_lengths[1] = 2; options.key_starts = seq_ints(seq.key_starts);
+    options.key_lengths = seq_ints(seq.key_lengths))
 MHA_BACKWARD(NULL, "query must be given", CLEAR(h.query))
 MHA_BACKWARD(OPTION, "reserved must be 0", hg.reserved = 1)
 MHA_BACKWARD(OPTION, "score must be one of attn_score", options.score = 99)

@@ -950,6 +950,48 @@ static void mha_of_entries(void) {
     }
 }
 
+/* One entry alone, in the middle of its rows, is packed unless something asks for all pairs: then the rows outside of
+   it are empty rows, whose out is b_result and whose dquery is 0. attn_mha and attn_mha_backward see it alike. */
+enum { ALONE_PLAIN, ALONE_WEIGHTS, ALONE_SCORES, ALONE_SOFTCAP, ALONE_MASKED, ALONE_D_WEIGHTS, ALONE_COUNT };
+static void mha_of_one_entry(void) {
+    for (int asks = 0; asks < ALONE_COUNT; asks++) {
+        const int64_t rows = 6;
+        int64_t start[1] = {1}, n[1] = {3};
+        int outside = 1;
+        attn_error err;
+        attn_desc o;
+        attn_grad inner;
+        attn_mha_desc m;
+        attn_mha_grad g;
+        memset(&o, 0, sizeof o), memset(&inner, 0, sizeof inner), memset(&m, 0, sizeof m), memset(&g, 0, sizeof g);
+        m.heads = 2, m.attention = &o;
+        m.query = make_filled(LAYOUT_PACKED, 1, 3, 1, rows, MODEL, 0);
+        m.w_query = weight_of(MODEL, MODEL), m.w_key = weight_of(MODEL, MODEL), m.w_value = weight_of(MODEL, MODEL);
+        m.w_result = weight_of(MODEL, MODEL), m.b_result = weight_of(MODEL, 0);
+        m.out = row_results(ATTN_F32, rows, MODEL);
+        o.query_starts = o.key_starts = numbers(start, 1), o.query_lengths = o.key_lengths = numbers(n, 1);
+        attn_out *pairs[] = {NULL, &o.weights, &o.scores, &o.scores_softcap, &o.scores_masked, NULL};
+        if (pairs[asks]) *pairs[asks] = make_out(LAYOUT_PACKED, 4, 1, 2, rows, rows);
+        if (asks == ALONE_D_WEIGHTS) inner.d_weights = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, rows, rows);
+        g.attention = &inner;
+        g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 1, rows, MODEL, 0);
+        g.dquery = row_results(ATTN_F32, rows, MODEL);
+        CHECK_STATUS(attn_mha(&m, &err), ATTN_OK);
+        CHECK_STATUS(attn_mha_backward(&m, &g, &err), ATTN_OK);
+        const attn_view out = attn_view_of(m.out), dq = attn_view_of(g.dquery);
+        for (int64_t row = 0; row < rows; row += row ? 1 : 4) /* 0, 4, 5 */
+            for (int64_t c = 0; c < MODEL; c++) {
+                const int fresh = asks == ALONE_PLAIN || asks == ALONE_D_WEIGHTS;
+                const double x = ref_at(&out, 0, 0, row, c);
+                outside = outside && (fresh ? isnan(x) : x == ref_at(&m.b_result, 0, 0, 0, c));
+                outside = outside && (asks == ALONE_PLAIN ? isnan(ref_at(&dq, 0, 0, row, c)) :
+                                                            ref_at(&dq, 0, 0, row, c) == 0);
+            }
+        CHECKF(outside, "asking for %d: rows outside of the entry", asks);
+        test_release();
+    }
+}
+
 const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.lengths_errors", lengths_errors},
                                     {"sequence.rope_any", rope_any},
@@ -967,4 +1009,5 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.results_of_nothing", results_of_nothing},
                                     {"sequence.gradients_of_nothing", gradients_of_nothing},
                                     {"sequence.mha_of_entries", mha_of_entries},
+                                    {"sequence.mha_of_one_entry", mha_of_one_entry},
                                     {0, 0}};

@@ -761,6 +761,9 @@ class _Descriptor:
     def set_view(self, name, x):
         x = _array(x)
         if self.recorded and _dtype(x) in ("bool", "uint8", "int32", "int64"):
+            _check_array(name, x)       # before: a copy has no mask
+            if _is_torch(x):
+                _check_device(name, x, True)
             x = _copy(x)
         self.kept[name] = x
         setattr(self.c, name, _view(name, x, absent=_absent(name, x, self.axes), device=True))
@@ -971,11 +974,17 @@ if platform.python_implementation() != "CPython" or _address_of(_SAMPLE) != _SAM
     _address_of = operator.attrgetter("ctypes.data")
 
 
+def _is_transforming(torch):
+    """Whether the call is within torch.func, which an older torch lacks."""
+    active = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return active is not None and active()
+
+
 def _looks(given):
     """What decides over the descriptor, and the addresses of the arrays. None: the call must be looked at closely."""
     key, addresses, torch = [*given], [], sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
-    if tensor and torch.autograd.forward_ad._current_level >= 0:
+    if tensor and (torch.autograd.forward_ad._current_level >= 0 or _is_transforming(torch)):
         return None
     recorded = tensor and torch.is_grad_enabled()
     try:
@@ -989,6 +998,8 @@ def _looks(given):
             elif kind is np.ndarray:
                 key += x.shape, x.strides, x.dtype, x.flags.num
                 addresses.append(_address_of(x))
+            elif _is_array(x):      # of a subclass: a Parameter, say, or a masked array
+                return None
             else:
                 key += kind, x
     except RuntimeError:    # a tensor without memory of its own
@@ -1294,7 +1305,7 @@ def _is_compiling():
 def _seen(torch, given):
     """Whether torch has to see the call: something differentiates, compiles or maps it."""
     tensors = [x for x in given.values() if _is_torch(x)]
-    return (_is_compiling() or torch._C._are_functorch_transforms_active() or
+    return (_is_compiling() or _is_transforming(torch) or
             any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors) or
             torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
@@ -1311,7 +1322,7 @@ def _tensor(torch, name, x):
         return torch.as_tensor(x).clone()
     x = _array(x)
     _check_array(name, x)
-    kept = _once(x).copy()
+    kept = np.array(_once(x), order="C")     # an array also where x has no axes, unlike copy()
     if _dtype(x) in ("uint16", "bfloat16"):
         return torch.from_numpy(kept.view("int16")).view(torch.bfloat16).expand(x.shape)
     return torch.from_numpy(kept).expand(x.shape)

@@ -869,7 +869,7 @@ class _Descriptor:
             size = c_size_t()
             _call("attn_workspace_size" if name == "attn_forward" else name + "_workspace_size", byref(self.c),
                   *structures, byref(size))
-            room = like.new_new(size.value, dtype=sys.modules["torch"].uint8)
+            room = like.new_empty(size.value, dtype=sys.modules["torch"].uint8)
             self.c.workspace, self.c.workspace_bytes = room.data_ptr() if size.value else None, size.value
         try:
             self.call(name, byref(self.c), *structures, work=0 if like is not None else (

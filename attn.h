@@ -5780,7 +5780,7 @@ ATTN__NOINLINE static attn_status attn__check_pairs(attn__walk *w, int first, at
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
-        w->pairs |= f->shape[3] == 'S' || (!first && (v.size[2] > 1 || v.size[3] > 1));
+        w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
         ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
                       "must be absent where queries or keys are packed");
         ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),

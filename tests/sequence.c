@@ -950,8 +950,9 @@ static void mha_of_entries(void) {
     }
 }
 
-/* One entry alone, in the middle of its rows, is packed unless something asks for all pairs: then the rows outside of
-   it are empty rows, whose out is b_result and whose dquery is 0. attn_mha and attn_mha_backward see it alike. */
+/* One entry alone, in the middle of its rows, is packed unless the descriptor has something of all pairs: then the rows
+   outside of it are empty rows, whose out is b_result and whose dquery is 0. attn_mha and attn_mha_backward see it
+   alike, and d_weights changes nothing. */
 enum { ALONE_PLAIN, ALONE_WEIGHTS, ALONE_SCORES, ALONE_SOFTCAP, ALONE_MASKED, ALONE_D_WEIGHTS, ALONE_COUNT };
 static void mha_of_one_entry(void) {
     for (int asks = 0; asks < ALONE_COUNT; asks++) {
@@ -984,8 +985,7 @@ static void mha_of_one_entry(void) {
                 const int fresh = asks == ALONE_PLAIN || asks == ALONE_D_WEIGHTS;
                 const double x = ref_at(&out, 0, 0, row, c);
                 outside = outside && (fresh ? isnan(x) : x == ref_at(&m.b_result, 0, 0, 0, c));
-                outside = outside && (asks == ALONE_PLAIN ? isnan(ref_at(&dq, 0, 0, row, c)) :
-                                                            ref_at(&dq, 0, 0, row, c) == 0);
+                outside = outside && (fresh ? isnan(ref_at(&dq, 0, 0, row, c)) : ref_at(&dq, 0, 0, row, c) == 0);
             }
         CHECKF(outside, "asking for %d: rows outside of the entry", asks);
         test_release();

@@ -569,7 +569,7 @@ def test_threads():
     attn.attn_parallel, attn._most_threads = spy, lambda: count[0]
     try:
         calls = {"attention": lambda **o: attn.attention(q, k, v, **o), "sdpa": lambda **o: attn.sdpa(q, k, v, **o),
-                 "forward": lambda **o: attn.forward(q, k, v, **o), 
+                 "forward": lambda **o: attn.forward(q, k, v, **o),
                  "softmax": lambda **o: attn.softmax(draw(512, 512), **o),
                  "bmm": lambda **o: attn.bmm(draw(200, 200), draw(200, 200), **o),
                  "bmm_backward": lambda **o: attn.bmm_backward(draw(200, 200), draw(200, 200), draw(200, 200), **o),

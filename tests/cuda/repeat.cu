@@ -1,8 +1,8 @@
 /* repeat.cu - what one call on a device does not show: races, and what calls cost the host. Calls of stages 1, 2 and 3
    that fill the device, forward and backward, each again and again over poisoned results: every bit must stay. Then the
    same two captured in a graph, which is replayed, then runs of their plans in one. Then the host's time for a call and
-   for a run of its plan. Nothing is compared with float64 here (fast.cc and bench/cuda.cu do that). Memory of the device
-   alone.
+   for a run of its plan. Nothing is compared with float64 here (fast.cc and bench/cuda.cu do that). Memory of the
+   device alone.
 
        repeat [REPEATS [SECONDS [plain]]]   of each call, within so many seconds; plain: built for sm_90 without "a" and
                                             head sizes up to 128, where stage 2 is to run instead of stage 3 */

@@ -65,9 +65,7 @@ template <class T> static T *array_of(size_t n) {
     return p;
 }
 template <class K, class P> static bool run(K kernel, int threads, size_t shared, const P &p, int blocks = 1) {
-#ifndef ATTN_CUDA_HW_HEADER
     cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-#endif
     const int error = (int)ATTN__LAUNCH(kernel, blocks, threads, shared, 0, p);
 #ifdef ATTN_CUDA_HW_HEADER
     if (error) printf("%s\n", attn_emu::last_error.c_str());

@@ -98,7 +98,8 @@
              have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
              bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the numbers of its own
              queries and keys. (Under ATTN_PRECISION_FAST: see `precision`.)
-             Gradients of parameters are sums over the batch.
+             Gradients of parameters are sums over the batch. (That of a bias may differ in its last bit, or in the sign
+             of 0, where the entry has one query or one key: it is a sum in one of the two calls and not in the other.)
              Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
              those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are

@@ -321,10 +321,19 @@ static inline int outside_counts(const call *c) {
     return r.has_entries && !r.packed_rows && (c->d.sink.rank || c->d.empty == ATTN_EMPTY_UNIFORM);
 }
 
+/* A bias with one row (column) is, where an entry has one query (key), that query's and all queries' at once. Its
+   gradient is a sum in the one case and not in the other: -0 becomes 0, and what was there is added before or after. */
+static inline int is_bias_of_either_kind(const call *c, int64_t b) {
+    ref_result r;
+    ref_sizes(&c->d, &r);
+    const ref_entry e = ref_entry_of(&c->d, &r, b);
+    return r.has_entries && (e.k == 1 || (e.q == 1 && c->d.bias.size[2] == 1));
+}
+
 /* One entry of the batch alone: the same bits of what is its own, a bias too, unless entries share it. */
 static inline void check_batch_alone(const call *c, int64_t b) {
     call copy = copy_grads(c), whole = *c, one, want;
-    const int own_bias = c->d.bias.rank == 4 && c->d.bias.size[0] > 1;
+    const int own_bias = c->d.bias.rank == 4 && c->d.bias.size[0] > 1 && !is_bias_of_either_kind(c, b);
     for (int n = GRAD_GIVEN + 1 + own_bias; n < GRAD_COUNT; n++)
         memset(grad_of(&copy.g, n), 0, sizeof(attn_out)), memset(grad_of(&whole.g, n), 0, sizeof(attn_out));
     if (outside_counts(c)) memset(&copy.g.dv, 0, sizeof copy.g.dv), memset(&whole.g.dv, 0, sizeof whole.g.dv);

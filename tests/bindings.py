@@ -312,6 +312,10 @@ def test_recorded():
         change = k if name == "k" else r.out if name == "out" else options["sink"]
         change.add_(1)
         raises(RuntimeError, lambda: attn.backward(r, q), f"{name} has been changed since the forward call")
+    r = attn.forward(q, k, v, weights=True, lse=True)
+    want = attn.backward(r, q).dq
+    r.weights.zero_(), r.lse.zero_()
+    assert attn.backward(r, q).dq.equal(want), "what backward does not read may change"
     lengths = np.array([2])
     leaf = q.clone().requires_grad_()
     want, = torch.autograd.grad(attn.sdpa(leaf, k, v, key_lengths=lengths.copy()).sum(), leaf)
@@ -645,6 +649,13 @@ def test_again():
         raises(TypeError, lambda: attn.attention(*[draw(2, 4, 6, 8) for _ in range(3)], out=target), "read-only")
         masked = np.ma.masked_array(target, target > 0)
         raises(TypeError, lambda: attn.attention(masked, target, target), "masked array")
+    target = np.zeros((2, 4, 6, 8), "float32")
+    masked = np.ma.masked_array(np.ones((6, 6), bool), np.eye(6))
+    lengths = np.ma.masked_array([3, 6], [False, True])
+    for f in (attn.attention, attn.forward, attn.sdpa):     # forward copies such options: the copy would have no mask
+        for name, x in dict(mask=masked, key_lengths=lengths).items():
+            f(target, target, target, **{name: x.data})
+            raises(TypeError, lambda: f(target, target, target, **{name: x}), name, "masked array")
     for size in range(1, 2 * attn._MOST_READY):
         attn.attention(target[0, 0, :1], *[np.zeros((size, 8), "float32")] * 2)
     assert len(attn._ready) <= attn._MOST_READY, "they are not kept without end"
@@ -658,6 +669,12 @@ def test_again():
             assert f(leaf, k, v).equal(want)
     raises(TypeError, lambda: attn.attention(leaf, k, v), "q requires grad")
     assert attn.sdpa(leaf, k, v).requires_grad, "sdpa has forgotten the gradient"
+    for kind in (torch.nn.Parameter, lambda x: x.as_subclass(type("Sub", (torch.Tensor,), {}))):
+        several = [kind(tensor(1, 2, 3, 8)) for _ in range(3)]      # alike, each with its own memory
+        with torch.no_grad():
+            for x in several + several:
+                for f in (attn.attention, attn.sdpa):
+                    near("a subclass", f(x, k, v), f(x.detach().clone().as_subclass(torch.Tensor), k, v), 0)
     negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
     attn.attention(torch.view_as_complex(tensor(1, 2, 3, 8, 2)).imag, k, v)
     raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
@@ -1099,6 +1116,12 @@ def test_torch_refused():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         for call in (attn.attention, attn.sdpa):
             raises(TypeError, lambda: call(dual, k, v), "q carries a tangent, which would be lost")
+    for kind in (torch.nn.Parameter, lambda x: x.as_subclass(type("Sub", (torch.Tensor,), {}))):
+        several = [kind(tensor(1, 2, 3, 8)) for _ in range(3)]      # alike, each with its own memory
+        with torch.no_grad():
+            for x in several + several:
+                for f in (attn.attention, attn.sdpa):
+                    near("a subclass", f(x, k, v), f(x.detach().clone().as_subclass(torch.Tensor), k, v), 0)
     negated = torch.view_as_complex(tensor(1, 2, 3, 8, 2)).conj().imag
     raises(TypeError, lambda: attn.attention(negated, k, v), "q.resolve_neg()")
 
@@ -1319,6 +1342,12 @@ def test_transforms():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         raises(RuntimeError, lambda: func.jvp(loss, (q,), (q,)), "attn.sdpa has no forward-mode derivatives")
+    attn.sdpa(q, k, v)      # its descriptor is ready, and does not serve what torch.func wraps
+    assert func.grad(loss)(q).equal(want[0]), "grad after a call"
+    assert func.vmap(lambda q: attn.sdpa(q, k, v))(two)[1].equal(attn.sdpa(q + 1, k, v)), "vmap after a call"
+    whole = lambda x: attn.sdpa(x["q"], k, v, sigma=np.array(2.0), score="gaussian").square().sum()
+    assert func.grad(whole)({"q": q})["q"].equal(func.grad(lambda q: attn.sdpa(
+        q, k, v, sigma=2.0, score="gaussian").square().sum())(q)), "an option without axes"
     for call in (attn.attention, attn.forward):
         raises(TypeError, lambda: func.vmap(lambda q: call(q, k, v))(two), "q is one of the tensors that stand")
         raises(TypeError, lambda: func.grad(lambda q: call(q, k, v).sum())(q), "q requires grad")

@@ -1,7 +1,7 @@
 # wheels.sh - `make wheels`: wheels of examples/python that run on any Linux of 2014 or later, for x86-64 and AArch64,
-# into build/wheels. The library in them is compiled by zig, which brings the old C library (as a program, or as the
-# package ziglang of VENV or python3); each wheel is tried: here by pip, the other one's library in qemu, where there is
-# one with AArch64's C library.
+# into build/wheels. Their library is compiled by attn.py with zig, which brings the old C library (as a program, or
+# as the package ziglang of VENV or python3); each wheel is tried: here by pip, the other one's library in qemu, where
+# there is one with AArch64's C library.
 . tests/items.sh
 
 dir=$out/wheels
@@ -13,8 +13,12 @@ elif "$python" -m ziglang version >/dev/null 2>&1; then zig="$python -m ziglang"
 else zig=; fi
 
 wheel() { # wheel MACHINE: prints its name
-    $zig cc -target "$1-linux-gnu.2.17" -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h \
-        -o "$dir/libattn-$1.so" -lm && "$python" tests/wheel.py "$dir/libattn-$1.so" "manylinux2014_$1" "$dir"
+    built=$(ATTN_CACHE=$dir PYTHONPATH=examples/python "$python" -c '
+import os, sys, attn
+os.environ["CC"] = sys.argv[1]      # attn.py itself is used with the library of the usual compiler
+print(attn._built(attn._header()))' "$zig cc -target $1-linux-gnu.2.17") &&
+        cp "$built" "$dir/libattn-$1.so" &&
+        "$python" tests/wheel.py "$dir/libattn-$1.so" "manylinux2014_$1" "$dir"
 }
 tried_here() { # installed by pip into a folder, and used far from this tree
     "$python" -m pip install --quiet --no-deps --no-index --target "$dir/installed" "$1" &&
@@ -23,7 +27,8 @@ import numpy as np, attn
 q = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
 out = attn.attention(q, q, q)
 assert out.shape == q.shape and np.isfinite(out).all()
-assert attn.lib._name.endswith("installed/attn/libattn.so"), attn.lib._name')
+assert attn.lib._name.endswith("installed/attn/libattn.so"), attn.lib._name
+assert attn._spreads() and hasattr(attn.lib, "attn_python_run"), "it has no threads of its own"')
 }
 tried_in_qemu() { # the library that is in the wheel: a program of AArch64 calls it
     aarch64-linux-gnu-gcc -O2 tests/embed.c "$dir/libattn-aarch64.so" -lm -o "$dir/embed" &&

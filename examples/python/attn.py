@@ -936,8 +936,9 @@ def _described(q=None, k=None, v=None, **options):
 
 
 def _versions(arrays):
-    """How often torch has seen each tensor change."""
-    return {name: x._version for name, x in arrays.items() if _is_torch(x) and not x.is_inference()}
+    """How often torch has seen each tensor change that backward reads: of results these are out and stats."""
+    return {name: x._version for name, x in arrays.items()
+            if _is_torch(x) and not x.is_inference() and (name not in _RESULTS or name in ("out", "stats"))}
 
 
 def _check_unchanged(results, arrays):

@@ -11401,7 +11401,7 @@ ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, in
 { return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
 {
-    int is_far;                                        /* what has no element may have any stride */
+    int is_far;                                     /* what has no element may have any stride */
     if (v.rank <= 0) return v;
     if (!attn__has_axis(&v, axis)) return attn__no_view(v, ATTN__RANK_NONE);
     if (first < 0 || count < 0 || count > v.size[axis] || first > v.size[axis] - count) {

@@ -2744,7 +2744,7 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
        Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
    (has_nonfinite; in stage 3 hopper_look). The backward need not: it has the products of all these rows, and where a
    row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
-   (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_nonfinite).
+   (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_prepare).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
    the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
    zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
@@ -3625,63 +3625,71 @@ template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, in
     }
     return sum;
 }
-/* What both kernels need of a row. A warp has 32 rows of a head, a lane has one; four lanes share its d_out . out. */
-ATTN__KERNEL(128, 1) void mma_grad_rows(ATTN__PARAM grad_work m)
+struct row_grad { float base, inverse, shift; };
+ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
+/* d_out . out of 32 rows from `first` on: each lane has a row's, four lanes share its columns. */
+ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t first)
+{
+    const bool is_bf16 = p.d_out.type == ATTN_BF16;
+    float of_lane = 0.0f;
+    ATTN__LOOP for (int part = 0; part < 4; part++) {
+        const int64_t row = first + part * 8 + hw::lane() / 4;
+        float sum = 0.0f;
+        if (row < p.queries)
+            sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
+        sum += hw::shfl_xor(sum, 1);
+        sum += hw::shfl_xor(sum, 2);
+        sum = hw::shfl(sum, hw::lane() % 8 * 4);
+        if (hw::lane() / 8 == part) of_lane = sum;
+    }
+    return of_lane;
+}
+/* What the kernels of gradients need of 32 rows of a head, the n-th of them all: a lane has a row, and returns what it
+   has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. */
+template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n)
 {
     const params &p = m.p;
-    const bool is_bf16 = p.d_out.type == ATTN_BF16;
-    const int64_t tiles = m.padded / 32, all = p.batch * p.heads * tiles;
-    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
-        const int64_t h = n / tiles % p.heads, b = n / tiles / p.heads, first = n % tiles * 32, i = first + hw::lane();
-        const tile_row r = row_at(p, b, h, 1, (int)i);
-        /* what is beyond the last query has weight 0, whatever ALiBi makes of its score */
-        float base = is_inside(p, r) ? 0.0f : infinity(), inverse = 0.0f, shift = 0.0f;
-        /* of rows without mass, too: it shows whether d_out is finite, for 0 times infinity is NaN */
-        ATTN__LOOP for (int part = 0; part < 4; part++) {
-            const int64_t row = first + part * 8 + hw::lane() / 4;
-            float sum = 0.0f;
-            if (row < p.queries)
-                sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
-            sum += hw::shfl_xor(sum, 1);
-            sum += hw::shfl_xor(sum, 2);
-            sum = hw::shfl(sum, hw::lane() % 8 * 4);
-            if (hw::lane() / 8 == part) shift = sum;
+    const int64_t parts = m.padded / 32, h = n / parts % p.heads, b = n / parts / p.heads, first = n % parts * 32;
+    const int64_t i = first + hw::lane();
+    const tile_row r = row_at(p, b, h, 1, (int)i);
+    /* what is beyond the last query has weight 0, whatever ALiBi makes of its score; shift is that of rows without mass,
+       too: it shows whether d_out is finite, for 0 times infinity is NaN */
+    row_grad g = {is_inside(p, r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
+    if (is_inside(p, r)) {
+        const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
+        const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
+        if (sum != 0.0f) {
+            g.base = sink > top ? sink : top;
+            g.inverse = 1.0f / (sum * hw::ex2(top - g.base) + (is_none(sink) ? 0.0f : hw::ex2(sink - g.base)));
         }
-        if (is_inside(p, r)) {
-            const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
-            const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
-            if (sum != 0.0f) {
-                base = sink > top ? sink : top;
-                inverse = 1.0f / (sum * hw::ex2(top - base) + (is_none(sink) ? 0.0f : hw::ex2(sink - base)));
-            }
-            if (p.d_lse.rank) shift -= load(p.d_lse, b, h, i, 0);
-        }
-        m.base[n * 32 + hw::lane()] = base;
-        m.inverse[n * 32 + hw::lane()] = inverse;
-        m.shift[n * 32 + hw::lane()] = shift;
-        if (h != 0) continue;
-        m.first[b * m.padded + i] = r.first;
-        m.last[b * m.padded + i] = r.last;
+        if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
-}
-/* A warp per tile of queries: which keys they may attend to. */
-template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_reaches(ATTN__PARAM grad_work m)
-{
-    const int64_t tiles = m.padded / Queries, all = m.p.batch * tiles;
-    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+    m.base[n * 32 + hw::lane()] = g.base;
+    m.inverse[n * 32 + hw::lane()] = g.inverse;
+    m.shift[n * 32 + hw::lane()] = g.shift;
+    if (h != 0) return g;
+    m.first[b * m.padded + i] = r.first;
+    m.last[b * m.padded + i] = r.last;
+    for (int64_t tile = first; tile < first + 32; tile += Queries) {
         tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
-        for (int i = hw::lane(); i < Queries; i += 32)
-            join(t, reach_of_row(m.p, row_at(m.p, n / tiles, 0, 1, (int)(n % tiles) * Queries + i)));
+        if (tile % Queries != 0) break;         /* the first rows of the tile do it */
+        for (int row = hw::lane(); row < Queries; row += 32)
+            join(t, reach_of_row(p, row_at(p, b, 0, 1, (int)tile + row)));
         t = join_warp(t);
-        if (hw::lane() == 0) m.reaches[n] = t;
+        if (hw::lane() == 0) m.reaches[(b * m.padded + tile) / Queries] = t;
     }
+    return g;
+}
+template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
+{
+    const int64_t all = m.p.batch * m.p.heads * m.padded / 32;
+    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4)
+        prepare_rows<Queries>(m, n);
 }
 
 /* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
    gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
    excluded; then both are +0, and -0 where they merely vanish. */
-struct row_grad { float base, inverse, shift; };
-ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
 template <bool Edge>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
@@ -4217,25 +4225,14 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
     return bytes;
 }
 
-/* What comes before the kernels that multiply: stats by a forward, or NULL where the call has them; rows, tiles of
-   queries. */
+/* Stats by a forward, where the call has none */
 typedef cudaError_t forward_fn(const params &p, const device &dev, const queue &stream);
-template <int Queries>
-int grad_prepare(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
+static int find_stats(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
-    const params &p = m.p;
-    int error = 0;
-    if (forward) {
-        params stats_alone = p;
-        stats_alone.out.rank = stats_alone.lse.rank = 0;
-        error = (int)forward(stats_alone, dev, stream);
-    }
-    if (!error)
-        error = launch(mma_grad_rows, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128, 0, stream, m);
-    if (!error)
-        error = launch(mma_grad_reaches<Queries>, blocks_for((p.batch * m.padded / Queries + 3) / 4), 128, 0, stream,
-                       m);
-    return error;
+    params stats_alone = m.p;
+    if (!forward) return 0;
+    stats_alone.out.rank = stats_alone.lse.rank = 0;
+    return (int)forward(stats_alone, dev, stream);
 }
 template <class T, int D, bool Extra>
 int mma_backward_as(const params &p, const device &dev, const queue &stream)
@@ -4244,7 +4241,10 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
-    int error = grad_prepare<shape::queries>(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    if (!error)
+        error = launch(mma_grad_prepare<shape::queries>, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128,
+                       0, stream, m);
     if (!error && p.dq.rank)
         error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                        shape::threads, shape::shared_queries, stream, m);
@@ -4919,7 +4919,7 @@ struct hopper_grad_work {
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *tickets;            /* of each kernel, see next_task */
-    int    *nonfinite;          /* of 64 queries: NONFINITE_MOVING of q, _DP of d_out; then of 64 keys: _MOVING */
+    int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
@@ -4934,20 +4934,27 @@ template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
-/* Where in `nonfinite` a head is. Then the kernel that fills it, a warp per 64 rows. */
+/* Where in `nonfinite` a head is */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
 {
     const params &p = m.g.p;
-    const int64_t tiles_q = m.g.padded / 64, tiles_k = m.padded_keys / 64;
-    return keys ? p.batch * p.heads * tiles_q + (b * p.heads_kv + h) * tiles_k : (b * p.heads + h) * tiles_q;
+    const int64_t parts_q = m.g.padded / 32, parts_k = m.padded_keys / 32;
+    return keys ? p.batch * p.heads * parts_q + (b * p.heads_kv + h) * parts_k : (b * p.heads + h) * parts_q;
 }
-/* Is some number of 64 rows from `first` on not finite? Four lanes have a row. */
+/* The flags of rows from row `first` of a head on, `head` in `nonfinite` */
+template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int64_t head, int first)
+{
+    int flags = 0;
+    ATTN__UNROLL for (int i = 0; i < Rows / 32; i++) flags |= m.nonfinite[head + first / 32 + i];
+    return flags;
+}
+/* Is some number of 32 rows from `first` on not finite? Four lanes have a row. */
 template <class T>
 ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
                                      int64_t rows)
 {
     uint32_t nonfinite = 0;
-    for (int64_t i = first + hw::lane() / 4; i < first + 64 && i < rows; i += 8) {
+    for (int64_t i = first + hw::lane() / 4; i < first + 32 && i < rows; i += 8) {
         const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
         for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
@@ -4956,20 +4963,16 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
     }
     return hw::any(nonfinite != 0);
 }
-/* May some number of 64 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
+/* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
    some number of d_out? It makes its row's shift so. */
-ATTN__DEVICE int nonfinite_queries(const grad_work &m, int64_t n, int64_t first)
+ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
 {
-    bool q = false, d_out = false;
-    ATTN__UNROLL for (int r = hw::lane(); r < 64; r += 32) {
-        const row_grad g = row_grad_of(m, n * 64 + r);
-        q |= first + r < m.p.queries && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
-        d_out |= !is_finite(g.shift);
-    }
-    return hw::any(q) * NONFINITE_MOVING + hw::any(d_out) * NONFINITE_DP;
+    const bool q = is_query && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
+    return hw::any(q) * NONFINITE_MOVING + hw::any(!is_finite(g.shift)) * NONFINITE_DP;
 }
-/* Nobody need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
-template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM hopper_grad_work m)
+/* What comes before the products, all in one launch: of 32 rows each, a warp's, first of queries, then of keys. Nobody
+   need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
+template <class T> ATTN__KERNEL(128, 1) void hopper_grad_prepare(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
@@ -4977,9 +4980,9 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_nonfinite(ATTN__PARAM h
     for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
         const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
-        const int64_t tiles = (keys ? m.padded_keys : m.g.padded) / 64, tile = keys ? n - of_queries : n;
-        const int64_t b = tile / tiles / heads, h = tile / tiles % heads, first = tile % tiles * 64;
-        int flags = keys ? 0 : nonfinite_queries(m.g, n, first);
+        const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
+        const int64_t b = part / parts / heads, h = part / parts % heads, first = part % parts * 32;
+        int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
         if (keys || p.softcap != 0.0f)              /* that makes scores finite */
             flags |= has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows) * NONFINITE_MOVING;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
@@ -5004,10 +5007,9 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int part = least(first + hw::lane(), w.parts - 1);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const int64_t head = nonfinite_at(m, Shape::queries, w.task.b, w.at.head);
-        const int *nonfinite = m.nonfinite + head + part * (Shape::moving / 64);
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
-        w.flags = nonfinite[0] | nonfinite[Shape::moving / 64 - 1];
+        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, w.task.b, w.at.head),
+                                              part * Shape::moving);
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
@@ -5026,8 +5028,8 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
-    const int *nonfinite = m.nonfinite + nonfinite_at(m, !Shape::queries, w.task.b, w.task.h) + w.task.first_row / 64;
-    w.nonfinite = (nonfinite[0] | nonfinite[1]) != 0;
+    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, w.task.b, w.task.h),
+                                            w.task.first_row) != 0;
     w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
     w.end = w.at.head + (Shape::queries ? 1 : group);
@@ -5552,7 +5554,6 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
     f((const void *)merge_splits);
-    f((const void *)mma_grad_rows);
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
@@ -5560,7 +5561,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     each_mma_kernel_as<hw::bf16, D, true>(f);
     each_mma_kernel_as<hw::f16, D, false>(f);
     each_mma_kernel_as<hw::f16, D, true>(f);
-    f((const void *)mma_grad_reaches<grad_shape<D, false>::queries>);
+    f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
@@ -5601,9 +5602,8 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
-    f((const void *)mma_grad_reaches<GRAD_MOVING>);
-    f((const void *)hopper_grad_nonfinite<hw::bf16>);
-    f((const void *)hopper_grad_nonfinite<hw::f16>);
+    f((const void *)hopper_grad_prepare<hw::bf16>);
+    f((const void *)hopper_grad_prepare<hw::f16>);
     f((const void *)hopper_clear_dq);
     f((const void *)hopper_grad_dq<hw::bf16>);
     f((const void *)hopper_grad_dq<hw::f16>);
@@ -5777,8 +5777,8 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
 {
     const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
     const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-    const int64_t tiles = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 64;
-    const int64_t bytes = TICKET_BYTES + (tiles * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t parts = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 32;
+    const int64_t bytes = TICKET_BYTES + (parts * (int64_t)sizeof(int) + 255) / 256 * 256;
     if (m) {
         m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
         m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
@@ -5864,10 +5864,10 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
-    error = grad_prepare<GRAD_MOVING>(m.g, forward, dev, stream);
+    error = find_stats(m.g, forward, dev, stream);
     if (!error) {
-        const int64_t tiles = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 64;
-        error = launch(hopper_grad_nonfinite<T>, blocks_for((tiles + 3) / 4), 128, 0, stream, m);
+        const int64_t parts = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 32;
+        error = launch(hopper_grad_prepare<T>, blocks_for((parts + 3) / 4), 128, 0, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);

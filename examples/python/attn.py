@@ -1227,6 +1227,20 @@ def _operator(torch, name, function, fake, schema, results):
     return made, getattr(torch.ops.attn, name).default
 
 
+def _with_context(torch, function):
+    """As PyTorch before 2.0 wants it: forward is given the context."""
+    if hasattr(torch.autograd.Function, "setup_context"):
+        return function
+    compute, keep = function.forward, function.setup_context
+
+    def forward(ctx, *inputs):
+        output = compute(*inputs)
+        keep(ctx, inputs, output)
+        return output
+    function.forward = staticmethod(forward)
+    return function
+
+
 def _of_autograd(torch, attention, gradients):
     """The function that autograd and torch.func see, of the two operators."""
     class Gradients(torch.autograd.Function):
@@ -1268,17 +1282,20 @@ def _of_autograd(torch, attention, gradients):
         def jvp(ctx, *_):
             raise RuntimeError("attn.sdpa has no forward-mode derivatives")
 
-    return Attention
+    _with_context(torch, Gradients)
+    return _with_context(torch, Attention)
 
 
 def _enter_torch():
     """Makes sdpa known to torch, once. torch.compile and torch.export see two operators, attn::sdpa with a formula for
-    its gradients and attn::sdpa_backward; autograd and torch.func see a function that calls them."""
+    its gradients and attn::sdpa_backward; autograd and torch.func see a function that calls them. PyTorch before 2.4
+    has no such operators, and gradients alone."""
     if _functions:
         return
     import torch
     if not hasattr(torch.library, "custom_op"):
-        raise RuntimeError(f"attn.sdpa has gradients with PyTorch 2.4 or later, not {torch.__version__}")
+        _functions["sdpa"] = _of_autograd(torch, _operate, _operate_backward)
+        return
     made, attention = _operator(torch, "sdpa", _operate, _shapes, f"({_CALL}) -> (Tensor, Tensor)", tuple)
     _, gradients = _operator(torch, "sdpa_backward", _operate_backward, _gradient_shapes,
                              f"(Tensor d_out, Tensor out, Tensor stats, {_CALL}, bool[] needed) -> Tensor[]", list)
@@ -1319,7 +1336,7 @@ def _set(given, name, value, by):
 
 def _tensor(torch, name, x):
     """An array or a list as a tensor of its own, which no later change of it reaches."""
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         return torch.as_tensor(x).clone()
     x = _array(x)
     _check_array(name, x)
@@ -1349,13 +1366,14 @@ def _recorded(torch, given):
         else:
             for n in x if isinstance(x, (list, tuple)) else [x]:
                 numbers.append((name, -1 if n is None else n.item() if isinstance(n, np.generic) else n))
+    kinds = int, float, *(getattr(torch, kind) for kind in ("SymInt", "SymFloat") if hasattr(torch, kind))
     for name, n in numbers:
-        if not isinstance(n, (int, float, torch.SymInt, torch.SymFloat)):
+        if not isinstance(n, kinds):
             raise TypeError(f"{name}: {given[name]!r} is not a number of its kind")
     names = [*tensors, *[name for name, _ in numbers], *[name for name, _ in words]]
     _enter_torch()
     options = [n for _, n in numbers], [word for _, word in words], names
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         return torch.ops.attn.sdpa(list(tensors.values()), *options)[0]
     return _functions["sdpa"].apply(options, *tensors.values())[0]
 

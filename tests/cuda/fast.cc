@@ -674,13 +674,14 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
     backward(c, s);
 }
 /* With ATTN_PRECISION_FAST dq, dk and dv come from one kernel, between two more; or from those of other calls, where
-   there are options or one of the gradients is not wanted. How many were launched tells. */
+   there are options or one of the gradients is not wanted. How many were launched tells: before them one
+   that prepares. */
 static void backward_in_one(call &c, const stage &s) {
     const params &p = c.p;
     c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";
     backward(c, s);
     if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too; dk and dv have a kernel each */
-    const long others = 3, of_sums = sweeps_once(p) ? 3 : (p.dq.rank != 0) + (p.dk.rank || p.dv.rank);
+    const long others = 1, of_sums = sweeps_once(p) ? 3 : (p.dq.rank != 0) + (p.dk.rank || p.dv.rank);
     checks++;
     if (fake_counted().launches != timings * (others + of_sums))
         fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));

@@ -52,12 +52,14 @@
        >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
        >>entries         batch entries of different lengths: each is run as a call of its own
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
+       >>keys            rows of queries, keys and values as products take them
+       >>products        matrix products and sums over rows
        >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
        >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
-       >>forward         a tile of queries against chunks of keys; >>skinny: the same for few queries
-       >>gradients       blocks of queries against blocks of keys
-       >>products        matrix products and sums over rows
-       >>tasks           what a task of each step does
+       >>skinny          scores and outputs of few queries
+       >>tile            the forward pass: a tile of queries against chunks of keys
+       >>gradients       the backward pass: blocks of queries against blocks of keys
+       >>tasks           which of these a task runs
        >>planning        from descriptor to call; its steps, their number of tasks, its workspace
        The functions of the API:
        >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
@@ -6869,6 +6871,113 @@ static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }  
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
 #endif
+
+/* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
+static int64_t attn__bias_floats(const attn__call *c)
+{
+#ifndef ATTN_NO_BACKWARD
+    const int64_t *n = c->bias_size;
+    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
+        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
+#endif
+    (void)c;
+    return 0;
+}
+static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
+{
+    const attn__backward *w = &c->w;
+    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
+    s->entries = NULL;
+    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
+    s->prepared = attn__take(m, keys, c->key_floats);
+    s->slots = attn__take(m, c->slots, c->slot_floats);
+    if (!c->is_backward) return;
+    s->rows = attn__take(m, rows, ATTN__R_COUNT);
+    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
+    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
+    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+    s->bias = attn__take(m, 1, attn__bias_floats(c));
+}
+
+/* What tiles of few rows need beside the others' arrays, one after the other: scores, pointers, rows, scales. */
+enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
+static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
+{
+    m->skinny_s = at;
+    m->lists = (attn__lists *)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
+    m->rows = at += ATTN__SKINNY_LIST;
+    m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
+    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
+}
+/* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
+   first one's. */
+static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
+{
+    const int abreast = c->abreast > 1;
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), ATTN__SKINNY);    /* of scores: attn__set_room */
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
+    float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
+    float *w = attn__take(map, 1, attn__round4(c->hidden));
+    float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
+    float *chain = abreast ? attn__take(map, 1, c->output_floats) : NULL;
+    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW) : NULL;
+    if (!t) return NULL;
+    t->m = first->m;
+    t->m.query = query;
+    t->m.o = o;
+    t->m.w = w;
+    if (abreast) {
+        t->m.acc = acc;
+        t->m.chain = chain;
+        t->m.skinny_s = scores;
+    }
+    t->c = c;
+    t->f = c->f;
+    return t;
+}
+/* A tile and its arrays. */
+static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
+{
+    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
+    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
+    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, (int)ATTN__RUN * (int)ATTN__SIDE);
+    const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
+    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
+    float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
+    float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
+    attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
+    float *skinny = c->skinny_floats ? attn__take(map, 1, c->skinny_floats) : NULL;
+    float *chain = c->abreast > 1 ? attn__take(map, 1, outputs) : NULL;
+    if (!t) return NULL;
+    if (c->skinny_floats) attn__give_skinny(&t->m, c, skinny);
+    t->m.expanded = expanded;
+    t->m.query = rows;
+    t->m.raw = t->m.query + query * ld;
+    t->m.o = t->m.raw + raw * ld;
+    t->m.acc = t->m.o + outputs;
+    t->m.part = t->m.acc + outputs;
+    t->m.chain = chain;
+    t->m.s = t->m.part + outputs;
+    t->m.t = t->m.s + scores;
+    t->m.w = w;
+    t->m.copy = copy;
+    t->c = c;
+    t->f = c->f;
+    return t;
+}
+
+typedef struct attn__task {
+    const attn__call *c;
+    attn__shared shared;
+    attn__map memory;           /* the worker's own */
+    int64_t index;
+    int32_t worker, phase;
+} attn__task;
+
+/* -------------------------------------------------------------------------------------------------------- >>keys
+   Where the rows of a tile lie, and the rows of keys and values: used where they are, or as floats side by side, or as
+   pairs of bf16. */
 /* Where the lanes' rows of an operand begin, from a column on; mostly each lies after the one before it. */
 static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t column, int64_t count, float **rows)
 {
@@ -7075,42 +7184,8 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
                                     float factor, int add);
 #endif
 
-/* ------------------------------------------------------------------------------------------------------ >>scores
-   Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
-
-enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
-       ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
-       ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
-       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
-       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
-       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
-#ifndef ATTN_NO_BACKWARD
-#  define ATTN__GRADIENTS(...) , __VA_ARGS__
-#else
-#  define ATTN__GRADIENTS(...)
-#endif
-/* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
-struct attn__score {
-    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
-    int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
-    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
-    void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
-    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
-    void (*qk)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
-    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
-#ifndef ATTN_NO_BACKWARD
-    /* backward; NULL: nothing. P and dS become what is summed: */
-    void (*elements)(attn__pass *p, int64_t c0, int64_t n);
-    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
-    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
-    const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
-    void (*finish_row)(attn__pass *p, int64_t i, float *y);
-    void (*finish_key)(attn__pass *p, int64_t j, float *dk);
-    void (*finish_stream)(attn__pass *p);
-#endif
-};
-static const attn__score *attn__score_of(const attn__call *c);
-
+/* ---------------------------------------------------------------------------------------------------- >>products
+   Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
 static void attn__set_a(attn__product *p, attn__rows rows)
 {
     p->a = rows.at;
@@ -7135,7 +7210,6 @@ static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *
     p.chain = ATTN__RUN;
     f->product(&p);
 }
-
 #ifndef ATTN_NO_BACKWARD
 /* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]).
    mark: NULL, or strides as A's and -0 where the pair is excluded: then in plain C without these pairs, because B or X
@@ -7195,6 +7269,402 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
     return p->m.result;
 }
 #endif
+#ifndef ATTN_NO_BACKWARD
+/* packed floats [.][heads][rows][columns] */
+static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
+{
+    attn__array a;
+    a.data = (void *)(uintptr_t)data;
+    a.type = ATTN_F32;
+    a.rank = 4;
+    a.stride[3] = 1;
+    a.stride[2] = columns;
+    a.stride[1] = attn__mul64(rows, columns);
+    a.stride[0] = attn__mul64(heads, a.stride[1]);
+    return a;
+}
+#endif
+
+static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
+
+/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
+enum { ATTN__BMM_ROWS = 64 };
+static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
+                            int64_t lanes, const float *c, int64_t ld)
+{
+    const int quiet = m->f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(&m->out);
+    int64_t r, l;
+    for (r = 0; r < rows; r++, c += ld)
+        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);   /* short rows: no call */
+        else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
+        else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
+}
+/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
+   floats before that, in `copy`, some of each at a time. */
+ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
+                                               int64_t lanes, int64_t ld, float *panel, float *copy)
+{
+    const attn__array transposed = attn__transposed(m->b);
+    const int direct = attn__is_f32(&m->b);
+    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
+    int64_t k, l, count;
+    attn__fill(ones, 1, ld, 1.0f);
+    for (k = 0; k < m->depth; k += count) {
+        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
+        for (l = 0; l < ld; l++) {
+            const int64_t at = column + attn__min(l, lanes - 1);
+            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
+            if (!direct) attn__copy_row(m->f, &transposed, x, y, at, k, count, columns[l]);
+        }
+        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
+    }
+}
+static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
+                            float *panel)
+{
+    int64_t k;
+    for (k = 0; k < m->depth; k++, panel += ld) {
+        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
+        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
+        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
+    }
+}
+ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
+                                              float *c, int64_t ld)
+{
+    int64_t r, l;
+    for (l = 0; l < lanes; l++) {
+        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
+        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
+    }
+}
+ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t batch = index / m->column_tiles, width = m->f->width;
+    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
+    int64_t before, r, r0, rows;
+    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
+                                           &before), column = before * width;
+    const int64_t lanes = attn__min(m->columns - column, ld);
+    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
+    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
+    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
+    else for (r = 0; r < m->depth; r++) {
+        attn__copy_row(m->f, &m->b, x, y, r, column, lanes, panel + r * ld);
+        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
+    }
+    for (r0 = 0; r0 < m->rows; r0 += rows) {
+        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
+        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
+            const float *to = attn__at(&m->out, x, y, r0 + r, column);
+            ATTN__PREFETCH(to);
+            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
+        }
+        attn__apply(m->f, attn__rows_of(m->f, &m->a, NULL, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth,
+                    ld);
+        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
+        attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
+    }
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
+static int64_t attn__sum_tasks(const attn__matmul *m)
+{
+    return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
+                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
+}
+static int64_t attn__sum_floats(const attn__kernels *f)
+{
+    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
+}
+/* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
+static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
+{
+    int64_t r;
+    for (r = 0; r < m->rows; r++) {
+        const uint32_t bits = attn__bits(attn__read(&m->a, x, y, r, k));
+        if (m->skip == 1 ? bits != 0x80000000u : bits << 1 != 0) return 0;
+    }
+    return 1;
+}
+/* covered[k] of row k0+k: is it one of the queries of batch entry b? */
+static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
+{
+    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
+    const int64_t end = c->query_lengths.rank ? start + attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    int64_t k;
+    for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
+}
+/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile */
+static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
+                            int64_t lanes, int64_t ld, float *panel)
+{
+    uint8_t covered[ATTN__CHUNK];
+    int64_t k;
+    if (m->cover && m->of_keys) attn__cover(m->cover, x, k0, n, covered);
+    else if (m->cover) attn__cover_queries(m->cover, x, k0, n, covered);
+    if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
+                        panel) && m->skip)
+        for (k = 0; k < n; k++, panel += ld)
+            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
+}
+/* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
+static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
+{
+    attn__extent x = {0, 0, 0, 0};
+    x.rows = m->depth;
+    if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
+    if (m->ragged && m->of_keys) {
+        attn__find_keys(m->ragged, b, &x);
+        x.row0 = x.key0;
+        x.rows = before ? 0 : x.keys;
+    }
+    return x;
+}
+ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
+    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
+    const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
+    const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
+    const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
+    const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
+    float *c = panel + ATTN_GRAD_QUERIES * wide;
+    attn__product p;
+    int64_t b, h, r, k0;
+    attn__extent terms;
+    int before;
+    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
+    p.b = panel;
+    p.c = c;
+    p.b_row = p.c_row = ld;
+    p.vecs = (int32_t)(ld / m->f->width);
+    p.chain = ATTN__HUGE;
+    p.kind = ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    attn__fill(c, 1, p.rows * ld, 0.0f);
+    for (b = m->depth ? x0 : x1; b < x1; b++)
+        for (h = y0; h < y1; h++)
+            for (before = 0; before < (m->ragged ? 2 : 1); before++) {
+                terms = attn__terms_of(m, b, before);
+                for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
+                    p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
+                    attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
+                    attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
+                                                  c + ATTN__SUM_ROWS * wide));
+                    m->f->product(&p);
+                }
+            }
+    for (r = 0; r < p.rows; r++)
+        attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
+}
+#endif
+
+/* ---- either kind: column_tiles is 0 for a sum */
+static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) attn__sum_tile(m, index, panel);
+    else
+#endif
+    attn__bmm_columns(m, index, panel);
+}
+static int64_t attn__matmul_tasks(const attn__matmul *m)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) return attn__sum_tasks(m);
+#endif
+    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
+}
+static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles)
+        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
+#endif
+    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
+                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
+                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
+}
+
+/* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
+static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
+                                    int64_t columns, int64_t depth)
+{
+    attn__matmul m;
+    m.a = a;
+    m.b = b;
+    m.out = out;
+    m.batch[0] = m.batch[1] = m.out_batch[0] = m.out_batch[1] = 1;
+    m.rows = rows;
+    m.columns = columns;
+    m.depth = depth;
+    m.b_shares = 1;
+    m.scale = 1.0f;
+    m.adds = m.skip = 0;
+    m.cover = m.ragged = NULL;
+    m.of_keys = 0;
+    m.bias.rank = 0;
+    m.f = f;
+    m.column_tiles = 0;
+    m.memory = NULL;
+    m.worker_bytes = 0;
+    return m;
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* ---- the gradients of parameters */
+
+/* A vector of as many ones as are asked for. */
+static attn__array attn__ones(void)
+{
+    static const float one = 1.0f;
+    attn__array a = attn__packed(&one, 0, 0, 0);
+    a.stride[3] = 0;
+    return a;
+}
+/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
+enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
+       ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
+
+/* A sum over batch, heads and queries (of_keys: streams and keys) of a^T b; a NULL: ones. out may have a head axis. */
+static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
+                                   int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
+{
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
+                                     of_keys ? c->keys : c->queries);
+    m.batch[0] = c->batch;
+    m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
+    m.out_batch[1] = per_head ? c->heads : 1;
+    m.adds = attn__adds(c, bit);
+    m.skip = a != NULL;
+    m.ragged = c->ragged ? c : NULL;
+    m.of_keys = of_keys;
+    if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
+    return m;
+}
+/* of one field of the rows */
+static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
+                                      int per_head, uint32_t bit)
+{
+    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
+    return attn__sum_over(c, NULL, of, out, 1, 1, 0, per_head, bit);
+}
+/* of a bias that was broadcast along the keys */
+static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
+{
+    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
+    m.out_batch[0] = c->bias_size[0];
+    m.out_batch[1] = c->bias_size[1];
+    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
+        m.depth = 1;
+        m.ragged = NULL;
+        m.columns = c->queries;
+        m.b = attn__transposed(m.b);
+        m.out = attn__transposed(m.out);
+    }
+    return m;
+}
+
+/* The sum that makes one gradient. */
+static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    const int64_t size = c->w.size_u;
+    const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
+    const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
+    const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
+    attn__array transposed;
+    switch (which) {
+    case ATTN__SUM_BIAS:
+        *m = attn__sum_of_bias(c, s);
+        break;
+    case ATTN__SUM_BILINEAR:
+        transposed = attn__transposed(c->d_bilinear);
+        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
+        m->scale = c->scale;
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_Q:
+        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_K:
+        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
+        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_V:
+        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
+        m->scale = c->scale;
+        break;
+    case ATTN__SUM_HIDDEN_BIAS:
+        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
+                            ATTN_GRAD_HIDDEN_BIAS);
+        break;
+    case ATTN__SUM_SIGMA:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
+        break;
+    case ATTN__SUM_SCALE:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
+        break;
+    case ATTN__SUM_SINK:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
+        break;
+    default:
+        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
+    }
+}
+/* 0: it is not asked for, or not made so. */
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    attn__set_sum(c, s, which, m);
+    return 1;
+}
+#endif
+
+/* ------------------------------------------------------------------------------------------------------ >>scores
+   Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
+
+enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
+       ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
+       ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
+       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
+       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
+       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
+#ifndef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENTS(...) , __VA_ARGS__
+#else
+#  define ATTN__GRADIENTS(...)
+#endif
+/* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
+struct attn__score {
+    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
+    int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
+    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
+    void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
+    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
+    void (*qk)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
+    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
+#ifndef ATTN_NO_BACKWARD
+    /* backward; NULL: nothing. P and dS become what is summed: */
+    void (*elements)(attn__pass *p, int64_t c0, int64_t n);
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
+    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
+    const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
+    void (*finish_row)(attn__pass *p, int64_t i, float *y);
+    void (*finish_key)(attn__pass *p, int64_t j, float *dk);
+    void (*finish_stream)(attn__pass *p);
+#endif
+};
+static const attn__score *attn__score_of(const attn__call *c);
+
 /* ---- products of queries and keys */
 enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 /* The lanes' queries as pairs of bf16; their scale is for the scores. */
@@ -7995,31 +8465,7 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
     c->origin[3] += (uint32_t)d->key_origin;
 }
-/* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
-static int64_t attn__bias_floats(const attn__call *c)
-{
 #ifndef ATTN_NO_BACKWARD
-    const int64_t *n = c->bias_size;
-    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
-        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
-#endif
-    (void)c;
-    return 0;
-}
-#ifndef ATTN_NO_BACKWARD
-/* packed floats [.][heads][rows][columns] */
-static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
-{
-    attn__array a;
-    a.data = (void *)(uintptr_t)data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[3] = 1;
-    a.stride[2] = columns;
-    a.stride[1] = attn__mul64(rows, columns);
-    a.stride[0] = attn__mul64(heads, a.stride[1]);
-    return a;
-}
 /* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
 static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
 {
@@ -8084,134 +8530,7 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 }
 #endif
 
-/* ----------------------------------------------------------------------------------------------------- >>forward
-   Written once for all instruction sets. Step by step: keys are prepared, where a score needs it; tiles of queries are
-   run, chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order; where
-   the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
-
-/* ---- the lanes of a tile: its rows from query i of head h on, and what they may reach */
-static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
-{
-    const attn__call *c = t->c;
-    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
-    attn__row row = {0, 0, 0};
-    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
-    t->head = h;
-    t->tops = NULL;
-    attn__fill(t->scale, 1, t->ld, c->scale);
-    attn__fill(t->ones, 1, t->ld, 1.0f);
-    attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
-    attn__fill(t->sum, 1, t->ld, 0.0f);
-    for (l = 0; l < lanes; h++, i = 0)
-        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
-            t->h[l] = h;
-            t->i[l] = i++;
-        }
-    for (; l < ld; l++) {               /* after the last row: once more */
-        t->h[l] = t->h[l - 1];
-        t->i[l] = t->i[l - 1];
-    }
-    for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
-        row = attn__row_of(c, t->b, t->i[l]);
-        if (row.first < row.last) {
-            first = attn__min(row.first, first);
-            last = attn__max(row.last, last);
-        }
-        all_first = attn__max(row.first, all_first);
-        all_last = attn__min(row.last, all_last);
-        t->row[l] = row;
-    }
-    for (; l < ld; l++) t->row[l] = row;
-    for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
-    t->first = first < last ? first : 0;
-    t->last = first < last ? last : 0;
-    t->all_first = all_first;
-    t->all_last = all_last;
-}
-
-/* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
-   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
-static void attn__load_queries(attn__tile *t)
-{
-    const attn__call *c = t->c;
-    void (*const load)(attn__tile *t) = attn__score_of(c)->load;
-    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
-    if (!load) return;
-    if (t->all_last > 0 || c->same_rows || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
-        load(t);
-        return;
-    }
-    if (t->first >= t->last) return;
-    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
-    ATTN__COPY(h, t->h, sizeof h);
-    ATTN__COPY(i, t->i, sizeof i);
-    for (l = 0; l < t->ld; l++) {
-        if (t->row[l].first < t->row[l].last) some = l;
-        t->h[l] = h[some];
-        t->i[l] = i[some];
-    }
-    load(t);
-    ATTN__COPY(t->h, h, sizeof h);
-    ATTN__COPY(t->i, i, sizeof i);
-}
-
-/* ---- preparing one block of keys of one stream. Only keys that some row may attend to are read.
-   covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
-static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
-{
-    const int every = c->scores.rank || c->scores_softcap.rank;
-    int64_t i;
-    for (i = 0; i < (every ? 1 : c->queries); i++) {
-        const attn__row all = {0, 0, c->keys}, row = every ? all : attn__row_of(c, b, i);
-        const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
-        if (first >= n || last <= 0) continue;
-        change[first]++;
-        change[last]--;
-    }
-}
-/* The same with starts: c0 counts in the arrays. */
-ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
-{
-    const int64_t end = c->packed_keys ? c->batch : b + 1;
-    attn__extent x;
-    attn__call e;
-    for (; b < end; b++) {
-        attn__find_keys(c, b, &x);
-        if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
-        attn__open_entry(c, b, 0, &e);
-        attn__cover_rows(&e, b, c0 - x.key0, n, change);
-    }
-}
-static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
-{
-    int32_t change[ATTN__CHUNK + 1];
-    int64_t j, depth = 0;
-    for (j = 0; j <= n; j++) change[j] = 0;
-    if (c->ragged) attn__cover_entries(c, b, c0, n, change);
-    else attn__cover_rows(c, b, c0, n, change);
-    for (j = 0; j < n; j++) {
-        depth += change[j];
-        covered[j] = depth > 0;
-    }
-}
-static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
-{
-    const attn__call *c = t->c;
-    const int64_t n = attn__min(c->keys - c0, ATTN__CHUNK);
-    uint8_t covered[ATTN__CHUNK];
-    int64_t j, l, run;
-    attn__cover(c, t->b, c0, n, covered);
-    for (j = 0; j < n; j += attn__max(run, 1)) {
-        for (run = 0; j + run < n && run < t->ld && covered[j + run];) run++;
-        for (l = 0; l < t->ld; l++) {
-            t->h[l] = t->head_kv;
-            t->i[l] = c0 + j + attn__min(l, run - 1);
-        }
-        if (run > 0) attn__score_of(c)->prepare(t, run, prepared + (c0 + j) * c->key_floats);
-    }
-}
-
-/* ---- one chunk: which keys are reached */
+/* ---- which keys of a chunk the lanes of a tile reach */
 static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
 {
     int64_t l = x * t->f->width;
@@ -8283,83 +8602,106 @@ static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n
     return s;
 }
 
-/* ---- its scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count yet:
-   attn__clip_scores adds what remains of them. */
-static void attn__partly_reached_scores(attn__tile *t, int64_t c0, int64_t j, const attn__reach *r, attn__stretch *s)
+/* ---- covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
+static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    const int64_t width = t->f->width;
-    float tops[ATTN__MAX_LANES];
-    int32_t x;
-    for (x = s->from; x < s->to; x++) if (j < r->all_to[x]) s->end = attn__min(s->end, r->all_to[x]);
-    ATTN__COPY(tops, t->tops, (size_t)t->ld * sizeof *tops);
-    attn__score_of(t->c)->qk(t, c0, j, s->end, s->from, s->to);
-    for (x = s->from; x < s->to; x++)
-        if (j >= r->all_to[x]) attn__copy_floats(t->tops + x * width, tops + x * width, width);
+    const int every = c->scores.rank || c->scores_softcap.rank;
+    int64_t i;
+    for (i = 0; i < (every ? 1 : c->queries); i++) {
+        const attn__row all = {0, 0, c->keys}, row = every ? all : attn__row_of(c, b, i);
+        const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
+        if (first >= n || last <= 0) continue;
+        change[first]++;
+        change[last]--;
+    }
 }
-static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+/* The same with starts: c0 counts in the arrays. */
+ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
-    attn__stretch s;
+    const int64_t end = c->packed_keys ? c->batch : b + 1;
+    attn__extent x;
+    attn__call e;
+    for (; b < end; b++) {
+        attn__find_keys(c, b, &x);
+        if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
+        attn__open_entry(c, b, 0, &e);
+        attn__cover_rows(&e, b, c0 - x.key0, n, change);
+    }
+}
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t j, depth = 0;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    if (c->ragged) attn__cover_entries(c, b, c0, n, change);
+    else attn__cover_rows(c, b, c0, n, change);
+    for (j = 0; j < n; j++) {
+        depth += change[j];
+        covered[j] = depth > 0;
+    }
+}
+
+static int attn__are_zeros(const uint8_t *row, int64_t n)
+{
+    uint64_t eight, any = 0;
     int64_t j;
-    if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
-    for (j = 0; j < n; j = s.end) {
-        s = attn__stretch_at(r, j, n);
-        if (s.from == s.to) continue;
-        if (t->tops && !r->whole) attn__partly_reached_scores(t, c0, j, r, &s);
-        else attn__score_of(t->c)->qk(t, c0, j, s.end, s.from, s.to);
+    for (j = 0; j < n; j += 8) {
+        ATTN__COPY(&eight, row + j, sizeof eight);
+        any |= eight;
     }
+    return !any;
 }
-static void attn__finish_scores(attn__tile *t, int64_t n)
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
+   last one; or j. */
+static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
 {
-    if (attn__score_of(t->c)->finish) attn__score_of(t->c)->finish(t, n);
+    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
+    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
+    while (j < end && !row[j * step]) j++;
+    return j;
 }
-static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
 {
-    attn__raw_scores(t, c0, n, r);
-    attn__finish_scores(t, n);
-    attn__apply_softcap(t, n);
-    attn__apply_masks(t, c0, n, r);
+    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
+    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
+    while (end > j && !row[(end - 1) * step]) end--;
+    return end;
 }
-
-/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it.
-   from: a multiple of ATTN__CHUNK */
-static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
+/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
+   say that these are all. */
+static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
 {
-    int64_t c0, n;
-    for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
-        n = attn__min(to - c0, ATTN__CHUNK);
-        attn__score_of(t->c)->qk(t, c0, 0, n, 0, t->vecs);
-        attn__finish_scores(t, n);
-        attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->m.s);
-        attn__apply_softcap(t, n);
-        attn__store_lanes(t, &t->c->scores_softcap, c0, n, t->ones, t->m.s);
-    }
-}
-
-/* ---- its weights. Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that
-   some lane reaches. mark: tell excluded ones from those that underflow. */
-static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
-{
-    const int64_t lane0 = x * t->f->width;
-    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->tops != NULL, mark, cmax + lane0, csum + lane0);
-}
-static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
-                                float *cmax, float *csum)
-{
-    const int64_t width = t->f->width;
-    int64_t j;
-    int32_t x;
-    for (x = 0; x < t->vecs; x++) {
-        attn__weigh_vector(t, r, x, mark, cmax, csum);
-        for (j = 0; !r->whole && !r->exact && j < n; j++)   /* between vectors that reach the key: excluded, inert */
-            if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
-        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, r->from[x], r->to[x], t->m.s);
+    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    const attn__array *mask;
+    int64_t l, j;
+    int field = 0;
+    *from = 0;
+    *to = n;
+    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
+        const int64_t step = mask->stride[3];
+        const uint8_t *row = NULL, *before;
+        int64_t first = n, last = 0;
+        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
+            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
+            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
+            before = row;
+            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+            if (row == before && whole) continue;           /* one row for all */
+            j = attn__first_admitted(row, step, lane_first, lane_last);
+            if (j >= lane_last) continue;                   /* none */
+            first = attn__min(first, j);
+            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
+        }
+        *from = attn__max(*from, first);
+        *to = attn__min(*to, last);
     }
 }
 
-/* ---- >>skinny: a tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on
-   the way transposed in registers, and after that columns of V, read where they lie. The same chains, so the same bits.
-   Outputs are rows, [lanes][attn__skinny_row], until the tile's end; scores of a chunk are transposed into the tile's
-   layout, where everything else happens, if there is anything else. */
+/* ------------------------------------------------------------------------------------------------------ >>skinny
+   A tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on the way
+   transposed in registers, and after that columns of V, read where they lie. The same chains, so the same bits. Outputs
+   are rows, [lanes][attn__skinny_row], until the tile's end; scores of a chunk are transposed into the tile's layout,
+   where everything else happens, if there is anything else. */
 /* Floats of a row of outputs: the last vector of columns has a place of its own, see attn__skinny_columns. */
 static int64_t attn__skinny_row(const attn__tile *t)
 {
@@ -8847,6 +9189,217 @@ static void attn__skinny_to_lanes(attn__tile *t)
     t->m.o = t->m.part;
     t->m.part = o;
 }
+/* A tile's outputs that are rows. */
+static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
+{
+    const attn__array *o = &t->c->out;
+    const int direct = attn__is_contiguous(o);
+    const int64_t size = t->c->size_v, row = attn__skinny_row(t);
+    int64_t l;
+    for (l = 0; o->rank && l < t->lanes; l++) {
+        float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
+        t->f->deliver(from, to, size, factor[l], 0);
+        if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], 0, size, to);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- >>tile
+   The forward pass, written once for all instruction sets. Keys are prepared, where a score needs it. A tile of queries
+   is opened; chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order;
+   then it is finished. Where the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
+
+/* A chunk of keys of one stream. Only those that some row may attend to are read. */
+static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
+{
+    const attn__call *c = t->c;
+    const int64_t n = attn__min(c->keys - c0, ATTN__CHUNK);
+    uint8_t covered[ATTN__CHUNK];
+    int64_t j, l, run;
+    attn__cover(c, t->b, c0, n, covered);
+    for (j = 0; j < n; j += attn__max(run, 1)) {
+        for (run = 0; j + run < n && run < t->ld && covered[j + run];) run++;
+        for (l = 0; l < t->ld; l++) {
+            t->h[l] = t->head_kv;
+            t->i[l] = c0 + j + attn__min(l, run - 1);
+        }
+        if (run > 0) attn__score_of(c)->prepare(t, run, prepared + (c0 + j) * c->key_floats);
+    }
+}
+
+/* ---- a tile is opened */
+/* Its rows from query i of head h on, and what they may reach */
+static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
+{
+    const attn__call *c = t->c;
+    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
+    attn__row row = {0, 0, 0};
+    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
+    t->head = h;
+    t->tops = NULL;
+    attn__fill(t->scale, 1, t->ld, c->scale);
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
+    attn__fill(t->sum, 1, t->ld, 0.0f);
+    for (l = 0; l < lanes; h++, i = 0)
+        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
+            t->h[l] = h;
+            t->i[l] = i++;
+        }
+    for (; l < ld; l++) {               /* after the last row: once more */
+        t->h[l] = t->h[l - 1];
+        t->i[l] = t->i[l - 1];
+    }
+    for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
+        row = attn__row_of(c, t->b, t->i[l]);
+        if (row.first < row.last) {
+            first = attn__min(row.first, first);
+            last = attn__max(row.last, last);
+        }
+        all_first = attn__max(row.first, all_first);
+        all_last = attn__min(row.last, all_last);
+        t->row[l] = row;
+    }
+    for (; l < ld; l++) t->row[l] = row;
+    for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
+    t->first = first < last ? first : 0;
+    t->last = first < last ? last : 0;
+    t->all_first = all_first;
+    t->all_last = all_last;
+}
+
+/* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
+   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
+static void attn__load_queries(attn__tile *t)
+{
+    const attn__call *c = t->c;
+    void (*const load)(attn__tile *t) = attn__score_of(c)->load;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
+    if (!load) return;
+    if (t->all_last > 0 || c->same_rows || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
+        load(t);
+        return;
+    }
+    if (t->first >= t->last) return;
+    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
+    ATTN__COPY(h, t->h, sizeof h);
+    ATTN__COPY(i, t->i, sizeof i);
+    for (l = 0; l < t->ld; l++) {
+        if (t->row[l].first < t->row[l].last) some = l;
+        t->h[l] = h[some];
+        t->i[l] = i[some];
+    }
+    load(t);
+    ATTN__COPY(t->h, h, sizeof h);
+    ATTN__COPY(t->i, i, sizeof i);
+}
+/* A tile of stream `index` of all; first: NULL, or the task's. */
+static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
+    const int64_t b = attn__quotient(index, c->streams);
+    t->stream = index - b * c->streams;
+    t->b = c->entry + b;
+    t->head = t->stream * c->stream_heads;
+    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
+    t->ld = c->ld;
+    t->vecs = c->f->vecs;
+    t->prepared = task->shared.prepared;
+    if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
+    return t;
+}
+static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    const int64_t stream = attn__quotient(index, c->tiles);
+    attn__tile *t = attn__tile_of_stream(task, stream, first);
+    int64_t row0, head;
+    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
+                                   &row0);
+    row0 *= t->f->width;
+    t->ld = t->vecs * t->f->width;
+    t->lanes = attn__min(c->stream_rows - row0, t->ld);
+    t->skinny = attn__is_skinny(c, t->lanes);
+    t->by_row = 0;
+    t->slots = c->parts == 1 ? NULL :
+        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
+    head = attn__quotient(row0, c->queries);
+    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
+    return t;
+}
+
+/* ---- a chunk's scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count yet:
+   attn__clip_scores adds what remains of them. */
+static void attn__partly_reached_scores(attn__tile *t, int64_t c0, int64_t j, const attn__reach *r, attn__stretch *s)
+{
+    const int64_t width = t->f->width;
+    float tops[ATTN__MAX_LANES];
+    int32_t x;
+    for (x = s->from; x < s->to; x++) if (j < r->all_to[x]) s->end = attn__min(s->end, r->all_to[x]);
+    ATTN__COPY(tops, t->tops, (size_t)t->ld * sizeof *tops);
+    attn__score_of(t->c)->qk(t, c0, j, s->end, s->from, s->to);
+    for (x = s->from; x < s->to; x++)
+        if (j >= r->all_to[x]) attn__copy_floats(t->tops + x * width, tops + x * width, width);
+}
+static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+{
+    attn__stretch s;
+    int64_t j;
+    if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
+    for (j = 0; j < n; j = s.end) {
+        s = attn__stretch_at(r, j, n);
+        if (s.from == s.to) continue;
+        if (t->tops && !r->whole) attn__partly_reached_scores(t, c0, j, r, &s);
+        else attn__score_of(t->c)->qk(t, c0, j, s.end, s.from, s.to);
+    }
+}
+static void attn__finish_scores(attn__tile *t, int64_t n)
+{
+    if (attn__score_of(t->c)->finish) attn__score_of(t->c)->finish(t, n);
+}
+static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+{
+    attn__raw_scores(t, c0, n, r);
+    attn__finish_scores(t, n);
+    attn__apply_softcap(t, n);
+    attn__apply_masks(t, c0, n, r);
+}
+
+/* The raw and the softcapped scores as results: over all keys, apart from the rest so that they change no bit of it.
+   from: a multiple of ATTN__CHUNK */
+static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
+{
+    int64_t c0, n;
+    for (c0 = from; c0 < to; c0 += ATTN__CHUNK) {
+        n = attn__min(to - c0, ATTN__CHUNK);
+        attn__score_of(t->c)->qk(t, c0, 0, n, 0, t->vecs);
+        attn__finish_scores(t, n);
+        attn__store_lanes(t, &t->c->scores, c0, n, t->ones, t->m.s);
+        attn__apply_softcap(t, n);
+        attn__store_lanes(t, &t->c->scores_softcap, c0, n, t->ones, t->m.s);
+    }
+}
+
+/* ---- its weights. Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that
+   some lane reaches. mark: tell excluded ones from those that underflow. */
+static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
+{
+    const int64_t lane0 = x * t->f->width;
+    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->tops != NULL, mark, cmax + lane0, csum + lane0);
+}
+static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
+                                float *cmax, float *csum)
+{
+    const int64_t width = t->f->width;
+    int64_t j;
+    int32_t x;
+    for (x = 0; x < t->vecs; x++) {
+        attn__weigh_vector(t, r, x, mark, cmax, csum);
+        for (j = 0; !r->whole && !r->exact && j < n; j++)   /* between vectors that reach the key: excluded, inert */
+            if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
+        if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, r->from[x], r->to[x], t->m.s);
+    }
+}
 
 /* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
 static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
@@ -9031,61 +9584,6 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     attn__keep_merged(t);
 }
 
-static int attn__are_zeros(const uint8_t *row, int64_t n)
-{
-    uint64_t eight, any = 0;
-    int64_t j;
-    for (j = 0; j < n; j += 8) {
-        ATTN__COPY(&eight, row + j, sizeof eight);
-        any |= eight;
-    }
-    return !any;
-}
-/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
-   last one; or j. */
-static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
-    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
-    while (j < end && !row[j * step]) j++;
-    return j;
-}
-static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
-    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
-    while (end > j && !row[(end - 1) * step]) end--;
-    return end;
-}
-/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
-   say that these are all. */
-static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
-{
-    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
-    const attn__array *mask;
-    int64_t l, j;
-    int field = 0;
-    *from = 0;
-    *to = n;
-    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
-        const int64_t step = mask->stride[3];
-        const uint8_t *row = NULL, *before;
-        int64_t first = n, last = 0;
-        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
-            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
-            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
-            before = row;
-            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
-            if (row == before && whole) continue;           /* one row for all */
-            j = attn__first_admitted(row, step, lane_first, lane_last);
-            if (j >= lane_last) continue;                   /* none */
-            first = attn__min(first, j);
-            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
-        }
-        *from = attn__max(*from, first);
-        *to = attn__min(*to, last);
-    }
-}
 /* A chunk that they exclude, without its products: nothing is merged, which changes no bit. */
 static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
 {
@@ -9390,19 +9888,6 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
     if (c->weights.rank) attn__finish_weights(t, l, *inverse);
     return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
-/* A tile's outputs that are rows. */
-static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
-{
-    const attn__array *o = &t->c->out;
-    const int direct = attn__is_contiguous(o);
-    const int64_t size = t->c->size_v, row = attn__skinny_row(t);
-    int64_t l;
-    for (l = 0; o->rank && l < t->lanes; l++) {
-        float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
-        t->f->deliver(from, to, size, factor[l], 0);
-        if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], 0, size, to);
-    }
-}
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -9428,6 +9913,125 @@ static void attn__finish_tile(attn__tile *t)
     if (!attn__is_f32(&c->weights) && !c->softmax_only) attn__store_all_weights(t, inverse);
     attn__store_lanes(t, &c->out, 0, c->size_v, factor, t->m.o);
 }
+
+/* ---- tasks: all of some tiles, or a part of the keys of one */
+static int attn__has_row_results(const attn__call *c)
+{
+    return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank || c->carry_out.rank;
+}
+/* What comes before the chunks. */
+static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__open_tile(task, index, first);
+    int64_t l;
+    attn__load_queries(t);
+    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    attn__begin_outputs(t);
+    for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
+        attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
+        attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+    }
+    return t;
+}
+static void attn__run_keys(attn__task *task)
+{
+    const attn__call *c = task->c;
+    const int64_t stream = task->index / c->key_blocks;
+    attn__tile *t = attn__tile_of_stream(task, stream, NULL);
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
+                       task->shared.prepared + stream * c->keys * c->key_floats);
+}
+static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
+/* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
+static const attn__call *attn__own_call(attn__task *task)
+{
+    const int64_t *before = task->shared.entries;
+    attn__call *e;
+    int64_t f = 0, end = 2 * task->c->batch, middle;
+    if (!task->c->ragged) return task->c;
+    while (end - f > 1) {                           /* the last one with before[f] <= index */
+        middle = f + (end - f) / 2;
+        if (before[middle] <= task->index) f = middle;
+        else end = middle;
+    }
+    e = (attn__call *)(void *)attn__take(&task->memory, 1, ATTN__CALL_FLOATS);
+    attn__open_entry(task->c, f / 2, (int)(f % 2), e);
+    task->index -= before[f];
+    return task->c = e;
+}
+static void attn__run_group(attn__task *task)
+{
+    const attn__call *c = task->c;
+    const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
+    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
+    const int64_t groups = attn__blocks(of, side);
+    const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
+    const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
+    const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
+    const int64_t whole = attn__quotient(group, groups), tile0 = (group - whole * groups) * side;
+    const int64_t n = attn__min(of - tile0, side);
+    attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
+    float *free_part;
+    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
+    for (i = 0; i < n; i++) {
+        t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
+        if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
+        last = attn__max(t->last, last);
+    }
+    if (!attn__has_row_results(c)) return;
+    if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
+    free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
+    for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
+        const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
+        if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
+            attn__chunk_abreast(tiles, n, c0, keys, &free_part);
+            continue;
+        }
+        for (i = 0; i < n; i++) {
+            t = tiles[i];
+            if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
+            t->m.part = free_part;
+            (c->masked ? attn__masked_chunk : attn__chunk)(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
+            free_part = t->m.part;
+        }
+    }
+    for (i = 0; i < n && !tiles[i]->slots; i++) {
+        tiles[i]->m.part = free_part;
+        attn__finish_tile(tiles[i]);
+        free_part = tiles[i]->m.part;
+    }
+}
+ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
+{
+    const attn__call *c = attn__own_call(task);
+    const int64_t groups = attn__groups(c, c->tiles), some = attn__groups_of_a_task(c), used = task->memory.bytes;
+    const int64_t first = task->index * some, end = attn__min(first + some, groups);
+    for (task->index = first; task->index < end; task->index++) {
+        task->memory.bytes = used;
+        attn__run_group(task);
+    }
+}
+static void attn__run_tiles(attn__task *task)
+{
+    if (task->c->ragged) attn__run_entry_groups(task);
+    else attn__run_group(task);
+}
+static void attn__run_join(attn__task *task)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__open_tile(task, task->index, NULL);
+    int64_t c0;
+    if (!attn__has_row_results(c)) return;
+    attn__begin_outputs(t);
+    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
+        attn__join_saved(t, c0);
+    attn__finish_tile(t);
+}
+
 #ifndef ATTN_NO_BACKWARD
 
 /* --------------------------------------------------------------------------------------------------- >>gradients
@@ -10084,623 +10688,8 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     p->f = c->f;
     return p;
 }
-#endif
 
-/* ---------------------------------------------------------------------------------------------------- >>products
-   Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
-
-static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
-
-/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-enum { ATTN__BMM_ROWS = 64 };
-static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
-                            int64_t lanes, const float *c, int64_t ld)
-{
-    const int quiet = m->f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(&m->out);
-    int64_t r, l;
-    for (r = 0; r < rows; r++, c += ld)
-        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);   /* short rows: no call */
-        else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
-        else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
-}
-/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
-   floats before that, in `copy`, some of each at a time. */
-ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
-                                               int64_t lanes, int64_t ld, float *panel, float *copy)
-{
-    const attn__array transposed = attn__transposed(m->b);
-    const int direct = attn__is_f32(&m->b);
-    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
-    int64_t k, l, count;
-    attn__fill(ones, 1, ld, 1.0f);
-    for (k = 0; k < m->depth; k += count) {
-        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
-        for (l = 0; l < ld; l++) {
-            const int64_t at = column + attn__min(l, lanes - 1);
-            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, &transposed, x, y, at, k, count, columns[l]);
-        }
-        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
-    }
-}
-static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
-                            float *panel)
-{
-    int64_t k;
-    for (k = 0; k < m->depth; k++, panel += ld) {
-        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
-        ATTN__PREFETCH(later);
-        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
-        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
-    }
-}
-ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
-                                              float *c, int64_t ld)
-{
-    int64_t r, l;
-    for (l = 0; l < lanes; l++) {
-        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
-        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
-    }
-}
-ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
-{
-    const int64_t batch = index / m->column_tiles, width = m->f->width;
-    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
-    int64_t before, r, r0, rows;
-    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
-                                           &before), column = before * width;
-    const int64_t lanes = attn__min(m->columns - column, ld);
-    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
-    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
-    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
-    else for (r = 0; r < m->depth; r++) {
-        attn__copy_row(m->f, &m->b, x, y, r, column, lanes, panel + r * ld);
-        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
-    }
-    for (r0 = 0; r0 < m->rows; r0 += rows) {
-        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
-        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
-            const float *to = attn__at(&m->out, x, y, r0 + r, column);
-            ATTN__PREFETCH(to);
-            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
-        }
-        attn__apply(m->f, attn__rows_of(m->f, &m->a, NULL, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth,
-                    ld);
-        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
-        attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
-    }
-}
-
-#ifndef ATTN_NO_BACKWARD
-/* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
-static int64_t attn__sum_tasks(const attn__matmul *m)
-{
-    return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
-                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
-}
-static int64_t attn__sum_floats(const attn__kernels *f)
-{
-    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
-}
-/* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
-static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
-{
-    int64_t r;
-    for (r = 0; r < m->rows; r++) {
-        const uint32_t bits = attn__bits(attn__read(&m->a, x, y, r, k));
-        if (m->skip == 1 ? bits != 0x80000000u : bits << 1 != 0) return 0;
-    }
-    return 1;
-}
-/* covered[k] of row k0+k: is it one of the queries of batch entry b? */
-static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
-{
-    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
-    const int64_t end = c->query_lengths.rank ? start + attn__int_at(&c->query_lengths, b, 0) : c->queries;
-    int64_t k;
-    for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
-}
-/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile */
-static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
-                            int64_t lanes, int64_t ld, float *panel)
-{
-    uint8_t covered[ATTN__CHUNK];
-    int64_t k;
-    if (m->cover && m->of_keys) attn__cover(m->cover, x, k0, n, covered);
-    else if (m->cover) attn__cover_queries(m->cover, x, k0, n, covered);
-    if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
-                        panel) && m->skip)
-        for (k = 0; k < n; k++, panel += ld)
-            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
-}
-/* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
-static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
-{
-    attn__extent x = {0, 0, 0, 0};
-    x.rows = m->depth;
-    if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
-    if (m->ragged && m->of_keys) {
-        attn__find_keys(m->ragged, b, &x);
-        x.row0 = x.key0;
-        x.rows = before ? 0 : x.keys;
-    }
-    return x;
-}
-ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
-{
-    const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
-    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
-    const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
-    const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
-    const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
-    const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
-    float *c = panel + ATTN_GRAD_QUERIES * wide;
-    attn__product p;
-    int64_t b, h, r, k0;
-    attn__extent terms;
-    int before;
-    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
-    p.b = panel;
-    p.c = c;
-    p.b_row = p.c_row = ld;
-    p.vecs = (int32_t)(ld / m->f->width);
-    p.chain = ATTN__HUGE;
-    p.kind = ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    attn__fill(c, 1, p.rows * ld, 0.0f);
-    for (b = m->depth ? x0 : x1; b < x1; b++)
-        for (h = y0; h < y1; h++)
-            for (before = 0; before < (m->ragged ? 2 : 1); before++) {
-                terms = attn__terms_of(m, b, before);
-                for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
-                    p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
-                    attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                    attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
-                                                  c + ATTN__SUM_ROWS * wide));
-                    m->f->product(&p);
-                }
-            }
-    for (r = 0; r < p.rows; r++)
-        attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
-}
-#endif
-
-/* ---- either kind: column_tiles is 0 for a sum */
-static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) attn__sum_tile(m, index, panel);
-    else
-#endif
-    attn__bmm_columns(m, index, panel);
-}
-static int64_t attn__matmul_tasks(const attn__matmul *m)
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) return attn__sum_tasks(m);
-#endif
-    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
-}
-static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles)
-        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
-#endif
-    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
-                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
-                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
-}
-
-/* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
-static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
-                                    int64_t columns, int64_t depth)
-{
-    attn__matmul m;
-    m.a = a;
-    m.b = b;
-    m.out = out;
-    m.batch[0] = m.batch[1] = m.out_batch[0] = m.out_batch[1] = 1;
-    m.rows = rows;
-    m.columns = columns;
-    m.depth = depth;
-    m.b_shares = 1;
-    m.scale = 1.0f;
-    m.adds = m.skip = 0;
-    m.cover = m.ragged = NULL;
-    m.of_keys = 0;
-    m.bias.rank = 0;
-    m.f = f;
-    m.column_tiles = 0;
-    m.memory = NULL;
-    m.worker_bytes = 0;
-    return m;
-}
-
-#ifndef ATTN_NO_BACKWARD
-/* ---- the gradients of parameters */
-
-/* A vector of as many ones as are asked for. */
-static attn__array attn__ones(void)
-{
-    static const float one = 1.0f;
-    attn__array a = attn__packed(&one, 0, 0, 0);
-    a.stride[3] = 0;
-    return a;
-}
-/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
-enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
-       ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
-
-/* A sum over batch, heads and queries (of_keys: streams and keys) of a^T b; a NULL: ones. out may have a head axis. */
-static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
-                                   int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
-{
-    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
-                                     of_keys ? c->keys : c->queries);
-    m.batch[0] = c->batch;
-    m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
-    m.out_batch[1] = per_head ? c->heads : 1;
-    m.adds = attn__adds(c, bit);
-    m.skip = a != NULL;
-    m.ragged = c->ragged ? c : NULL;
-    m.of_keys = of_keys;
-    if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
-    return m;
-}
-/* of one field of the rows */
-static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
-                                      int per_head, uint32_t bit)
-{
-    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
-    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
-    return attn__sum_over(c, NULL, of, out, 1, 1, 0, per_head, bit);
-}
-/* of a bias that was broadcast along the keys */
-static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
-{
-    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
-    m.out_batch[0] = c->bias_size[0];
-    m.out_batch[1] = c->bias_size[1];
-    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
-        m.depth = 1;
-        m.ragged = NULL;
-        m.columns = c->queries;
-        m.b = attn__transposed(m.b);
-        m.out = attn__transposed(m.out);
-    }
-    return m;
-}
-
-/* The sum that makes one gradient. */
-static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
-{
-    const int64_t size = c->w.size_u;
-    const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
-    const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
-    const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
-    attn__array transposed;
-    switch (which) {
-    case ATTN__SUM_BIAS:
-        *m = attn__sum_of_bias(c, s);
-        break;
-    case ATTN__SUM_BILINEAR:
-        transposed = attn__transposed(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
-        m->scale = c->scale;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_Q:
-        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_K:
-        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
-        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_V:
-        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
-        m->scale = c->scale;
-        break;
-    case ATTN__SUM_HIDDEN_BIAS:
-        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
-                            ATTN_GRAD_HIDDEN_BIAS);
-        break;
-    case ATTN__SUM_SIGMA:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
-        break;
-    case ATTN__SUM_SCALE:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
-        break;
-    case ATTN__SUM_SINK:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
-        break;
-    default:
-        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
-    }
-}
-/* 0: it is not asked for, or not made so. */
-static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
-{
-    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
-    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
-    attn__set_sum(c, s, which, m);
-    return 1;
-}
-#endif
-/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
-   are cut or not, so that it never shrinks as a size grows. */
-static int64_t attn__slot_count(const attn__call *c)
-{
-    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
-        return 0;
-    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
-}
-static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
-{
-    const attn__backward *w = &c->w;
-    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
-    const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
-    s->entries = NULL;
-    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
-    s->prepared = attn__take(m, keys, c->key_floats);
-    s->slots = attn__take(m, c->slots, c->slot_floats);
-    if (!c->is_backward) return;
-    s->rows = attn__take(m, rows, ATTN__R_COUNT);
-    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
-    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
-    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
-    s->bias = attn__take(m, 1, attn__bias_floats(c));
-}
-
-/* What tiles of few rows need beside the others' arrays, one after the other: scores, pointers, rows, scales. */
-enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
-static int64_t attn__skinny_floats(const attn__call *c)
-{
-    const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
-    if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
-        (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
-    return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
-                       attn__add64(rows, attn__scale_floats(c)));
-}
-static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *at)
-{
-    m->skinny_s = at;
-    m->lists = (attn__lists *)(void *)(at += (int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW);
-    m->rows = at += ATTN__SKINNY_LIST;
-    m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
-    attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
-}
-/* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
-   first one's. */
-static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
-{
-    const int abreast = c->abreast > 1;
-    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), ATTN__SKINNY);    /* of scores: attn__set_room */
-    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
-    float *w = attn__take(map, 1, attn__round4(c->hidden));
-    float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
-    float *chain = abreast ? attn__take(map, 1, c->output_floats) : NULL;
-    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW) : NULL;
-    if (!t) return NULL;
-    t->m = first->m;
-    t->m.query = query;
-    t->m.o = o;
-    t->m.w = w;
-    if (abreast) {
-        t->m.acc = acc;
-        t->m.chain = chain;
-        t->m.skinny_s = scores;
-    }
-    t->c = c;
-    t->f = c->f;
-    return t;
-}
-/* A tile and its arrays. */
-static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
-{
-    attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
-    const int64_t query = attn__query_floats(c), raw = attn__max(c->size_q, c->size_k), ld = c->room_lanes;
-    const int64_t scores = c->room_keys * ld, scratch = attn__max(scores, (int)ATTN__RUN * (int)ATTN__SIDE);
-    const int64_t others = attn__add64(scores + scratch, attn__mul64(3, c->output_floats)), outputs = c->output_floats;
-    float *rows = attn__take(map, 1, attn__add64(attn__mul64(attn__add64(query, raw), ld), others));
-    float *w = c->hidden ? attn__take(map, 1, attn__round4(c->hidden)) : NULL;
-    float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
-    attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
-    float *skinny = c->skinny_floats ? attn__take(map, 1, c->skinny_floats) : NULL;
-    float *chain = c->abreast > 1 ? attn__take(map, 1, outputs) : NULL;
-    if (!t) return NULL;
-    if (c->skinny_floats) attn__give_skinny(&t->m, c, skinny);
-    t->m.expanded = expanded;
-    t->m.query = rows;
-    t->m.raw = t->m.query + query * ld;
-    t->m.o = t->m.raw + raw * ld;
-    t->m.acc = t->m.o + outputs;
-    t->m.part = t->m.acc + outputs;
-    t->m.chain = chain;
-    t->m.s = t->m.part + outputs;
-    t->m.t = t->m.s + scores;
-    t->m.w = w;
-    t->m.copy = copy;
-    t->c = c;
-    t->f = c->f;
-    return t;
-}
-
-/* ------------------------------------------------------------------------------------------------------- >>tasks
-   A phase of a call is a step, cut into tasks: what one task of each step does. */
-typedef struct attn__task {
-    const attn__call *c;
-    attn__shared shared;
-    attn__map memory;           /* the worker's own */
-    int64_t index;
-    int32_t worker, phase;
-} attn__task;
-
-/* ---- the forward pass */
-/* A tile of stream `index` of all; first: NULL, or the task's. */
-static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
-    const int64_t b = attn__quotient(index, c->streams);
-    t->stream = index - b * c->streams;
-    t->b = c->entry + b;
-    t->head = t->stream * c->stream_heads;
-    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
-    t->ld = c->ld;
-    t->vecs = c->f->vecs;
-    t->prepared = task->shared.prepared;
-    if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
-    return t;
-}
-static void attn__run_keys(attn__task *task)
-{
-    const attn__call *c = task->c;
-    const int64_t stream = task->index / c->key_blocks;
-    attn__tile *t = attn__tile_of_stream(task, stream, NULL);
-    attn__fill(t->ones, 1, t->ld, 1.0f);
-    attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
-                       task->shared.prepared + stream * c->keys * c->key_floats);
-}
-static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
-/* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
-static const attn__call *attn__own_call(attn__task *task)
-{
-    const int64_t *before = task->shared.entries;
-    attn__call *e;
-    int64_t f = 0, end = 2 * task->c->batch, middle;
-    if (!task->c->ragged) return task->c;
-    while (end - f > 1) {                           /* the last one with before[f] <= index */
-        middle = f + (end - f) / 2;
-        if (before[middle] <= task->index) f = middle;
-        else end = middle;
-    }
-    e = (attn__call *)(void *)attn__take(&task->memory, 1, ATTN__CALL_FLOATS);
-    attn__open_entry(task->c, f / 2, (int)(f % 2), e);
-    task->index -= before[f];
-    return task->c = e;
-}
-
-static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    const int64_t stream = attn__quotient(index, c->tiles);
-    attn__tile *t = attn__tile_of_stream(task, stream, first);
-    int64_t row0, head;
-    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
-                                   &row0);
-    row0 *= t->f->width;
-    t->ld = t->vecs * t->f->width;
-    t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = attn__is_skinny(c, t->lanes);
-    t->by_row = 0;
-    t->slots = c->parts == 1 ? NULL :
-        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
-    head = attn__quotient(row0, c->queries);
-    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
-    return t;
-}
-static int attn__has_row_results(const attn__call *c)
-{
-    return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank || c->carry_out.rank;
-}
-/* What comes before the chunks. */
-static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, index, first);
-    int64_t l;
-    attn__load_queries(t);
-    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
-    attn__begin_outputs(t);
-    for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
-        attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
-        attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-        attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-        attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-    }
-    return t;
-}
-/* All of some tiles, or one part of the keys of one. */
-static void attn__run_group(attn__task *task)
-{
-    const attn__call *c = task->c;
-    const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
-    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
-    const int64_t groups = attn__blocks(of, side);
-    const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
-    const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
-    const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
-    const int64_t whole = attn__quotient(group, groups), tile0 = (group - whole * groups) * side;
-    const int64_t n = attn__min(of - tile0, side);
-    attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
-    float *free_part;
-    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
-    for (i = 0; i < n; i++) {
-        t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
-        if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
-        last = attn__max(t->last, last);
-    }
-    if (!attn__has_row_results(c)) return;
-    if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
-    free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
-    for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
-        const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
-        if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
-            attn__chunk_abreast(tiles, n, c0, keys, &free_part);
-            continue;
-        }
-        for (i = 0; i < n; i++) {
-            t = tiles[i];
-            if (c0 + ATTN__CHUNK <= t->first || c0 >= t->last) continue;
-            t->m.part = free_part;
-            (c->masked ? attn__masked_chunk : attn__chunk)(t, c0, attn__min(t->last - c0, ATTN__CHUNK));
-            free_part = t->m.part;
-        }
-    }
-    for (i = 0; i < n && !tiles[i]->slots; i++) {
-        tiles[i]->m.part = free_part;
-        attn__finish_tile(tiles[i]);
-        free_part = tiles[i]->m.part;
-    }
-}
-ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
-{
-    const attn__call *c = attn__own_call(task);
-    const int64_t groups = attn__groups(c, c->tiles), some = attn__groups_of_a_task(c), used = task->memory.bytes;
-    const int64_t first = task->index * some, end = attn__min(first + some, groups);
-    for (task->index = first; task->index < end; task->index++) {
-        task->memory.bytes = used;
-        attn__run_group(task);
-    }
-}
-static void attn__run_tiles(attn__task *task)
-{
-    if (task->c->ragged) attn__run_entry_groups(task);
-    else attn__run_group(task);
-}
-static void attn__run_join(attn__task *task)
-{
-    const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, task->index, NULL);
-    int64_t c0;
-    if (!attn__has_row_results(c)) return;
-    attn__begin_outputs(t);
-    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
-        attn__join_saved(t, c0);
-    attn__finish_tile(t);
-}
-#ifndef ATTN_NO_BACKWARD
-/* ---- the backward pass */
+/* ---- its tasks */
 /* d_bias before the first block: zeros; or from its sums after the last. */
 static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int after)
 {
@@ -10852,6 +10841,10 @@ static void attn__run_sums(attn__task *task)
 }
 
 #endif
+
+/* ------------------------------------------------------------------------------------------------------- >>tasks
+   A phase of a call is a step, cut into tasks: what one task of each step does. */
+
 /* ---- any step */
 ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, int32_t phase, int64_t index,
                                           int32_t worker)
@@ -11029,6 +11022,25 @@ static void attn__set_abreast(attn__call *c)
         c->keys / ATTN__CHUNK >= c->page) return;
     c->abreast = 1;
     attn__set_room(c, c->ld);
+}
+static int64_t attn__skinny_floats(const attn__call *c)
+{
+    const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
+    if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
+        (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
+    return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
+                       attn__add64(rows, attn__scale_floats(c)));
+}
+/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
+   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
+   are cut or not, so that it never shrinks as a size grows. */
+static int64_t attn__slot_count(const attn__call *c)
+{
+    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
+        return 0;
+    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
 /* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
 static int64_t attn__end_of_keys(const attn__call *c)

@@ -67,7 +67,7 @@
        >>mha             multi-head attention;  >>layout: offsets of all structures
        >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
        >>heatmap         pictures;  >>tail: clean-up, licences
-   A call: attn_desc -> attn__resolve checks it (attn__walk: what each letter of a shape stands for) and fills an
+   A call: attn_desc -> attn__resolve checks it (attn__checker: what each letter of a shape stands for) and fills an
    attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
    the backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
 
@@ -1505,8 +1505,8 @@ static float attn__tanh(float x)
    A tile is a row-major array of `ld` lanes a row; ld = width*vecs is the same for all arrays of one tile.
    The scalar functions are the specification; the other tables compute the same bits. */
 enum {
-    ATTN__SKINNY = 8,              /* up to so many rows a tile is laid the other way, see attn__most_skinny */
-    ATTN__TOGETHER = 4,         /* of those so many share what is read and transposed */
+    ATTN__SKINNY = 8,           /* up to so many rows a tile is laid the other way, see attn__most_skinny */
+    ATTN__SKINNY_SHARED = 4,    /* of those so many share what is read and transposed */
     ATTN__MAX_WIDTH = 16,       /* floats in the widest vector of any table */
     ATTN__MAX_LANES = 64,       /* the widest tile of any table */
     ATTN__MAX_VECS = 8,         /* vectors in a tile of any table */
@@ -1543,10 +1543,10 @@ typedef struct attn__product {
     const float *fetch;         /* not NULL: a matrix whose rows are prefetched as the rows of A (of B: single rows of
                                    8 vectors) are used */
     int64_t      fetch_row;
-    /* of dots and few alone, which take B of any type: */
-    const char *const *groups;  /* where each b_together rows of B begin, b_row apart; after them where what is read
+    /* of dots and skinny alone, which take B of any type: */
+    const char *const *groups;  /* where each b_group rows of B begin, b_row apart; after them where what is read
                                    after B begins */
-    int64_t      b_together;    /* ATTN__GROUP; of few also 1, of dots 4 or 8 */
+    int64_t      b_group;       /* ATTN__GROUP; of skinny also 1, of dots 4 or 8 */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
@@ -1580,13 +1580,13 @@ typedef struct attn__additive {
 } attn__additive;
 
 /* Dropout of a tile's weights: a dropped one becomes 0, except that -0 stays. */
-typedef struct attn__drop {
+typedef struct attn__dropout {
     float          *s;          /* [.][ld], rows j0 .. j1, for the first `lanes` */
     int64_t         ld, lanes, j0, j1;
     uint64_t        seed, below;
     const uint32_t *i, *h;      /* per lane, with the origin added, as all of these */
     uint32_t        b, key;     /* key: of row 0 */
-} attn__drop;
+} attn__dropout;
 
 /* Rows of n elements of another type side by side become rows of floats. */
 typedef struct attn__stored {
@@ -1617,11 +1617,11 @@ typedef struct attn__rotate {
 /* From scores and the gradients of weights to weights P and the gradients dS of scores, [rows][ld] -> rows of `row`:
        P = keep*w (0 where keep is 0), dS = w*(dp*keep + more - shift), w = e^(s - base)*inverse, 0 below 2^-126;
    an excluded entry (s = -inf) gets -0 and 0, whatever else it holds. keep and more may be NULL (1 and 0). */
-typedef struct attn__grade {
+typedef struct attn__softmax_grad {
     const float *s, *dp, *keep, *more, *base, *inverse, *shift;
     float       *p, *ds;
     int64_t      rows, lanes, ld, row;
-} attn__grade;
+} attn__softmax_grad;
 
 /* Additive: for hidden units u .. u+3, the lanes of a tile and a block of keys, with r = -1/(1 + query_u key_u) and
    x = dS (r + r^2):  da_u[lane] += sum over keys of x;  dt_u[lane] += (sum over keys of dS) + 2 (that of dS r), each
@@ -1655,7 +1655,8 @@ typedef struct attn__additive_gradient {
     /* one chunk's softmax for one vector of lanes: s[j][..] (j0 <= j < j1) becomes e^(s - top); its top, unless that is
        known, and its sum. mark: an excluded entry (-inf) becomes -0 instead of 0, and no other has that sign: a NaN
        becomes the one NaN */ \
-    X(void, weigh, (float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top, float *sum)) \
+    X(void, softmax_lanes, (float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top, \
+                            float *sum)) \
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
@@ -1697,10 +1698,10 @@ typedef struct attn__additive_gradient {
     /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
        weights go to y, which may be x, or nowhere. n: of each chunk's scores those that count, the others are as good
        as -inf; a multiple of ATTN__PARTS */ \
-    X(void, mass, (const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)) \
+    X(void, softmax_row, (const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)) \
     /* to[c] = from[c]*factor, or to[c] + that in one rounding; a NaN becomes the one NaN */ \
-    X(void, deliver, (const float *from, float *to, int64_t n, float factor, int add)) \
-    X(void, drop, (const attn__drop *d)) \
+    X(void, scale_store, (const float *from, float *to, int64_t n, float factor, int add)) \
+    X(void, dropout, (const attn__dropout *d)) \
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
     X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
@@ -1715,11 +1716,11 @@ typedef struct attn__additive_gradient {
 #  define ATTN__GRADIENT_KERNELS(X)
 #else
 #  define ATTN__GRADIENT_KERNELS(X) \
-    X(void, grade, (const attn__grade *g)) \
+    X(void, softmax_backward, (const attn__softmax_grad *g)) \
     /* sum[lane] = sum over c, ascending, of x[c][lane] y[c][lane] */ \
     X(void, inner, (const float *x, const float *y, int64_t ld, int64_t n, float *sum)) \
     /* rows[r][c] = from[r*row + c], c < n: of a result so large that it would only pass through the caches */ \
-    X(void, deliver_far, (const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)) \
+    X(void, scale_store_far, (const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)) \
     X(void, additive_gradient, (const attn__additive_gradient *g)) \
     /* y[j*row + u] += the tree of part[j][u][0..15], for n keys and four u */ \
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
@@ -1818,13 +1819,13 @@ static void attn__product_scalar(const attn__product *p)
 static float attn__of_b(const attn__product *p, int64_t row, int64_t column)
 {
     const int64_t at = p->b_first + column, group = p->b_scales > 1 ? at / ATTN__CODES_PER_SCALE : 0;
-    const float x = attn__float(attn__element(p->groups[row / p->b_together], p->b_type,
-                                              row % p->b_together * p->b_row + at));
+    const float x = attn__float(attn__element(p->groups[row / p->b_group], p->b_type,
+                                              row % p->b_group * p->b_row + at));
     return p->b_type == ATTN_I8 ? x * p->b_scale[row * p->b_scales + group] : x;
 }
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
-    const int pieces = p->b_together < ATTN__GROUP;
+    const int pieces = p->b_group < ATTN__GROUP;
     int64_t r, j, k;
     for (r = 0; r < p->rows; r++)
         for (j = 0; j < columns; j++) {
@@ -1903,7 +1904,7 @@ static void attn__additive_direct_scalar(const attn__additive *p)
         }
 }
 
-static void attn__weigh_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+static void attn__softmax_lanes_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
                                float *sum)
 {
     float m = known ? *top : ATTN__NEG_INF, part[ATTN__PARTS], base;
@@ -2059,13 +2060,14 @@ static void attn__normalise_scalar(const float *x, float *y, int64_t n, float sc
     }
 }
 
-static void attn__mass_scalar(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)
+static void attn__softmax_row_scalar(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top,
+                                     float *sum)
 {
     float s[ATTN__CHUNK];
     int64_t c, i;
     for (c = 0; c < chunks; c++, x += ATTN__CHUNK) {
         for (i = 0; i < n; i++) s[i] = x[i] * scale;
-        attn__weigh_scalar(s, 1, 0, n, 0, 0, top + c, sum + c);
+        attn__softmax_lanes_scalar(s, 1, 0, n, 0, 0, top + c, sum + c);
         for (i = 0; y && i < n; i++) y[c * ATTN__CHUNK + i] = s[i];
     }
 }
@@ -2088,7 +2090,7 @@ static void attn__philox(uint64_t seed, uint32_t *counter)
     }
 }
 
-static void attn__drop_scalar(const attn__drop *d)
+static void attn__dropout_scalar(const attn__dropout *d)
 {
     uint32_t words[4];
     int64_t j, l;
@@ -2113,7 +2115,7 @@ static float attn__scaled(float x, float factor, float y, int add)
     return add ? attn__fma(x, factor, y) : x * factor;
 }
 
-static void attn__deliver_scalar(const float *from, float *to, int64_t n, float factor, int add)
+static void attn__scale_store_scalar(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c++) {
@@ -2129,13 +2131,13 @@ static void attn__inner_scalar(const float *x, const float *y, int64_t ld, int64
         for (sum[l] = 0.0f, c = 0; c < n; c++) sum[l] = attn__fma(x[c * ld + l], y[c * ld + l], sum[l]);
 }
 
-static void attn__deliver_far_scalar(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+static void attn__scale_store_far_scalar(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
 {
     int64_t r;
     for (r = 0; r < count; r++) ATTN__COPY(rows[r], from + r * row, (size_t)n * sizeof *from);
 }
 
-static void attn__grade_scalar(const attn__grade *g)
+static void attn__softmax_backward_scalar(const attn__softmax_grad *g)
 {
     int64_t j, l;
     for (j = 0; j < g->rows; j++)
@@ -3020,11 +3022,11 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
 }
 
 /* A chunk's outputs `acc`, and of its other chains, and those before it, R rows of N vectors at a time. Zero times what
-   is not finite is NaN and stays in `wild`; there are R*N of them, as one alone would wait for itself at each step.
+   is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for itself each step.
    `chains`, `merges`: are there any? `before` and `o` are read only then. */
 ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains, const int merges, int64_t ld,
                                       float *to, const float *before, const float *o, const float *acc,
-                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *wild)
+                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
 {
     ATTN__VEC x;
     int64_t at;
@@ -3033,7 +3035,7 @@ ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains
         at = r*ld + ATTN__LANES*i;
         x = ATTN__LOAD(acc + at);
         if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
-        wild[r*N + i] = ATTN__FMA(x, ATTN__ALL(0.0f), wild[r*N + i]);
+        nonfinite[r*N + i] = ATTN__FMA(x, ATTN__ALL(0.0f), nonfinite[r*N + i]);
         if (merges) x = ATTN__FMA(x, fresh[i], ATTN__MUL(ATTN__LOAD(o + at), old[i]));
         ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
     }
@@ -3044,24 +3046,24 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, con
                                               const float *old, const float *fresh)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
-    ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], wild[4];
+    ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], nonfinite[4];
     int64_t at, row;
     int i;
     ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + ATTN__LANES*i);
     ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + ATTN__LANES*i);
-    ATTN__EACH(i, sums) wild[i] = ATTN__ALL(0.0f);
+    ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
     for (row = 0, at = 0; row + R <= rows; row += R, at += R*ld)
-        ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
+        ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, nonfinite);
     for (; R > 1 && row < rows; row++, at += ld)
-        ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, wild);
-    ATTN__UNROLL for (i = 1; i < sums; i++) wild[0] = ATTN__ADD(wild[0], wild[i]);
-    return wild[0];
+        ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, nonfinite);
+    ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
+    return nonfinite[0];
 }
 ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
                                      const float *before, const float *o, const float *acc, const float *old,
                                      const float *fresh)
 {
-    ATTN__VEC wild = ATTN__ALL(0.0f), x;
+    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
     int64_t i, step;
     for (i = 0; i < ld; i += step) {
         step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
@@ -3069,9 +3071,9 @@ ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t
                                                            o + i, acc + i, old + i, fresh + i);
         else x = ATTN__V(merge_vectors)(1, chains, merges, rows, ld, to + i, before + i, o + i, acc + i, old + i,
                                         fresh + i);
-        wild = ATTN__ADD(wild, x);
+        nonfinite = ATTN__ADD(nonfinite, x);
     }
-    return !ATTN__ANY(ATTN__V(is_nan)(wild));
+    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
                                 const float *acc, const float *old, const float *fresh)
@@ -3202,7 +3204,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 
 /* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes after `from` on, and
    so on. The n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
-ATTN__HELPER void ATTN__V(turn_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
+ATTN__HELPER void ATTN__V(transpose_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
                                      const int32_t type)
 {
     int i, q;
@@ -3248,8 +3250,8 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
     if (p->b_row == p->depth && (!wide || pieces)) {
         at *= ATTN__GROUP;
         if (pieces) {
-            groups = p->groups + j/p->b_together;
-            for (; at >= p->b_together*bytes; at -= p->b_together*bytes) groups++;
+            groups = p->groups + j/p->b_group;
+            for (; at >= p->b_group*bytes; at -= p->b_group*bytes) groups++;
             to1 = groups[p->ahead1];
             to2 = groups[p->ahead2];
         }
@@ -3280,7 +3282,7 @@ ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_
     ATTN__VEC x[ATTN__LANES];
     int i;
     if (p->b_scales == 1) x[0] = x[1] = x[2] = x[3] = ATTN__LOAD(from);
-    else ATTN__V(turn_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), row, four, ATTN_F32);
+    else ATTN__V(transpose_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), row, four, ATTN_F32);
     ATTN__EACH(i, 4) ATTN__STORE(to + i*ATTN__GROUP, x[i]);
 }
 /* A column of a group, where no step is left. */
@@ -3289,20 +3291,21 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, in
     int64_t x;
     for (x = 0; x < ATTN__GROUP; x++) column[x] = attn__of_b(p, j + x, k);
 }
-/* R rows from `row` on times the columns k .. k + n, [n][rows], of as many rows of B from j on. */
+/* R rows from `row` on times the columns k .. k + n, [n][ATTN__SHARED_ROWS], of so many rows of B from j on. */
+#define ATTN__SHARED_ROWS (ATTN__LANES == ATTN__GROUP ? 2*ATTN__GROUP : ATTN__GROUP)
 ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, int64_t row, int64_t j, int64_t k,
-                                           int64_t n, const float *columns, const int rows)
+                                           int64_t n)
 {
     const float *a = p->a + k*ATTN__LANES + row;
     ATTN__VEC acc[16], t[ATTN__DOTS];   /* R*DOTS at most */
     ATTN__FACTOR w;
     int64_t v, x;
     int r, i;
-    for (v = 0; v < rows; v += ATTN__DOTS*ATTN__LANES) {
+    for (v = 0; v < ATTN__SHARED_ROWS; v += ATTN__DOTS*ATTN__LANES) {
         float *c = p->c + row*p->c_row + j + v;
         ATTN__EACH(r, R*ATTN__DOTS) acc[r] = ATTN__ALL(0.0f);
         for (x = 0; x < n; x++) {
-            ATTN__EACH(i, ATTN__DOTS) t[i] = ATTN__LOAD(columns + x*rows + v + i*ATTN__LANES);
+            ATTN__EACH(i, ATTN__DOTS) t[i] = ATTN__LOAD(p->columns + x*ATTN__SHARED_ROWS + v + i*ATTN__LANES);
             ATTN__EACH(r, R) {
                 w = ATTN__ONE(a[x*ATTN__LANES + r]);
                 ATTN__EACH(i, ATTN__DOTS) acc[r*ATTN__DOTS + i] = ATTN__FMA_ONE(w, t[i], acc[r*ATTN__DOTS + i]);
@@ -3315,6 +3318,15 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
+/* All rows; once for all types, which have become floats. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_of_floats)(const attn__product *p, int64_t j, int64_t k, int64_t n)
+{
+    int64_t row;
+    if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__SKINNY_SHARED)     /* then registers hold all their sums */
+        ATTN__V(dots_of_columns)(ATTN__SKINNY, p, 0, j, k, n);
+    else for (row = 0; row < p->rows; row += ATTN__SKINNY_SHARED)
+        ATTN__V(dots_of_columns)(ATTN__SKINNY_SHARED, p, row, j, k, n);
+}
 /* Where B's LANES rows from the j-th on begin, and how far after that each four of them. */
 ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, int64_t row, int64_t *four)
 {
@@ -3322,13 +3334,13 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     int q;
     ATTN__EACH(q, ATTN__LANES/4) {
         const int64_t at = j + 4*q;
-        from[q] = p->groups[at/p->b_together] + at%p->b_together*row;
+        from[q] = p->groups[at/p->b_group] + at%p->b_group*row;
         four[q] = (int64_t)((uintptr_t)from[q] - (uintptr_t)from[0]);
     }
     return from[0];
 }
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
-   way of p->columns, [ATTN__RUN][U*ATTN__GROUP]. pieces: B's rows lie together in fewer than a group has, and each lane
+   way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. pieces: B's rows lie together in fewer than a group has, and each lane
    has a number of its own. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, const int U, const attn__product *p,
                                           int64_t j, const int32_t type)
@@ -3354,7 +3366,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, con
             if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
                 scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
             if (!pieces) from[i] = p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row;
-            ATTN__V(turn_step)(x, from[i] + k*size, row, pieces ? four[i] : in_order, type);
+            ATTN__V(transpose_step)(x, from[i] + k*size, row, pieces ? four[i] : in_order, type);
             if (i%G == 0) ATTN__V(prefetch_step)(pieces, p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
@@ -3372,11 +3384,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, con
         }
         ATTN__EACH(i, U*G) if (first) acc[i] = ATTN__ADD(sum[i], acc[i]);
         ATTN__EACH(i, U*G) sum[i] = acc[i];
-        if (alone) continue;
-        if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER)     /* then registers hold all their sums */
-            ATTN__V(dots_of_columns)(ATTN__SKINNY, p, 0, j, first, k - first, columns, U*ATTN__GROUP);
-        else for (i = 0; i < p->rows; i += ATTN__TOGETHER)
-            ATTN__V(dots_of_columns)(ATTN__TOGETHER, p, i, j, first, k - first, columns, U*ATTN__GROUP);
+        if (!alone) ATTN__V(dots_of_floats)(p, j, first, k - first);
     }
     if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
@@ -3384,9 +3392,9 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, con
 #define ATTN__DOTS_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
-        const int U = ATTN__LANES == ATTN__GROUP ? 2 : 1, alone = type == ATTN_F32 ? 1 : U; \
+        const int U = ATTN__SHARED_ROWS/ATTN__GROUP, alone = type == ATTN_F32 ? 1 : U; \
         int64_t j = 0; \
-        const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_together < ATTN__GROUP; \
+        const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_group < ATTN__GROUP; \
         if (pieces) for (; j < columns; j += alone*ATTN__GROUP) \
             ATTN__V(dots_of_groups)(1, 1, alone, p, j, type); \
         else if (p->rows == 1) for (; j < columns; j += alone*ATTN__GROUP) \
@@ -3399,7 +3407,7 @@ ATTN__DOTS_OF(f16, ATTN_F16) ATTN__DOTS_OF(bf16, ATTN_BF16) ATTN__DOTS_OF(i8, AT
 #endif
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_together == ATTN__GROUP ? 1 : ATTN__LANES));
+    ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group == ATTN__GROUP ? 1 : ATTN__LANES));
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
@@ -3439,7 +3447,7 @@ ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
 {
     const int64_t last = (p->depth - 1)/ATTN__GROUP;
     const char *const *ahead = p->groups + p->ahead1;
-    return p->b_together > 1 && (uintptr_t)ahead[last] - (uintptr_t)ahead[0] == (uintptr_t)(last*ATTN__GROUP*step);
+    return p->b_group > 1 && (uintptr_t)ahead[last] - (uintptr_t)ahead[0] == (uintptr_t)(last*ATTN__GROUP*step);
 }
 ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
@@ -3462,7 +3470,7 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
         to1 = ATTN__V(after)(groups[p->ahead1], first*size);
         to2 = ATTN__V(after)(p->next ? p->next[k] : groups[p->ahead2], first*size);
         if (in_order) to1 = to2 = ATTN__V(after)(p->groups[p->ahead1], first*size*p->depth + k*part);
-        for (end = attn__min(p->depth, k + p->b_together); k < end; k++) {
+        for (end = attn__min(p->depth, k + p->b_group); k < end; k++) {
             ATTN__EACH(i, N) q[i] = ATTN__V(widened)(b + i*ATTN__LANES*size, type);
             if (type == ATTN_I8) ATTN__EACH(i, N) q[i] = ATTN__MUL(q[i], ATTN__V(scale_of)(N, p, k, first, i));
             if (row == 0) ATTN__V(prefetch_row)(N, to1, to2, size);
@@ -3481,16 +3489,14 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(skinny_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
-        if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
-            ATTN__V(skinny_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
             ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
-        if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__TOGETHER) for (; i + 2 <= p->vecs; i += 2) \
+        if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__SKINNY_SHARED) for (; i + 2 <= p->vecs; i += 2) \
             ATTN__V(skinny_block)(ATTN__SKINNY, 2, p, 0, i*ATTN__LANES, type); \
-        for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(skinny_block)(ATTN__TOGETHER, ATTN__VECS, p, r, i*ATTN__LANES, type); \
-        for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__TOGETHER) \
-            ATTN__V(skinny_block)(ATTN__TOGETHER, 1, p, r, i*ATTN__LANES, type); \
+        for (; i + ATTN__VECS <= p->vecs; i += ATTN__VECS) for (r = 0; r < p->rows; r += ATTN__SKINNY_SHARED) \
+            ATTN__V(skinny_block)(ATTN__SKINNY_SHARED, ATTN__VECS, p, r, i*ATTN__LANES, type); \
+        for (; i < p->vecs; i++) for (r = 0; r < p->rows; r += ATTN__SKINNY_SHARED) \
+            ATTN__V(skinny_block)(ATTN__SKINNY_SHARED, 1, p, r, i*ATTN__LANES, type); \
     }
 ATTN__SKINNY_OF(f32, ATTN_F32) ATTN__SKINNY_OF(f16, ATTN_F16)
 ATTN__SKINNY_OF(bf16, ATTN_BF16) ATTN__SKINNY_OF(i8, ATTN_I8)
@@ -3588,7 +3594,7 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
 }
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
-ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
+ATTN__KERNEL void ATTN__V(softmax_lanes)(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
                                  float *sum)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
@@ -3616,7 +3622,7 @@ ATTN__KERNEL void ATTN__V(weigh)(float *s, int64_t ld, int64_t j0, int64_t j1, i
 }
 
 /* Infinite or NaN, whatever the compiler believes of floats. */
-ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
+ATTN__HELPER ATTN__MASK ATTN__V(nonfinite)(ATTN__VEC x)
 {
     return ATTN__ABOVE(ATTN__AND(x, ATTN__ALL_BITS(0x7fffffff)), ATTN__ALL_BITS(0x7f7fffff));
 }
@@ -3625,7 +3631,7 @@ ATTN__HELPER ATTN__MASK ATTN__V(wild)(ATTN__VEC x)
 ATTN__HELPER int ATTN__V(outweighs)(ATTN__VEC now, ATTN__VEC before)
 {
     const ATTN__MASK little = ATTN__LESS(ATTN__SUB(before, now), ATTN__ALL(-128.0f));
-    return !ATTN__ANY(ATTN__EITHER(ATTN__V(wild)(now), ATTN__NEGATIVE(ATTN__CLEAR(ATTN__ALL(-0.0f), little))));
+    return !ATTN__ANY(ATTN__EITHER(ATTN__V(nonfinite)(now), ATTN__NEGATIVE(ATTN__CLEAR(ATTN__ALL(-0.0f), little))));
 }
 ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
                                 float *fresh)
@@ -3852,9 +3858,9 @@ ATTN__KERNEL void ATTN__V(elementary)(int32_t function, const float *x, float *y
 
 ATTN__KERNEL int ATTN__V(finite)(const float *x, int64_t n)
 {
-    ATTN__MASK bad = ATTN__V(wild)(ATTN__ALL(0.0f));
+    ATTN__MASK bad = ATTN__V(nonfinite)(ATTN__ALL(0.0f));
     int64_t i = 0;
-    for (; i + ATTN__LANES <= n; i += ATTN__LANES) bad = ATTN__EITHER(bad, ATTN__V(wild)(ATTN__LOAD(x + i)));
+    for (; i + ATTN__LANES <= n; i += ATTN__LANES) bad = ATTN__EITHER(bad, ATTN__V(nonfinite)(ATTN__LOAD(x + i)));
     return !ATTN__ANY(bad) && attn__finite_scalar(x + i, n - i);
 }
 
@@ -3926,7 +3932,7 @@ ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, c
 }
 
 /* All chunks in each of four steps: what one chunk waits for another has at hand. */
-ATTN__KERNEL void ATTN__V(mass)(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top,
+ATTN__KERNEL void ATTN__V(softmax_row)(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top,
                                 float *sum)
 {
     enum { VECS = ATTN__PARTS / ATTN__LANES };
@@ -3966,7 +3972,7 @@ ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float 
                                      float factor)
 {
     const ATTN__VEC by = ATTN__ALL(scale), base = ATTN__ALL(top), times = ATTN__ALL(factor);
-    const int wild = attn__is_nan(factor);
+    const int nonfinite = attn__is_nan(factor);
     float some[ATTN__LANES];
     ATTN__VEC v, w;
     ATTN__MASK none;
@@ -3977,7 +3983,7 @@ ATTN__KERNEL void ATTN__V(normalise)(const float *x, float *y, int64_t n, float 
         ATTN__V(exp_side_by_side)(1, &w);
         w = ATTN__MUL(w, times);
         none = ATTN__LESS(w, ATTN__ALL(attn__smallest));
-        if (wild) {
+        if (nonfinite) {
             none = ATTN__EITHER(none, ATTN__SAME(v, ATTN__ALL(ATTN__NEG_INF)));
             w = ATTN__V(quiet)(w);
         }
@@ -4008,7 +4014,7 @@ ATTN__HELPER void ATTN__V(philox)(const ATTN__VEC *k0, const ATTN__VEC *k1, ATTN
     }
 }
 
-ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
+ATTN__KERNEL void ATTN__V(dropout)(const attn__dropout *d)
 {
     const ATTN__VEC sign = ATTN__ALL(-0.0f);            /* turned, it lets integers without a sign compare with one */
     const ATTN__VEC below = ATTN__XOR(ATTN__ALL_BITS((uint32_t)d->below), sign);
@@ -4043,7 +4049,7 @@ ATTN__KERNEL void ATTN__V(drop)(const attn__drop *d)
         }
 }
 
-ATTN__KERNEL void ATTN__V(deliver)(const float *from, float *to, int64_t n, float factor, int add)
+ATTN__KERNEL void ATTN__V(scale_store)(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
     for (c = 0; c < n; c += ATTN__LANES) {
@@ -4068,8 +4074,8 @@ ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int
 
 /* N keys, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
    enough. plain: there is neither keep nor more. */
-ATTN__HELPER void ATTN__V(grade_keys)(const int N, const int plain, const attn__grade *g, int64_t j, int64_t l,
-                                      ATTN__VEC base, ATTN__VEC inverse, ATTN__VEC shift)
+ATTN__HELPER void ATTN__V(softmax_backward_keys)(const int N, const int plain, const attn__softmax_grad *g, int64_t j,
+                                                 int64_t l, ATTN__VEC base, ATTN__VEC inverse, ATTN__VEC shift)
 {
     const int64_t ld = g->ld, row = g->row, at = j*ld + l;
     const float *s = g->s + at, *dps = g->dp + at;
@@ -4095,7 +4101,7 @@ ATTN__HELPER void ATTN__V(grade_keys)(const int N, const int plain, const attn__
 
 /* Whole lines of the cache are written past it, which spares reading them first; the fence, for whoever is told that
    the task is done. */
-ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
+ATTN__KERNEL void ATTN__V(scale_store_far)(const float *from, int64_t row, float *const *rows, int64_t count, int64_t n)
 {
     int64_t r, c;
     for (r = 0; r < count; r++, from += row) {
@@ -4116,21 +4122,21 @@ ATTN__KERNEL void ATTN__V(deliver_far)(const float *from, int64_t row, float *co
     _mm_sfence();
 #endif
 }
-ATTN__HELPER void ATTN__V(grade_all)(const int plain, const attn__grade *g)
+ATTN__HELPER void ATTN__V(softmax_backward_all)(const int plain, const attn__softmax_grad *g)
 {
     const int N = ATTN__SUMS > 12 ? 4 : 2;      /* as many as registers hold */
     int64_t j, l;
     for (l = 0; l < g->lanes; l += ATTN__LANES) {
         const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
         const ATTN__VEC shift = ATTN__LOAD(g->shift + l);
-        for (j = 0; j + N <= g->rows; j += N) ATTN__V(grade_keys)(N, plain, g, j, l, base, inverse, shift);
-        for (; j < g->rows; j++) ATTN__V(grade_keys)(1, plain, g, j, l, base, inverse, shift);
+        for (j = 0; j + N <= g->rows; j += N) ATTN__V(softmax_backward_keys)(N, plain, g, j, l, base, inverse, shift);
+        for (; j < g->rows; j++) ATTN__V(softmax_backward_keys)(1, plain, g, j, l, base, inverse, shift);
     }
 }
-ATTN__KERNEL void ATTN__V(grade)(const attn__grade *g)
+ATTN__KERNEL void ATTN__V(softmax_backward)(const attn__softmax_grad *g)
 {
-    if (g->keep || g->more) ATTN__V(grade_all)(0, g);
-    else ATTN__V(grade_all)(1, g);
+    if (g->keep || g->more) ATTN__V(softmax_backward_all)(0, g);
+    else ATTN__V(softmax_backward_all)(1, g);
 }
 
 ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
@@ -4299,7 +4305,7 @@ ATTN__HELPER void ATTN__V(rotate_row)(const int64_t pairs, const int64_t apart, 
 }
 /* All rows. To make every NaN the one NaN costs too much here: sums of the results tell whether there may be one (they
    are NaN where infinities meet, too). The other way round is the same with the two of a pair exchanged: of halves
-   the pointers, else the sign of the sine. A copy of *p: see grade_keys. */
+   the pointers, else the sign of the sine. A copy of *p: see softmax_backward_keys. */
 ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved)
 {
     const int64_t whole = p.pairs/ATTN__LANES*ATTN__LANES, rest = p.rest/ATTN__LANES*ATTN__LANES;
@@ -4475,6 +4481,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__DIV
 #undef ATTN__DOTS
 #undef ATTN__DOTS_OF
+#undef ATTN__SHARED_ROWS
 #undef ATTN__SIZE_OF
 #undef ATTN__STEP_OF
 #undef ATTN__NUMBERS_OF
@@ -5010,8 +5017,8 @@ typedef struct attn__backward {
     int64_t does;               /* ATTN__DO_Q, ATTN__DO_K: what is wanted at all */
     int64_t vectors;            /* 0: dS multiplies no vectors, there is nothing more to find */
     int64_t bias;               /* ATTN__BIAS_x */
-    int64_t cross;              /* the bias's gradient sums over streams, which one task must do in order */
-    int64_t every;              /* dS is a result over all keys, so all blocks are visited */
+    int64_t bias_in_common;     /* the bias's gradient sums over streams, which one task must do in order */
+    int64_t all_blocks;         /* dS is a result over all keys, so all blocks are visited */
     int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
     int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
                                            these sums are added up, by so many tasks per unit */
@@ -5046,9 +5053,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t page, pool;         /* rows of a page of k and v, and how many pages there are; 0: they are not in pages */
     int64_t all_queries, all_keys;      /* the sizes of the arrays; of an entry's own call: */
     int64_t entry, row0, key0;  /* which entry it is, and where in the arrays its queries and keys begin */
-    int32_t same_rows;          /* all rows of a batch entry reach the same keys */
+    int32_t same_reach;         /* all rows of a batch entry reach the same keys */
     int32_t not_f32;            /* 0: no array has to become floats */
-    int32_t unmodified;         /* scores become weights as they are, but for which keys a row reaches; neither
+    int32_t plain_scores;       /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
     int32_t softmax_only;       /* softmax of given rows, masked at most: row by row, where they lie */
     int32_t fast;               /* ATTN__FAST_x: products of pairs of bf16 */
@@ -5059,8 +5066,8 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t ld;                 /* lanes of a tile */
     int64_t room_lanes, room_keys;      /* of a tile and a chunk, for which a worker has room: as many as there are */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
-    int64_t side_by_side;
-    int64_t abreast;            /* or, if above 1, of few rows, those of so many streams: see attn__chunk_abreast */
+    int64_t task_tiles;
+    int64_t task_heads;         /* or, if above 1, of few rows, those of so many streams: see attn__chunk_of_heads */
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
     int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
@@ -5243,7 +5250,7 @@ static int attn__nests(const attn_view *v)
 
 /* ------------------------------------------------------------------------------------------------------ >>checks
    Each view by its row of >>fields: type, rank, sizes by their letters, extent, whom it belongs to. What is found goes
-   into an attn__walk, and the operands into the call. */
+   into an attn__checker, and the operands into the call. */
 
 /* What a check is for: a call on these data, or only its sizes. */
 enum {
@@ -5354,8 +5361,8 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
 
 /* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
-typedef struct attn__found { const attn__field *field; const void *structure; attn__span span; } attn__found;
-typedef struct attn__walk {
+typedef struct attn__checked { const attn__field *field; const void *structure; attn__span span; } attn__checked;
+typedef struct attn__checker {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
     int8_t             axis[26];
@@ -5364,42 +5371,42 @@ typedef struct attn__walk {
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
-    int                sides;           /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
+    int                layouts;         /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
     int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
-    attn__found        found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
-} attn__walk;
-static void attn__walk_begin(attn__walk *w, attn__call *call, int flags)
+    attn__checked      found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
+} attn__checker;
+static void attn__begin_checks(attn__checker *w, attn__call *call, int flags)
 {
-    attn__zero(w, offsetof(attn__walk, axis));
+    attn__zero(w, offsetof(attn__checker, axis));
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = w->results = w->sides = w->pairs = 0;
+    w->count = w->in_place = w->inputs = w->results = w->layouts = w->pairs = 0;
     w->types = 0;
 }
 /* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
    attn__check_pairs. */
 enum { ATTN__STARTS_OF_QUERIES = 1, ATTN__STARTS_OF_KEYS = 2, ATTN__STARTS = 3, ATTN__PAGED = 4 };
-static const char *attn__letters_of(const attn__walk *w, const attn__field *f, const int *axis, char *letters)
+static const char *attn__letters_of(const attn__checker *w, const attn__field *f, const int *axis, char *letters)
 {
     const char *shape = f->shape;
     ATTN__COPY(letters, shape, 4);
     if (shape[0] != 'B') return letters;
-    if (shape[3] == 'S') letters[0] = w->sides & ATTN__STARTS ? '?' : 'B';
-    else if (shape[2] == 'S' && w->sides & ATTN__PAGED) {
+    if (shape[3] == 'S') letters[0] = w->layouts & ATTN__STARTS ? '?' : 'B';
+    else if (shape[2] == 'S' && w->layouts & ATTN__PAGED) {
         letters[0] = 'L';
         letters[2] = 'R';
-    } else if (shape[2] == 'S' && w->sides & ATTN__STARTS_OF_KEYS) letters[0] = 'J';
-    else if ((shape[2] == 'Q' || (shape[2] == 'q' && axis[2] >= 0)) && w->sides & ATTN__STARTS_OF_QUERIES)
+    } else if (shape[2] == 'S' && w->layouts & ATTN__STARTS_OF_KEYS) letters[0] = 'J';
+    else if ((shape[2] == 'Q' || (shape[2] == 'q' && axis[2] >= 0)) && w->layouts & ATTN__STARTS_OF_QUERIES)
         letters[0] = 'I';
     return letters;
 }
 
 /* What a letter stands for, from elsewhere; axis -1: the first text of the field is the rule. */
-static void attn__bind(attn__walk *w, char letter, int64_t size, const attn__field *f, int axis)
+static void attn__bind(attn__checker *w, char letter, int64_t size, const attn__field *f, int axis)
 {
     w->size[letter - 'A'] = size;
     w->of[letter - 'A'] = f;
@@ -5407,7 +5414,7 @@ static void attn__bind(attn__walk *w, char letter, int64_t size, const attn__fie
 }
 
 /* One size against its letter. Key heads must divide the heads; most scores multiply keys by queries, so D = E. */
-ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__field *f, char letter, int axis,
+ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const attn__field *f, char letter, int axis,
                                                      int64_t size, attn_error *err)
 {
     int n = letter - (letter >= 'a' ? 'a' : 'A');
@@ -5436,8 +5443,8 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__walk *w, const attn__
 }
 
 /* All four; those that have rules of their own: K, E, I, J. */
-ATTN__INLINE attn_status attn__check_letters(attn__walk *w, const attn__field *f, const char *letters, const int *axis,
-                                             const attn_view *v, attn_error *err)
+ATTN__INLINE attn_status attn__check_letters(attn__checker *w, const attn__field *f, const char *letters,
+                                             const int *axis, const attn_view *v, attn_error *err)
 {
     const uint32_t with_rules = 1u << ('K' - 'A') | 1u << ('E' - 'A') | 1u << ('I' - 'A') | 1u << ('J' - 'A');
     int i;
@@ -5450,7 +5457,7 @@ ATTN__INLINE attn_status attn__check_letters(attn__walk *w, const attn__field *f
     return ATTN_OK;
 }
 /* A gradient against what it belongs to. */
-static attn_status attn__check_owner(const attn__walk *w, const attn__field *f, const attn_view *v, const int *axis,
+static attn_status attn__check_owner(const attn__checker *w, const attn__field *f, const attn_view *v, const int *axis,
                                      attn_error *err)
 {
     const attn__field *o = &w->owners[f->owner - 1];
@@ -5484,13 +5491,13 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
 
 /* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
    with one of `unread` need no data. */
-static attn_status attn__check_fields(attn__walk *w, const void *structure, const attn__field *fields, int count,
+static attn_status attn__check_fields(attn__checker *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
     const attn__field *f;
     for (f = fields; f < fields + count; f++) {
         const char *at = (const char *)structure + f->offset;
-        attn__found *found;
+        attn__checked *found;
         const void *data;
         int32_t rank;
         attn_view v;
@@ -5508,7 +5515,7 @@ static attn_status attn__check_fields(attn__walk *w, const void *structure, cons
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
-        else if (w->sides) ATTN__TRY(attn__check_letters(w, f, attn__letters_of(w, f, axis, letters), axis, &v, err));
+        else if (w->layouts) ATTN__TRY(attn__check_letters(w, f, attn__letters_of(w, f, axis, letters), axis, &v, err));
         else ATTN__TRY(attn__check_letters(w, f, f->shape, axis, &v, err));
         w->types |= 1u << v.type;
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
@@ -5559,7 +5566,7 @@ ATTN__NOINLINE static int attn__disjoint(const attn_view *a, const attn_view *b)
 }
 
 /* The masked softmax may work in place, its weights where its scores were; and so may what is carried. */
-ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found *o, const attn__found *x)
+ATTN__NOINLINE static int attn__in_place(const attn__checker *w, const attn__checked *o, const attn__checked *x)
 {
     const attn_view a = attn__view_in(o->structure, o->field), b = attn__view_in(x->structure, x->field);
     const int softmax = w->in_place && o->field == &attn__fields[ATTN__F_weights] &&
@@ -5570,14 +5577,14 @@ ATTN__NOINLINE static int attn__in_place(const attn__walk *w, const attn__found 
     return same;
 }
 
-static int attn__is_written(const attn__walk *w, const attn__found *f)
+static int attn__is_written(const attn__checker *w, const attn__checked *f)
 {
     return f >= w->found + w->inputs && f->field->flags & ATTN__RESULT;
 }
 
-static attn_status attn__check_overlaps(const attn__walk *w, attn_error *err)
+static attn_status attn__check_overlaps(const attn__checker *w, attn_error *err)
 {
-    const attn__found *o, *x, *end = w->found + w->count;
+    const attn__checked *o, *x, *end = w->found + w->count;
     for (o = w->found; o < end; o++)
         for (x = w->found; attn__is_written(w, o) && x < end; x++) {
             const int both = attn__is_written(w, x);
@@ -5625,7 +5632,7 @@ static int attn__is_flag(int32_t x) { return (x & ~1) == 0; }
 static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /* its square is a normal float */
 
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
-static uint32_t attn__taken_by(int32_t score);
+static uint32_t attn__views_of_score(int32_t score);
 static int attn__is_kernel(int32_t score);
 static float attn__of_head(const attn__array *a, int64_t h);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
@@ -5635,7 +5642,7 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     ATTN__SCORE_NUMBERS(ATTN__NUMBER_RULE)
     ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
-    ATTN__RULE(attn__taken_by(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
+    ATTN__RULE(attn__views_of_score(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
                "counts for the distance kernels only");
     ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
                "must be 0 where sigma_per_head is given");
@@ -5677,11 +5684,11 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 
 #define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
-static attn_status attn__check_contents(const attn_desc *d, const attn__walk *w, attn_error *err)
+static attn_status attn__check_contents(const attn_desc *d, const attn__checker *w, attn_error *err)
 {
     const char *axis = "must be at most the size of its axis";
     const attn_view *sigma = &d->sigma_per_head;
-    const int most = w->sides & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
+    const int most = w->layouts & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
     const uint32_t ints = w->types & ((1u << ATTN_I32) | (1u << ATTN_I64));
     int64_t h;
     if (ints && d->key_lengths.rank <= most)
@@ -5739,18 +5746,18 @@ static int attn__starts_field(const attn_desc *d)
 {
     return d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
 }
-ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const attn_desc *d, attn_error *err)
+ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
     const int field = attn__starts_field(d);
     const attn_view *starts = d->query_starts.rank ? &d->query_starts : &d->key_starts, *table = &d->page_table;
     const attn_view *pool = d->k.rank ? &d->k : &d->v;
     int i;
-    w->sides = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) | (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) |
-               (table->rank ? ATTN__PAGED : 0);
-    if (w->sides & ATTN__STARTS && !w->of['B' - 'A'])
+    w->layouts = (d->query_starts.rank ? ATTN__STARTS_OF_QUERIES : 0) |
+                 (d->key_starts.rank ? ATTN__STARTS_OF_KEYS : 0) | (table->rank ? ATTN__PAGED : 0);
+    if (w->layouts & ATTN__STARTS && !w->of['B' - 'A'])
         attn__bind(w, 'B', starts->size[0], &attn__fields[field], 0);
-    else if (w->sides & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)      /* of a piece whose arrays say the batch size */
+    else if (w->layouts & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)    /* of a piece whose arrays say the batch size */
         if (!w->of[i - 'A']) attn__bind(w, (char)i, ATTN__LETTER(w, 'B'), w->of['B' - 'A'], w->axis['B' - 'A']);
     if (!table->rank) return ATTN_OK;
     ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table",
@@ -5763,23 +5770,23 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__walk *w, const att
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
     ATTN__RESULT | ATTN__NEEDED};
-static int attn__is_packed(const attn__walk *w, char side)      /* I: queries, J: keys */
+static int attn__is_packed(const attn__checker *w, char side)      /* I: queries, J: keys */
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
 }
 /* One entry alone looks the same packed or not: it is, where its end is told, too, and nothing forbids it. */
-static int attn__is_packed_alone(const attn__walk *w, const attn__array *starts, const attn__array *lengths)
+static int attn__is_packed_alone(const attn__checker *w, const attn__array *starts, const attn__array *lengths)
 {
     return ATTN__LETTER(w, 'B') == 1 && starts->rank && lengths->rank && !w->pairs;
 }
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
    is no place for it. */
-ATTN__NOINLINE static attn_status attn__check_pairs(attn__walk *w, int first, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first, attn_error *err)
 {
     const int64_t batch = ATTN__LETTER(w, 'B');
     const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
     int i;
-    for (i = first; w->sides & ATTN__STARTS && i < w->count; i++) {
+    for (i = first; w->layouts & ATTN__STARTS && i < w->count; i++) {
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
@@ -5801,13 +5808,13 @@ static int attn__has_parts(const attn_desc *d)          /* data without a rank w
            ((uintptr_t)d->carry_in.data | (uintptr_t)d->carry_out.data) != 0;
 }
 /* What is carried: its last axis. */
-static attn_status attn__check_carry(const attn__walk *w, const attn_view *carry, const char *field, attn_error *err)
+static attn_status attn__check_carry(const attn__checker *w, const attn_view *carry, const char *field, attn_error *err)
 {
     const int64_t columns = attn__add64(ATTN__LETTER(w, 'V'), 2);
     if (!carry->rank || carry->size[carry->rank - 1] == columns) return ATTN_OK;
     return attn__fail2(err, ATTN_ERR_SIZE, field, "must equal v.size[3] + 2", carry->size[carry->rank - 1], columns);
 }
-ATTN__NOINLINE static attn_status attn__check_parts(const attn__walk *w, const attn_desc *d, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, const attn_desc *d, attn_error *err)
 {
     static const int whole[] = {ATTN__F_weights, ATTN__F_scores, ATTN__F_scores_softcap, ATTN__F_scores_masked};
     const attn_view out = attn_view_of(d->carry_out);
@@ -5824,7 +5831,7 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__walk *w, const a
                                        "the next smaller one", d->key_origin, d->key_origin - over);
     ATTN__TRY(attn__check_carry(w, &d->carry_in, "carry_in.size[3]", err));
     ATTN__TRY(attn__check_carry(w, &out, "carry_out.size[3]", err));
-    if (d->carry_out.rank && !w->sides && keys % ATTN__CHUNK)
+    if (d->carry_out.rank && !w->layouts && keys % ATTN__CHUNK)
         return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(w->of['S' - 'A'], ATTN__T_SIZE + w->axis['S' - 'A']),
                            "must be a multiple of ATTN_PART_KEYS where carry_out is given; the next smaller one", keys,
                            keys - keys % ATTN__CHUNK);
@@ -5839,19 +5846,19 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__walk *w, const a
     return ATTN_OK;
 }
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
-static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t without, attn_error *err)
+static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     const int sequences = attn__has_sequences(d), parts = attn__has_parts(d);
     int64_t all;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
-    w->takes = attn__taken_by(d->score);
+    w->takes = attn__views_of_score(d->score);
     w->in_place = !d->out.rank;
     if (sequences) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
-    if (w->sides) ATTN__TRY(attn__check_pairs(w, 0, err));
+    if (w->layouts) ATTN__TRY(attn__check_pairs(w, 0, err));
     ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), ATTN_ERR_NULL, "key_lengths",
                "must be given where keys are packed, or an entry would have all that follow");
     ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), ATTN_ERR_NULL, "query_lengths",
@@ -5863,7 +5870,7 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
                ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') ||
-               !attn__uses_positions(d) || w->sides & ATTN__STARTS,     /* attn__check_entry asks each entry then */
+               !attn__uses_positions(d) || w->layouts & ATTN__STARTS,     /* attn__check_entry asks each entry then */
                ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
                "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
     if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
@@ -5886,7 +5893,7 @@ static attn_status attn__check_desc(attn__walk *w, const attn_desc *d, uint32_t 
 
 #ifndef ATTN_NO_BACKWARD
 /* Of what the walk found, what a backward call reads: the forward's results are inputs now, or do not count. */
-static void attn__keep_inputs(attn__walk *w)
+static void attn__keep_inputs(attn__checker *w)
 {
     int i, n = 0;
     for (i = 0; i < w->count; i++) {
@@ -5897,15 +5904,16 @@ static void attn__keep_inputs(attn__walk *w)
     w->results = 0;
 }
 
-/* The gradients of a call whose inputs the walk has been through; results: there are some already. */
-static attn_status attn__check_grad(attn__walk *w, const attn_desc *d, const attn_grad *g, int results, attn_error *err)
+/* The gradients of a call whose inputs are checked; results: there are some already. */
+static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const attn_grad *g, int results,
+                                    attn_error *err)
 {
     int i, above = 0, reads_out = 0;
     w->owners = attn__fields;
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
                                  attn__operands(w->call, offsetof(attn__call, d_out)), err));
-    if (w->sides) ATTN__TRY(attn__check_pairs(w, w->inputs, err));
+    if (w->layouts) ATTN__TRY(attn__check_pairs(w, w->inputs, err));
     for (i = w->inputs; i < w->count; i++) {
         const int written = attn__is_written(w, &w->found[i]);
         above |= !written;
@@ -5988,7 +5996,7 @@ enum {
     ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
     ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
     ATTN__CUT_TASKS = 16,       /* tasks that are enough */
-    ATTN__SKINNY_KEYS = 32,        /* keys whose rows of V are read side by side then */
+    ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V are read side by side then */
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
                                    those that are brought into the first cache meanwhile: a small part of it */
     ATTN__AHEAD2 = 16384,       /* the same for the second: enough for the memory's latency */
@@ -5996,8 +6004,8 @@ enum {
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
                                    share few of the first cache's sets */
     ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
-    ATTN__SIDE_BY_SIDE = 4,     /* tiles of a task, where keys or values become floats: for all of them at once */
-    ATTN__ABREAST = 8,          /* heads whose rows lie side by side, with few queries: for so many of them at once */
+    ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
+    ATTN__TASK_HEADS = 8,       /* heads whose rows lie side by side, with few queries: for so many of them at once */
     ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE, /* dots writes whole sides, from any key of a chunk on */
     ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
     ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
@@ -6280,11 +6288,11 @@ static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64
 {
     float some[ATTN__MAX_LANES];
     int64_t x, count;
-    if (from && attn__is_contiguous(o)) f->deliver(from, attn__at(o, b, h, i, column), n, factor, add);
+    if (from && attn__is_contiguous(o)) f->scale_store(from, attn__at(o, b, h, i, column), n, factor, add);
     else for (x = 0; from && x < n; x += count) {
         count = attn__min(n - x, ATTN__MAX_LANES);
         if (add) attn__copy_row(f, o, b, h, i, column + x, count, some);
-        f->deliver(from + x, some, count, factor, add);
+        f->scale_store(from + x, some, count, factor, add);
         attn__store_row(f, o, b, h, i, column + x, count, some);
     }
     if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
@@ -6295,7 +6303,7 @@ static void attn__store_grads(const attn__kernels *f, const attn__array *o, int6
 {
     const int as_one = from && row == n && o->stride[2] == n && attn__is_contiguous(o);
     int64_t r;
-    if (as_one) f->deliver(from, attn__at(o, b, h, i, 0), rows * n, factor, add);
+    if (as_one) f->scale_store(from, attn__at(o, b, h, i, 0), rows * n, factor, add);
     else for (r = 0; r < rows; r++)
         attn__store_grad(f, o, b, h, i + r, 0, n, from ? from + r * row : NULL, factor, add);
 }
@@ -6307,7 +6315,7 @@ static int attn__as_they_are(const attn__call *c)
 { return c->f->types && !attn__is_f32(&c->k) && !attn__is_f32(&c->v); }
 static int64_t attn__most_skinny(const attn__call *c)
 {
-    return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__TOGETHER : ATTN__SKINNY;
+    return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__SKINNY_SHARED : ATTN__SKINNY;
 }
 /* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 32 of them at a time
    and each row costs something of its own; the tile's own way costs by keys and columns. Where both take the same time
@@ -6321,10 +6329,10 @@ static int attn__is_skinny(const attn__call *c, int64_t rows)
 
 /* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch
    entry, or of a page, whose end may cut n */
-typedef struct attn__piece { int64_t b, row, n; } attn__piece;
-static attn__piece attn__piece_of(const attn__call *c, int64_t b, int64_t key, int64_t n)
+typedef struct attn__key_run { int64_t b, row, n; } attn__key_run;
+static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t key, int64_t n)
 {
-    attn__piece p;
+    attn__key_run p;
     p.b = b;
     p.row = key;
     p.n = n;
@@ -6376,7 +6384,7 @@ static void attn__move_array(attn__array *a, const char *shape, const attn__exte
     if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
     a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
 }
-ATTN__INLINE int attn__has_same_rows(const attn__call *c)
+ATTN__INLINE int attn__has_same_reach(const attn__call *c)
 {
     return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
            !c->alibi.rank;
@@ -6415,16 +6423,16 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
         e->query_lengths.rank = 1;
         e->origin[2] -= (uint32_t)x.rows;           /* they count back from the entry's start */
     }
-    e->same_rows = attn__has_same_rows(e);
+    e->same_reach = attn__has_same_reach(e);
     attn__cut_rows(e);
 }
 /* Groups of tiles, of which a task has one or some, of the rows of all streams. */
 static int64_t attn__groups(const attn__call *c, int64_t tiles)
 {
-    if (c->abreast > 1) return tiles > 0 ? attn__blocks(c->streams, c->abreast) : 0;
-    return attn__mul64(c->streams, attn__blocks(tiles, c->side_by_side));
+    if (c->task_heads > 1) return tiles > 0 ? attn__blocks(c->streams, c->task_heads) : 0;
+    return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
-static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->abreast, 1); }
+static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
 /* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
 static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
 {
@@ -6517,11 +6525,11 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
 /* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
    taken in ascending order, some at a time, so that no memory is needed for all of them. */
 enum { ATTN__SORTED = 512 };
-typedef struct attn__taken { int64_t start, b; } attn__taken;
-static attn__taken attn__taken_by_entry(const attn__call *c, int64_t b, int keys)
+typedef struct attn__start { int64_t start, b; } attn__start;
+static attn__start attn__start_of_entry(const attn__call *c, int64_t b, int keys)
 {
     const attn__array *starts = keys ? &c->key_starts : &c->query_starts;
-    attn__taken x;
+    attn__start x;
     x.start = starts->rank ? attn__int_at(starts, b, 0) : 0;
     x.b = b;
     return x;
@@ -6533,12 +6541,12 @@ static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
     else attn__find_rows(c, b, 0, &x);
     return keys ? x.key0 + x.keys : x.row0 + x.rows;
 }
-static int attn__is_after(attn__taken a, attn__taken b)
+static int attn__is_after(attn__start a, attn__start b)
 {
     return a.start != b.start ? a.start > b.start : a.b > b.b;
 }
 /* Of a heap of n entries, the last one in front: x in the place of that one. */
-static void attn__replace_last(attn__taken *heap, int64_t n, attn__taken x)
+static void attn__replace_last(attn__start *heap, int64_t n, attn__start x)
 {
     int64_t at = 0, below;
     for (; (below = 2*at + 1) < n; at = below) {
@@ -6549,13 +6557,13 @@ static void attn__replace_last(attn__taken *heap, int64_t n, attn__taken x)
     heap[at] = x;
 }
 /* The next entries after `last`, in ascending order, without those that are empty; returns how many. */
-static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__taken last, attn__taken *heap)
+static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__start last, attn__start *heap)
 {
     uint64_t range = (uint64_t)-1 >> 1;
     int64_t n = 0, b, at;
-    attn__taken x;
+    attn__start x;
     for (b = 0; b < all; b++) {
-        x = attn__taken_by_entry(c, b, keys);
+        x = attn__start_of_entry(c, b, keys);
         if ((uint64_t)(x.start - last.start) >= range) continue;        /* in front of `last`, or not among so many */
         if (!attn__is_after(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
         if (n == ATTN__SORTED) attn__replace_last(heap, n, x);
@@ -6575,13 +6583,13 @@ static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, at
 }
 ATTN__NOINLINE static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
 {
-    attn__taken some[ATTN__SORTED], last = {-1, -1};
+    attn__start some[ATTN__SORTED], last = {-1, -1};
     const int64_t all = attn__entries_to_see(c);
     int64_t b = 0, n, at, end;
     int backwards;
     for (backwards = 0; backwards < 2 && b < all; backwards++)      /* mostly one of both orders */
         for (b = end = 0; b < all; b++) {
-            const attn__taken x = attn__taken_by_entry(c, backwards ? all - 1 - b : b, keys);
+            const attn__start x = attn__start_of_entry(c, backwards ? all - 1 - b : b, keys);
             const int64_t x_end = attn__end_of_entry(c, x.b, keys);
             if (x.start < end && x.start < x_end) break;
             end = attn__max(end, x_end);
@@ -6680,7 +6688,7 @@ typedef struct attn__reach {
     int     whole;                                  /* every lane reaches every key; then the last four are not set */
     int     gaps;                                   /* a hull has keys that none of its lanes reaches */
     int     ascending;                              /* from and to ascend: no vector is skipped between others */
-    int     exact;                                  /* scores outside of a vector's hull are neither set nor read */
+    int     hull_only;                              /* scores outside of a vector's hull are neither set nor read */
     int32_t from[ATTN__MAX_VECS], to[ATTN__MAX_VECS];           /* per vector, the hull of its lanes: from <= j < to */
     int32_t all_from[ATTN__MAX_VECS], all_to[ATTN__MAX_VECS];   /* and keys that all of its lanes reach: but for the
                                                                    last ones, fewer than `width`, all of them */
@@ -6693,23 +6701,23 @@ typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired
 /* Where rows of k or v lie, from some keys on. */
 typedef struct attn__lists {
     const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and after them what is used next */
-    const char *after[ATTN__SIDE];      /* of heads abreast: what the first one uses after all have had their turn */
-    const char *next[(int)ATTN__SIDE * (int)ATTN__ABREAST];     /* and all of them, row by row */
+    const char *after[ATTN__SIDE];      /* of several heads: what the first one uses after all have had their turn */
+    const char *next[(int)ATTN__SIDE * (int)ATTN__TASK_HEADS];     /* and all of them, row by row */
     const char *copies[ATTN__SIDE / ATTN__GROUP];       /* groups of rows that were copied */
     int64_t count, ahead;               /* pointers in rows, and after them */
-    int64_t head;                       /* of heads abreast: the one that rows are of */
+    int64_t head;                       /* of several heads: the one that rows are of */
 } attn__lists;
 
 /* Its arrays, [.][ld]. */
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what is multiplied by keys */
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
-    float *chain;                       /* of a chain, of heads abreast */
+    float *chain;                       /* of a chain, of one of several heads */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
-    attn__expanded *expanded;                   /* [2]: of k, of v; NULL: both are f32 and not in pages */
-    float *skinny_s;                       /* a chunk's scores, a row per query */
+    attn__expanded *expanded;           /* [2]: of k, of v; NULL: both are f32 and not in pages */
+    float *skinny_s;                    /* a chunk's scores, a row per query */
     attn__lists *lists;                 /* where rows of k or v lie, see attn__skinny_rows */
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
@@ -6720,15 +6728,15 @@ typedef struct attn__tile {
     int64_t b, stream, head_kv, head;   /* head: of the first row; the only one where parameters differ per head */
     int64_t ld, lanes;                  /* ld: a multiple of the vectors' width, at most the call's */
     int32_t vecs;                       /* ld / width */
-    int32_t skinny;                        /* so few rows that lanes are better keys and columns: see >>skinny */
-    int32_t by_row;                     /* and nothing else needs lanes: weights are made from skinny_s, in place */
+    int32_t skinny;                     /* so few rows that lanes are better keys and columns: see >>skinny */
+    int32_t as_rows;                    /* and nothing else needs lanes: weights are made from skinny_s, in place */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
     float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
-    float *tops;                        /* not NULL: the scores' maximum of each lane is left here, by the products or,
+    float *lane_max;                    /* not NULL: the scores' maximum of each lane is left here, by the products or,
                                            where there is a bias, by adding it */
     attn__tile_memory m;
     float w_sum;
@@ -6754,7 +6762,7 @@ typedef struct attn__pass_memory {
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
-    float  *dk, *db, *dv, *met;         /* sums over queries, by key; met: does some query attend to it? */
+    float  *dk, *db, *dv, *attended;    /* sums over queries, by key; attended: does some query attend to it? */
 } attn__pass_memory;
 struct attn__pass {
     const attn__call *c;
@@ -6910,24 +6918,24 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
 }
-/* Another tile for the same task: what it holds from chunk to chunk, or abreast of others, is its own, all else is the
-   first one's. */
+/* Another tile for the same task: what it holds from chunk to chunk, or while other heads have their turn, is its own,
+   all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
 {
-    const int abreast = c->abreast > 1;
+    const int several = c->task_heads > 1;
     const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), ATTN__SKINNY);    /* of scores: attn__set_room */
     attn__tile *t = (attn__tile *)(void *)attn__take(map, 1, (int64_t)(sizeof *t + 3) / 4);
     float *query = attn__take(map, attn__query_floats(c), c->room_lanes), *o = attn__take(map, 1, c->output_floats);
     float *w = attn__take(map, 1, attn__round4(c->hidden));
-    float *acc = abreast ? attn__take(map, 1, c->output_floats) : NULL;
-    float *chain = abreast ? attn__take(map, 1, c->output_floats) : NULL;
-    float *scores = abreast ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW) : NULL;
+    float *acc = several ? attn__take(map, 1, c->output_floats) : NULL;
+    float *chain = several ? attn__take(map, 1, c->output_floats) : NULL;
+    float *scores = several ? attn__take(map, 1, rows * (int)ATTN__SKINNY_ROW) : NULL;
     if (!t) return NULL;
     t->m = first->m;
     t->m.query = query;
     t->m.o = o;
     t->m.w = w;
-    if (abreast) {
+    if (several) {
         t->m.acc = acc;
         t->m.chain = chain;
         t->m.skinny_s = scores;
@@ -6948,7 +6956,7 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     float *copy = c->copy_floats ? attn__take(map, 1, c->copy_floats) : NULL;
     attn__expanded *expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
     float *skinny = c->skinny_floats ? attn__take(map, 1, c->skinny_floats) : NULL;
-    float *chain = c->abreast > 1 ? attn__take(map, 1, outputs) : NULL;
+    float *chain = c->task_heads > 1 ? attn__take(map, 1, outputs) : NULL;
     if (!t) return NULL;
     if (c->skinny_floats) attn__give_skinny(&t->m, c, skinny);
     t->m.expanded = expanded;
@@ -6984,7 +6992,7 @@ static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t c
     const uintptr_t row = (uintptr_t)a->stride[2] * sizeof(float);
     int64_t l = 0;
     if (t->c->page && a == &t->c->k) for (; l < count; l++) {       /* lanes are keys */
-        const attn__piece p = attn__piece_of(t->c, t->b, t->i[l], 1);
+        const attn__key_run p = attn__key_run_of(t->c, t->b, t->i[l], 1);
         rows[l] = attn__at(a, p.b, t->h[l], p.row, column);
     }
     while (l < count) {
@@ -7013,10 +7021,10 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
     for (x = 0; x < n; x += count) {
         count = direct ? n : attn__min(n - x, attn__columns_at_once(t));
         for (from = 0; !direct && from < t->ld; from = l) {         /* rows that follow each other */
-            attn__piece p = {t->b, t->i[from], 0};
+            attn__key_run p = {t->b, t->i[from], 0};
             for (l = from; l < t->ld && t->h[l] == t->h[from] && t->i[l] == t->i[from] + p.n; p.n++)
                 rows[l++] = t->m.copy + (from + p.n) * count;
-            if (a == &t->c->k) p = attn__piece_of(t->c, t->b, t->i[from], p.n);
+            if (a == &t->c->k) p = attn__key_run_of(t->c, t->b, t->i[from], p.n);
             l = from + p.n;
             attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->h[from], p.row, p.n, column + x, count,
                                  rows[from], count);
@@ -7056,10 +7064,10 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
     const attn__half *row[2];
     int64_t x, i;
     for (i = 0; i < 2; i++) {
-        attn__piece p;
+        attn__key_run p;
         row[i] = NULL;
         if (j + i < first || j + i >= end) continue;
-        p = attn__piece_of(t->c, t->b, j + i, 1);
+        p = attn__key_run_of(t->c, t->b, j + i, 1);
         row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
     }
     if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
@@ -7070,10 +7078,10 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
                                     int64_t from, int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
-    attn__piece p;
+    attn__key_run p;
     int64_t j;
     if (a == &t->c->k) for (j = from; j < end; j++) {
-        p = attn__piece_of(t->c, t->b, j, 1);
+        p = attn__key_run_of(t->c, t->b, j, 1);
         attn__pair_numbers((attn__half *)(void *)(expanded->rows + (j - chunk) * pairs),
                            (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
                            t->c->size_k);
@@ -7084,9 +7092,9 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
 /* Rows of the keys from `key` on as floats, side by side. */
 static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size, float *to)
 {
-    attn__piece p;
+    attn__key_run p;
     for (; n > 0; key += p.n, n -= p.n, to += p.n * size) {
-        p = attn__piece_of(t->c, t->b, key, n);
+        p = attn__key_run_of(t->c, t->b, key, n);
         attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size, to, size);
     }
 }
@@ -7123,9 +7131,9 @@ static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a,
 }
 static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
-    attn__piece p;
+    attn__key_run p;
     if (!t->m.expanded) return attn__rows_at(a, t->b, t->head_kv, key, 0);
-    p = attn__piece_of(t->c, t->b, key, n);
+    p = attn__key_run_of(t->c, t->b, key, n);
     if (!attn__is_f32(a) || p.n < n) return attn__expanded_rows(t, a, key, n, size);
     return attn__rows_at(a, p.b, t->head_kv, p.row, 0);
 }
@@ -7140,7 +7148,7 @@ ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, c
                                                       int64_t *n, int64_t size)
 {
     attn__expanded *expanded;
-    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__piece_of(t->c, t->b, key, *n).n == *n))
+    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__key_run_of(t->c, t->b, key, *n).n == *n))
         return attn__keys_of(t, a, key, *n, size);
     expanded = &t->m.expanded[a == &t->c->v];
     expanded->b = -1;                       /* what it held is gone */
@@ -7158,9 +7166,9 @@ ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__arra
 static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                                int64_t rows, attn__product *p)
 {
-    attn__piece at;
+    attn__key_run at;
     if (attn__is_f32(a) || a->stride[3] != 1 || a->stride[2] != size || key + n > t->last) return;
-    at = attn__piece_of(t->c, t->b, key, n);
+    at = attn__key_run_of(t->c, t->b, key, n);
     if (at.n < n) return;
     p->fetch = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
     p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
@@ -7694,7 +7702,7 @@ static void attn__load_query(attn__tile *t)
     const int64_t n = t->c->size_q;
     if (t->c->fast & ATTN__FAST_SCORES) attn__load_bf16_pairs(t);
     else if (attn__is_row(t) && attn__is_contiguous(q))
-        t->f->deliver(attn__at(q, t->b, t->h[0], t->i[0], 0), t->m.query, n, t->scale[0], 0);
+        t->f->scale_store(attn__at(q, t->b, t->h[0], t->i[0], 0), t->m.query, n, t->scale[0], 0);
     else {
         attn__load_lanes(t, q, 0, n, t->scale, t->m.query);
         if (attn__is_row(t)) attn__lane_to_row(t, n);
@@ -7711,8 +7719,8 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->b_row = p->c_row = t->ld;
     p->vecs = x1 - x0;
     p->fetch = NULL;
-    p->onto = t->tops && !t->c->bias.rank ? ATTN__TOP : ATTN__FROM_ZERO;
-    p->top = t->tops ? t->tops + lane0 : NULL;
+    p->onto = t->lane_max && !t->c->bias.rank ? ATTN__TOP : ATTN__FROM_ZERO;
+    p->top = t->lane_max ? t->lane_max + lane0 : NULL;
 }
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
@@ -7836,7 +7844,7 @@ static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
     const attn__call *c = t->c;
     int64_t l;
     for (l = 0; l < count; l++) {
-        const attn__piece p = attn__piece_of(c, t->b, t->i[l], 1);
+        const attn__key_run p = attn__key_run_of(c, t->b, t->i[l], 1);
         to[l] = attn__inverse_of(c, &c->k, p.b, t->h[l], p.row, c->size_k, t->m.copy);
     }
 }
@@ -8047,7 +8055,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
     attn__additive_gradient g;
     int64_t u, x, j, i, clear = 1;
     for (j = 0; c->w.save_b && j < p->nk; j++) {
-        float *met = p->m.met + (c0 - p->key0 + j);
+        float *met = p->m.attended + (c0 - p->key0 + j);
         for (i = 0; *met == 0.0f && i < p->n; i++)
             if (!attn__is_excluded(p->m.p[j * ATTN__GRAD_ROW + i])) *met = 1.0f;
     }
@@ -8129,9 +8137,9 @@ static void attn__additive_finish_stream(attn__pass *p)
             *db = *db * (-4.0f * c->scale * attn__read(&c->w_v, 0, p->head, 0, u));
             if (c->w.save_b)                        /* -0: no query attends to it */
                 p->shared.left_b[(key0 + j) * hidden + u] =
-                    p->m.met[j] == 0.0f ? -0.0f : attn__plus_zero(*db);
+                    p->m.attended[j] == 0.0f ? -0.0f : attn__plus_zero(*db);
         }
-    if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
+    if (c->w.save_b) attn__fill(p->m.attended, 1, n, 0.0f);
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
         const float *db = p->m.db + j0 * padded;
         count = attn__min(n - j0, ATTN_GRAD_QUERIES);
@@ -8267,7 +8275,7 @@ static const attn__score *const attn__scores[] = {
 #undef ATTN__X
 };
 static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
-static uint32_t attn__taken_by(int32_t score) { return attn__scores[score]->takes; }
+static uint32_t attn__views_of_score(int32_t score) { return attn__scores[score]->takes; }
 static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
 
 /* ----------------------------------------------------------------------------------------------------- >>options
@@ -8331,11 +8339,11 @@ static void attn__apply_softcap(attn__tile *t, int64_t n)
 static void attn__clip_scores(attn__tile *t, const attn__reach *r)
 {
     int32_t x;
-    if (!r->exact) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last, NULL);
+    if (!r->hull_only) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last, NULL);
     else for (x = 0; x < t->vecs; x++) {            /* the keys that some lanes of a vector reach and some do not */
         const int64_t lane0 = x * t->f->width, middle = attn__max(attn__min(r->all_from[x], r->to[x]), r->from[x]);
         const int32_t *first = r->first + lane0, *last = r->last + lane0;
-        float *s = t->m.s + lane0, *top = t->tops ? t->tops + lane0 : NULL;
+        float *s = t->m.s + lane0, *top = t->lane_max ? t->lane_max + lane0 : NULL;
         t->f->clip(s, t->ld, t->f->width, r->from[x], middle, first, last, top);
         t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], first, last, top);
     }
@@ -8353,7 +8361,7 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
         for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
         if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
         t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
-                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->tops);
+                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->lane_max);
     }
     if (c->alibi.rank) {
         float position[ATTN__MAX_LANES];
@@ -8390,7 +8398,7 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
 {
     uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
     const attn__call *c = t->c;
-    attn__drop d;
+    attn__dropout d;
     int64_t l;
     for (l = 0; l < lanes; l++) {
         i[l] = (uint32_t)t->i[lane0 + l] + c->origin[2];
@@ -8407,7 +8415,7 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     d.h = h;
     d.b = (uint32_t)t->b + c->origin[0];
     d.key = (uint32_t)c0 + c->origin[3];
-    t->f->drop(&d);
+    t->f->dropout(&d);
 }
 #ifndef ATTN_NO_BACKWARD
 /* What it does to the weights of a tile: 0 or 1/(1-p). */
@@ -8493,7 +8501,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
         for (i = 0; !streamed && i < lanes; i++)
             attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
         for (i = 0; streamed && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        if (streamed) p->f->deliver_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
+        if (streamed) p->f->scale_store_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
 }
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -8560,7 +8568,7 @@ static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__r
     r->n = n;
     r->vecs = t->vecs;
     r->width = t->f->width;
-    r->gaps = r->exact = 0;
+    r->gaps = r->hull_only = 0;
     r->ascending = 1;
     r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
     for (x = 0; x < t->vecs; x++)
@@ -8787,11 +8795,11 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int far2 = (in_order || t->c->abreast == 1) && (together == 1 || t->lanes == 1);
-    const int64_t side_by_side = together > 1 && t->lanes > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
+    const int far2 = (in_order || t->c->task_heads == 1) && (together == 1 || t->lanes == 1);
+    const int64_t at_once = together > 1 && t->lanes > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
     const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
     const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
-    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, side_by_side, most1);
+    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, at_once, most1);
     p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
 }
 static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t together,
@@ -8806,8 +8814,8 @@ static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t k
     attn__list_rows(t, a, key, key + n, 0, together, s->count + s->ahead, s->rows);
     if (apart) attn__list_rows(t, a, key, key + n, ahead2, 1, s->count, s->rows + p->ahead2);
 }
-/* ---- heads abreast take turns: some keys of each, then the next keys of each. One list serves all of them, since the
-   rows of a head lie as far after those of the head before as any others. */
+/* ---- several heads of a task take turns: some keys of each, then the next keys of each. One list serves all of them,
+   since the rows of a head lie as far after those of the head before as any others. */
 /* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
 static const attn__array *attn__keys_after(const attn__tile *t, const attn__array *a, int64_t n, int64_t *key)
 {
@@ -8848,7 +8856,7 @@ static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t h
     }
 }
 /* The first head's, and what comes after all heads' turns. */
-static void attn__list_abreast(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
+static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
                                int64_t together, attn__product *p)
 {
     attn__lists *s = t->m.lists;
@@ -8881,7 +8889,7 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
     const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
     const int packed = scale->stride[2] == each && (each == 1 || scale->stride[3] == 1);
     attn__array flat = *scale;
-    attn__piece at = attn__piece_of(t->c, t->b, key, n);
+    attn__key_run at = attn__key_run_of(t->c, t->b, key, n);
     float *to = t->m.scales;
     int64_t i, r;
     p->b_scales = each;
@@ -8890,16 +8898,16 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
     if (packed && scale->type == ATTN_F32 && at.n == n && n % ATTN__SIDE == 0 && (each == 1 || each % 4 == 0))
         p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
     else for (i = 0; i < n; i += at.n) {
-        at = attn__piece_of(t->c, t->b, key + i, n - i);
+        at = attn__key_run_of(t->c, t->b, key + i, n - i);
         for (r = 0; r < at.n; r += packed ? at.n : 1)
             attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * each : each,
                            to + (i + r) * each);
     }
 }
 /* ---- n rows of k or v as what is multiplied */
-/* In which way, which holds for all heads abreast, and of how many of the n keys: in groups, where they lie so, within
+/* In which way, which holds for all heads of a task, and of how many of the n keys: in groups, where they lie so, within
    pages, too; else up to ATTN__SIDE single rows, which are copied if they are of k, or for kernels that take f32 alone.
-   Of k whole sides of rows are read, of v any number. Measured: of heads abreast rows that do not lie side by side are
+   Of k whole sides of rows are read, of v any number. Measured: of several heads rows that do not lie side by side are
    best taken as single ones; on vectors of less than a group, which leave less time for copies, only where a group of
    them has no room in a first cache. */
 static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
@@ -8907,10 +8915,10 @@ static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int6
 {
     attn__lists *s = t->m.lists;
     const int converted = !t->f->types && a->type != ATTN_F32, is_k = a == &t->c->k;
-    const int64_t run = converted ? n : attn__piece_of(t->c, t->b, key, n).n;
+    const int64_t run = converted ? n : attn__key_run_of(t->c, t->b, key, n).n;
     const int in_groups = run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
     const int64_t stride = a->stride[2] % ATTN__SAME_SETS * attn__type_size(a->type);
-    const int apart = t->f->types && t->c->abreast > 1 && a->stride[2] != size &&
+    const int apart = t->f->types && t->c->task_heads > 1 && a->stride[2] != size &&
                       (t->f->width == ATTN__GROUP || stride % ATTN__SAME_SETS == 0);
     const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP;
     const int64_t whole = apart ? 0 : (in_groups ? n : run) / least * least;
@@ -8919,7 +8927,7 @@ static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int6
     p->b_type = converted ? ATTN_F32 : a->type;
     p->b_first = 0;
     p->b_scales = 1;
-    p->b_together = whole || copied ? ATTN__GROUP : 1;
+    p->b_group = whole || copied ? ATTN__GROUP : 1;
     p->b_row = converted || copied ? size : a->stride[2];
     p->groups = copied ? s->copies : s->rows;
     s->count = whole ? attn__blocks(n, ATTN__GROUP) : copied ? (int64_t)ATTN__SIDE : n;
@@ -8946,19 +8954,19 @@ static void attn__skinny_copy(const attn__tile *t, int64_t n, int64_t bytes, con
     for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) s->copies[i / ATTN__GROUP] = rows + i * bytes;
 }
 /* And for t, the x-th of the heads, whose turn it is: lists, copies and scales. */
-static void attn__skinny_turn(const attn__tile *t, int64_t x, int64_t heads, const attn__array *a, int64_t key,
+static void attn__skinny_head(const attn__tile *t, int64_t x, int64_t heads, const attn__array *a, int64_t key,
                               int64_t n, int64_t size, attn__product *p)
 {
     attn__lists *s = t->m.lists;
     const attn__array *scale = attn__scale_of(t->c, a);
     const int copied = p->groups == s->copies, converted = a->type != p->b_type;
-    const int64_t bytes = size * attn__type_size(p->b_type), together = copied ? 1 : p->b_together;
+    const int64_t bytes = size * attn__type_size(p->b_type), together = copied ? 1 : p->b_group;
     const float *floats = converted ? attn__expanded_rows(t, a, key, n, size).at : NULL;
     int64_t i;
     if (x) attn__list_next_head(t, a, x == heads - 1, p);
     else {
         attn__set_ahead(t, together, bytes, p);
-        if (heads > 1) attn__list_abreast(t, heads, a, key, n, together, p);
+        if (heads > 1) attn__list_heads(t, heads, a, key, n, together, p);
         else attn__list_head(t, a, key, n, together, p);
     }
     if (copied) {
@@ -8968,7 +8976,7 @@ static void attn__skinny_turn(const attn__tile *t, int64_t x, int64_t heads, con
     for (i = 0; floats && !copied && i < s->count; i++) s->rows[i] = (const char *)(floats + i * ATTN__GROUP * size);
     if (scale && !converted) attn__skinny_scales(t, scale, key, n, size, p);
 }
-static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1)
+static void attn__skinny_scores_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__tile *t = tiles[0];
     const int64_t size = t->c->size_k;
@@ -8982,7 +8990,7 @@ static void attn__scores_abreast(attn__tile *const *tiles, int64_t heads, int64_
     for (j = j0; j < j1; j += n) {
         n = attn__skinny_rows(t, &t->c->k, c0 + j, heads > 1 ? attn__min(j1 - j, ATTN__CHAIN) : j1 - j, size, &p);
         for (x = 0; x < heads; x++) {
-            attn__skinny_turn(tiles[x], x, heads, &t->c->k, c0 + j, n, size, &p);
+            attn__skinny_head(tiles[x], x, heads, &t->c->k, c0 + j, n, size, &p);
             p.a = tiles[x]->m.query;
             p.c = tiles[x]->m.skinny_s + j;
             t->f->dots(&p, n);
@@ -9023,7 +9031,7 @@ static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64
     p.depth = p.b_row = t->c->size_k;
     p.groups = s->rows;
     p.next = NULL;
-    p.b_together = heads;
+    p.b_group = heads;
     p.b_type = keys->type;
     p.b_first = 0;
     p.b_scales = 1;
@@ -9043,8 +9051,8 @@ static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64
 }
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
-    attn__scores_abreast(&t, 1, c0, j0, j1);
-    if (!t->by_row) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
+    attn__skinny_scores_of_heads(&t, 1, c0, j0, j1);
+    if (!t->as_rows) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
@@ -9054,7 +9062,7 @@ static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *c
         if (l < t->lanes) {
             float *row = t->m.skinny_s + l * ATTN__SKINNY_ROW;
             attn__fill(row + n, 1, up - n, ATTN__NEG_INF);
-            t->f->mass(row, row, 1, up, 1.0f, cmax + l, csum + l);
+            t->f->softmax_row(row, row, 1, up, 1.0f, cmax + l, csum + l);
         } else {
             cmax[l] = cmax[l - 1];
             csum[l] = csum[l - 1];
@@ -9072,7 +9080,7 @@ static void attn__skinny_columns(const attn__tile *t, int64_t n, const attn__pro
     for (j = 0; j < n; j += part.depth) {
         part.a = p->a + j;
         part.depth = attn__min(n - j, t->f->types ? (int64_t)ATTN__SKINNY_KEYS : (int64_t)ATTN__GROUP);
-        part.groups = p->groups + j / p->b_together;
+        part.groups = p->groups + j / p->b_group;
         part.next = p->next ? p->next + j : NULL;
         if (p->b_type == ATTN_I8) part.b_scale = p->b_scale + j * p->b_scales;
         for (column = 0; column < size; column += part.vecs * width) {
@@ -9099,7 +9107,7 @@ static void attn__begin_chain(attn__tile *t, int64_t j0, int64_t j1, float *sum)
     float *weights[ATTN__SKINNY];
     int64_t l;
     for (l = 0; l < t->lanes; l++) weights[l] = t->m.skinny_s + l * ATTN__SKINNY_ROW + j0;
-    if (!t->by_row) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
+    if (!t->as_rows) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(sum, 1, t->lanes * attn__skinny_row(t), 0.0f);
 }
 static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
@@ -9113,7 +9121,7 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
 }
 /* n single rows of v, no codes, for heads of one row each: so few keys of all heads in turn that these and the next
    ones have room in a first cache. Measured: with two heads that costs more than it saves. */
-static void attn__single_rows_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
+static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
                                       int64_t n, attn__product *p)
 {
     const attn__tile *t = tiles[0];
@@ -9135,7 +9143,7 @@ static void attn__single_rows_abreast(attn__tile *const *tiles, int64_t heads, i
         }
     }
 }
-static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
+static void attn__skinny_chain(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
                                 const attn__reach *r)
 {
     const attn__tile *t = tiles[0];
@@ -9156,12 +9164,12 @@ static void attn__chain_abreast(attn__tile *const *tiles, int64_t heads, int64_t
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
             n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
-            if (heads >= 4 && p.b_together == 1 && attn__has_one_row_a_head(t) && p.b_type != ATTN_I8) {
-                attn__single_rows_abreast(tiles, heads, c0, j0, j, n, &p);
+            if (heads >= 4 && p.b_group == 1 && attn__has_one_row_a_head(t) && p.b_type != ATTN_I8) {
+                attn__single_rows_of_heads(tiles, heads, c0, j0, j, n, &p);
                 continue;
             }
             for (x = 0; x < heads; x++) {
-                attn__skinny_turn(tiles[x], x, heads, &t->c->v, c0 + j, n, size, &p);
+                attn__skinny_head(tiles[x], x, heads, &t->c->v, c0 + j, n, size, &p);
                 p.a = tiles[x]->m.skinny_s + j;
                 p.c = attn__chain_at(tiles[x], heads, j0);
                 attn__skinny_columns(t, n, &p);
@@ -9198,7 +9206,7 @@ static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
     int64_t l;
     for (l = 0; o->rank && l < t->lanes; l++) {
         float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
-        t->f->deliver(from, to, size, factor[l], 0);
+        t->f->scale_store(from, to, size, factor[l], 0);
         if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], 0, size, to);
     }
 }
@@ -9235,7 +9243,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
     attn__row row = {0, 0, 0};
     int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
     t->head = h;
-    t->tops = NULL;
+    t->lane_max = NULL;
     attn__fill(t->scale, 1, t->ld, c->scale);
     attn__fill(t->ones, 1, t->ld, 1.0f);
     attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
@@ -9249,7 +9257,7 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
         t->h[l] = t->h[l - 1];
         t->i[l] = t->i[l - 1];
     }
-    for (l = 0; l < (c->same_rows ? 1 : ld); l++) {
+    for (l = 0; l < (c->same_reach ? 1 : ld); l++) {
         row = attn__row_of(c, t->b, t->i[l]);
         if (row.first < row.last) {
             first = attn__min(row.first, first);
@@ -9275,7 +9283,7 @@ static void attn__load_queries(attn__tile *t)
     void (*const load)(attn__tile *t) = attn__score_of(c)->load;
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
     if (!load) return;
-    if (t->all_last > 0 || c->same_rows || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
+    if (t->all_last > 0 || c->same_reach || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
         load(t);
         return;
     }
@@ -9320,7 +9328,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
-    t->by_row = 0;
+    t->as_rows = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     head = attn__quotient(row0, c->queries);
@@ -9328,28 +9336,28 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     return t;
 }
 
-/* ---- a chunk's scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count yet:
-   attn__clip_scores adds what remains of them. */
+/* ---- a chunk's scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count
+   yet: attn__clip_scores adds what remains of them. */
 static void attn__partly_reached_scores(attn__tile *t, int64_t c0, int64_t j, const attn__reach *r, attn__stretch *s)
 {
     const int64_t width = t->f->width;
     float tops[ATTN__MAX_LANES];
     int32_t x;
     for (x = s->from; x < s->to; x++) if (j < r->all_to[x]) s->end = attn__min(s->end, r->all_to[x]);
-    ATTN__COPY(tops, t->tops, (size_t)t->ld * sizeof *tops);
+    ATTN__COPY(tops, t->lane_max, (size_t)t->ld * sizeof *tops);
     attn__score_of(t->c)->qk(t, c0, j, s->end, s->from, s->to);
     for (x = s->from; x < s->to; x++)
-        if (j >= r->all_to[x]) attn__copy_floats(t->tops + x * width, tops + x * width, width);
+        if (j >= r->all_to[x]) attn__copy_floats(t->lane_max + x * width, tops + x * width, width);
 }
 static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     attn__stretch s;
     int64_t j;
-    if (!r->whole && !r->exact) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
+    if (!r->whole && !r->hull_only) attn__fill(t->m.s, 1, n * t->ld, ATTN__NEG_INF);
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
-        if (t->tops && !r->whole) attn__partly_reached_scores(t, c0, j, r, &s);
+        if (t->lane_max && !r->whole) attn__partly_reached_scores(t, c0, j, r, &s);
         else attn__score_of(t->c)->qk(t, c0, j, s.end, s.from, s.to);
     }
 }
@@ -9385,7 +9393,8 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
-    t->f->weigh(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->tops != NULL, mark, cmax + lane0, csum + lane0);
+    t->f->softmax_lanes(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->lane_max != NULL, mark, cmax + lane0,
+                        csum + lane0);
 }
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -9395,7 +9404,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
         attn__weigh_vector(t, r, x, mark, cmax, csum);
-        for (j = 0; !r->whole && !r->exact && j < n; j++)   /* between vectors that reach the key: excluded, inert */
+        for (j = 0; !r->whole && !r->hull_only && j < n; j++)   /* between vectors that reach it: excluded, inert */
             if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
         if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, r->from[x], r->to[x], t->m.s);
     }
@@ -9528,7 +9537,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
     for (j = 0; j < r->n; j = end) {
         float *part = j ? t->m.part : t->m.acc;
         end = attn__min(r->n, j + chain);
-        if (by_few) attn__chain_abreast(&t, 1, c0, j, end, r);
+        if (by_few) attn__skinny_chain(&t, 1, c0, j, end, r);
         else attn__chunk_values(t, c0, j, end, r, paired, kind, part);
         if (by_few || !j) continue;
         if (end == r->n && !t->skinny && !t->slots)
@@ -9606,29 +9615,29 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    const int dots = c->unmodified && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
+    const int dots = c->plain_scores && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
     const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
                        ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
     attn__find_reach(t, c0, n, &r);
-    r.exact = c->unmodified && !t->skinny && r.ascending && !r.gaps;
-    if ((dots || biased) && !t->skinny && (r.whole || (r.exact && t->all_first <= c0))) {   /* see t->tops */
-        t->tops = cmax;
+    r.hull_only = c->plain_scores && !t->skinny && r.ascending && !r.gaps;
+    if ((dots || biased) && !t->skinny && (r.whole || (r.hull_only && t->all_first <= c0))) {   /* see t->lane_max */
+        t->lane_max = cmax;
         attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
-        t->by_row = t->skinny && c->unmodified && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
+        t->as_rows = t->skinny && c->plain_scores && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
                     attn__score_of(c)->qk == attn__dot_qk;
         attn__chunk_scores(t, c0, n, &r);
         if (kind == ATTN__PRODUCT) attn__store_chunk_scores(t, c0, n);
-        if (t->by_row) attn__skinny_weights(t, n, cmax, csum);
+        if (t->as_rows) attn__skinny_weights(t, n, cmax, csum);
         else attn__chunk_weights(t, c0, n, &r, kind != ATTN__PRODUCT, cmax, csum);
         if (!t->slots && kind == ATTN__PRODUCT) t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
         if (!attn__has_outputs(c) || !c->size_v) break;
         if (attn__chunk_outputs(t, c0, &r, kind, old, fresh)) break;
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
-    t->tops = NULL;
+    t->lane_max = NULL;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
@@ -9664,18 +9673,18 @@ static int attn__reach_whole(attn__tile *const *tiles, int64_t count, int64_t c0
         if (!tiles[0]->skinny || tiles[0]->all_first > c0 || tiles[0]->all_last < c0 + n) return 0;
     return 1;
 }
-static void attn__chunk_abreast(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
+static void attn__chunk_of_heads(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
 {
-    float cmax[ATTN__ABREAST][ATTN__MAX_WIDTH], csum[ATTN__ABREAST][ATTN__MAX_WIDTH];
+    float cmax[ATTN__TASK_HEADS][ATTN__MAX_WIDTH], csum[ATTN__TASK_HEADS][ATTN__MAX_WIDTH];
     int64_t i, j;
     attn__reach r;
     attn__find_reach(tiles[0], c0, n, &r);
-    for (i = 0; i < count; i++) tiles[i]->by_row = 1;
+    for (i = 0; i < count; i++) tiles[i]->as_rows = 1;
     if (attn__heads_are_lanes(tiles[0], count)) attn__scores_of_lanes(tiles, count, c0, n);
-    else attn__scores_abreast(tiles, count, c0, 0, n);
+    else attn__skinny_scores_of_heads(tiles, count, c0, 0, n);
     for (i = 0; i < count; i++) attn__skinny_weights(tiles[i], n, cmax[i], csum[i]);
     for (j = 0; j < n; j += ATTN__CHAIN)
-        attn__chain_abreast(tiles, count, c0, j, attn__min(n, j + ATTN__CHAIN), &r);
+        attn__skinny_chain(tiles, count, c0, j, attn__min(n, j + ATTN__CHAIN), &r);
     for (i = 0; i < count; i++) {
         attn__tile *t = tiles[i];
         t->m.part = *free_part;
@@ -9738,8 +9747,8 @@ static void attn__softmax_only_row(attn__tile *t, int64_t l)
             attn__fill(edge, 1, from - c0, ATTN__NEG_INF);
             attn__copy_floats(edge + (from - c0), x + from, to - from);
             attn__fill(edge + (to - c0), 1, n - (to - c0), ATTN__NEG_INF);
-            t->f->mass(edge, NULL, 1, n, scale, tops, sums);
-        } else t->f->mass(x + c0, NULL, chunks, ATTN__CHUNK, scale, tops, sums);
+            t->f->softmax_row(edge, NULL, 1, n, scale, tops, sums);
+        } else t->f->softmax_row(x + c0, NULL, chunks, ATTN__CHUNK, scale, tops, sums);
         attn__softmax_only_join(t, l, chunks, tops, sums);
     }
 }
@@ -9947,7 +9956,7 @@ static void attn__run_keys(attn__task *task)
 }
 static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
 /* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
-static const attn__call *attn__own_call(attn__task *task)
+static const attn__call *attn__entry_call(attn__task *task)
 {
     const int64_t *before = task->shared.entries;
     attn__call *e;
@@ -9966,7 +9975,8 @@ static const attn__call *attn__own_call(attn__task *task)
 static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
-    const int64_t of = c->abreast > 1 ? c->streams : c->tiles, side = c->abreast > 1 ? c->abreast : c->side_by_side;
+    const int several = c->task_heads > 1;
+    const int64_t of = several ? c->streams : c->tiles, side = several ? c->task_heads : c->task_tiles;
     const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
     const int64_t groups = attn__blocks(of, side);
     const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
@@ -9974,7 +9984,7 @@ static void attn__run_group(attn__task *task)
     const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
     const int64_t whole = attn__quotient(group, groups), tile0 = (group - whole * groups) * side;
     const int64_t n = attn__min(of - tile0, side);
-    attn__tile *tiles[ATTN__ABREAST] = {NULL}, *t;
+    attn__tile *tiles[ATTN__TASK_HEADS] = {NULL}, *t;
     float *free_part;
     int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
     for (i = 0; i < n; i++) {
@@ -9987,8 +9997,8 @@ static void attn__run_group(attn__task *task)
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
     for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
         const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
-        if (c->abreast > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
-            attn__chunk_abreast(tiles, n, c0, keys, &free_part);
+        if (c->task_heads > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
+            attn__chunk_of_heads(tiles, n, c0, keys, &free_part);
             continue;
         }
         for (i = 0; i < n; i++) {
@@ -10007,7 +10017,7 @@ static void attn__run_group(attn__task *task)
 }
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
-    const attn__call *c = attn__own_call(task);
+    const attn__call *c = attn__entry_call(task);
     const int64_t groups = attn__groups(c, c->tiles), some = attn__groups_of_a_task(c), used = task->memory.bytes;
     const int64_t first = task->index * some, end = attn__min(first + some, groups);
     for (task->index = first; task->index < end; task->index++) {
@@ -10090,7 +10100,7 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
     const attn__call *c = p->c;
     const int drops = c->dropout > 0.0f && c->weights_after_dropout;
     float zero[ATTN__MAX_LANES], part[ATTN__MAX_LANES], *keep = t->m.t + ATTN_GRAD_KEYS * t->ld;
-    attn__grade g;
+    attn__softmax_grad g;
     attn__reach r;
     int64_t l, j, c0;
     attn__fill(zero, 1, ATTN__MAX_LANES, 0.0f);
@@ -10109,7 +10119,7 @@ static void attn__weights_delta(attn__pass *p, attn__tile *t, const float *base,
         attn__chunk_scores(t, c0, g.rows, &r);
         attn__load_lanes(t, &c->d_weights, c0, g.rows, t->ones, t->m.t);
         if (drops) attn__keep_factors(t, c0, g.rows, keep);
-        t->f->grade(&g);
+        t->f->softmax_backward(&g);
         attn__fill(part, 1, t->lanes, 0.0f);        /* a block on its own: one chain over all keys would lose more */
         for (j = 0; j < g.rows; j++)
             for (l = 0; l < t->lanes; l++) part[l] = part[l] + t->m.s[j * t->ld + l];
@@ -10211,7 +10221,7 @@ static uint8_t attn__block_ascends(const attn__pass *p)
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
     int64_t x, l, first = 0, last = 0;
-    if (!c->unmodified || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements ||
+    if (!c->plain_scores || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements ||
         score->vectors != attn__grad_vectors) return 0;
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
@@ -10291,7 +10301,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     attn__product q;
     attn__stretch s;
     int64_t j;
-    if ((!r->whole && !r->exact) || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
+    if ((!r->whole && !r->hull_only) || !c->d_out.rank) attn__fill(p->m.dp, 1, n * t->ld, 0.0f);
     q.b_row = q.c_row = t->ld;
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
@@ -10316,7 +10326,7 @@ static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t
     for (j = 0; to && j < n; j++) attn__copy_floats(to + lane0 + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
 /* P and dS of lanes from .. to of the block: nothing. */
-static void attn__no_bf16_pairs(attn__pass *p, int64_t n, int64_t from, int64_t to)
+static void attn__exclude_lanes(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
     int64_t j;
     for (j = 0; from < to && j < n; j++) {
@@ -10325,7 +10335,7 @@ static void attn__no_bf16_pairs(attn__pass *p, int64_t n, int64_t from, int64_t 
     }
 }
 /* The keys that products take of the hull that vector x of a tile is part of: 0 to 0, where it is empty. */
-static attn__hull attn__graded_keys(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t n, int32_t x)
+static attn__hull attn__hull_keys(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t n, int32_t x)
 {
     attn__hull h = p->by_query[(lane0 + x * t->f->width) / ATTN__HULL_QUERIES];
     if (h.from >= h.to) h.from = h.to = 0;
@@ -10335,15 +10345,15 @@ static attn__hull attn__graded_keys(const attn__pass *p, const attn__tile *t, in
 }
 /* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there, with a dP of 0, for
    nothing has written theirs. */
-static void attn__grade_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
-                              attn__grade g)
+static void attn__softmax_backward_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
+                              attn__softmax_grad g)
 {
-    const attn__grade all = g;
+    const attn__softmax_grad all = g;
     const int64_t width = t->f->width;
     int64_t j;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
-        const attn__hull h = attn__graded_keys(p, t, lane0, n, x);
+        const attn__hull h = attn__hull_keys(p, t, lane0, n, x);
         const int64_t lane = x * width, at = h.from * t->ld + lane, to = h.from * ATTN__GRAD_ROW + lane;
         for (j = h.from; j < h.to; j++) {
             if (j >= r->from[x] && j < r->to[x]) continue;
@@ -10359,7 +10369,7 @@ static void attn__grade_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64
         g.ds = all.ds + to;
         g.rows = h.to - h.from;
         g.lanes = width;
-        t->f->grade(&g);
+        t->f->softmax_backward(&g);
     }
 }
 /* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
@@ -10370,19 +10380,19 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
     const int64_t lane0 = p->lane0[tile];
     attn__reach r;
     attn__stretch s;
-    attn__grade g;
+    attn__softmax_grad g;
     int64_t i, j;
     int32_t x;
     if (t->first >= c0 + n || t->last <= c0) {
         for (x = 0; x < t->vecs; x++) {
-            const attn__hull h = attn__graded_keys(p, t, lane0, n, x);
+            const attn__hull h = attn__hull_keys(p, t, lane0, n, x);
             const int64_t lane = lane0 + x * t->f->width;
-            if (!p->ascends || h.from < h.to) attn__no_bf16_pairs(p, n, lane, lane + t->f->width);
+            if (!p->ascends || h.from < h.to) attn__exclude_lanes(p, n, lane, lane + t->f->width);
         }
         return;
     }
     attn__find_reach(t, c0, n, &r);
-    r.exact = p->ascends && !p->whole && !r.gaps;
+    r.hull_only = p->ascends && !p->whole && !r.gaps;
     for (j = 0; j < n; j = s.end) {
         s = attn__stretch_at(&r, j, n);
         for (i = j; i < s.end; i++) p->seen[i] |= s.from < s.to;
@@ -10414,9 +10424,9 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
     g.row = ATTN__GRAD_ROW;
     g.lanes = g.ld = t->ld;
     g.rows = n;
-    if (r.exact) attn__grade_hulls(p, t, lane0, n, &r, g);
-    else t->f->grade(&g);
-    attn__no_bf16_pairs(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
+    if (r.hull_only) attn__softmax_backward_hulls(p, t, lane0, n, &r, g);
+    else t->f->softmax_backward(&g);
+    attn__exclude_lanes(p, n, lane0 + t->lanes, lane0 + t->ld);      /* beyond the last row */
 }
 
 /* Rows under ATTN_EMPTY_UNIFORM: their weights on all keys. */
@@ -10561,7 +10571,7 @@ static void attn__clear_keys(attn__pass *p)
         attn__fill(p->m.dv, 1, n * c->w.pad_v, 0.0f);
     }
     if (p->m.db) attn__fill(p->m.db, 1, n * c->w.pad_u, 0.0f);
-    if (c->w.save_b) attn__fill(p->m.met, 1, n, 0.0f);
+    if (c->w.save_b) attn__fill(p->m.attended, 1, n, 0.0f);
 }
 
 /* ---- the order of the blocks */
@@ -10584,8 +10594,8 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
     int64_t block, c0, to;
     for (block = q0; block < q1; block++) {
         attn__open_block(p, block * ATTN_GRAD_QUERIES);
-        c0 = p->uniform || p->c->w.every ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
-        to = p->uniform || p->c->w.every ? p->c->keys : p->last;
+        c0 = p->uniform || p->c->w.all_blocks ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
+        to = p->uniform || p->c->w.all_blocks ? p->c->keys : p->last;
         for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
         if (p->does & ATTN__DO_Q) attn__finish_block_gradient(p);
         attn__clear_outside(p);
@@ -10679,7 +10689,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.dk = attn__take(map, w->pad_k, keys);
     m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
     m.dv = attn__take(map, w->pad_v, keys);
-    m.met = attn__take(map, 1, w->save_b ? keys : 0);
+    m.attended = attn__take(map, 1, w->save_b ? keys : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
     m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
     if (!p) return NULL;
@@ -10724,7 +10734,7 @@ static void attn__run_rows(attn__task *task)
         attn__set_bias_rows(c, &task->shared, 0);
         return;
     }
-    c = attn__own_call(task);
+    c = attn__entry_call(task);
     p->c = c;
     p->f = c->f;
     p->shared = task->shared;
@@ -10744,7 +10754,7 @@ static void attn__run_blocks(attn__task *task)
 {
     const attn__call *c = task->c;
     const attn__backward *w = &c->w;
-    const int64_t units = c->batch * c->heads_kv, key_units = w->cross ? 1 : units;
+    const int64_t units = c->batch * c->heads_kv, key_units = w->bias_in_common ? 1 : units;
     int64_t index = task->index, unit, end, parts = 1;
     attn__pass *p = attn__open_pass(task);
     attn__call *own = !c->ragged ? NULL : (attn__call *)(void *)attn__take(&task->memory, 2, ATTN__CALL_FLOATS);
@@ -10757,7 +10767,7 @@ static void attn__run_blocks(attn__task *task)
         parts = w->query_parts;
     }
     unit = index / parts;
-    end = w->cross && (p->does & ATTN__DO_K) ? units : unit + 1;
+    end = w->bias_in_common && (p->does & ATTN__DO_K) ? units : unit + 1;
     for (; unit < end; unit++) attn__run_unit(p, unit, index % parts, parts, own);
 }
 
@@ -10794,7 +10804,7 @@ static void attn__run_round(attn__task *task)
     p->m.dk = attn__in_slot(p, p->m.dk, slot);
     p->m.db = attn__in_slot(p, p->m.db, slot);
     p->m.dv = attn__in_slot(p, p->m.dv, slot);
-    p->m.met = attn__in_slot(p, p->m.met, slot);
+    p->m.attended = attn__in_slot(p, p->m.attended, slot);
     p->first_part = 1;          /* of its queries: no other task has them */
     if (round == 0 || slot > 0) attn__clear_keys(p);
     attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
@@ -10807,7 +10817,7 @@ static float *attn__merge_slots(const attn__pass *p, float *sums, int64_t pad, i
     if (!sums || !pad) return to;
     to += p->key0 * pad;
     for (slot = 1; slot < n; slot++)
-        p->f->deliver(attn__in_slot(p, sums, slot) + p->key0 * pad, to, (p->key1 - p->key0) * pad, 1.0f, 1);
+        p->f->scale_store(attn__in_slot(p, sums, slot) + p->key0 * pad, to, (p->key1 - p->key0) * pad, 1.0f, 1);
     return to;
 }
 static void attn__run_merge(attn__task *task)
@@ -10819,7 +10829,7 @@ static void attn__run_merge(attn__task *task)
     p->m.dk = attn__merge_slots(p, p->m.dk, w->pad_k, n);
     p->m.db = attn__merge_slots(p, p->m.db, w->pad_u, n);
     p->m.dv = attn__merge_slots(p, p->m.dv, w->pad_v, n);
-    p->m.met = attn__merge_slots(p, p->m.met, w->save_b, n);
+    p->m.attended = attn__merge_slots(p, p->m.attended, w->save_b, n);
     if (round + 1 < w->rounds) return;
     attn__finish_stream_gradient(p);
     attn__finish_keys_gradient(p);
@@ -10909,7 +10919,7 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
    From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
 
 /* The sizes that the letters of a walk stand for, and what follows from the types that it saw. */
-static void attn__set_sizes(attn__call *c, const attn__walk *w)
+static void attn__set_sizes(attn__call *c, const attn__checker *w)
 {
     c->not_f32 = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
     c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
@@ -10924,9 +10934,9 @@ static void attn__set_sizes(attn__call *c, const attn__walk *w)
     c->hidden = ATTN__LETTER(w, 'U');
     c->all_queries = c->queries;
     c->all_keys = c->keys;
-    if (!w->sides) return;
-    c->page = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
-    c->pool = w->sides & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
+    if (!w->layouts) return;
+    c->page = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
+    c->pool = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
     c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
     c->packed_keys = attn__is_packed(w, 'J') ||
                      (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
@@ -10951,15 +10961,15 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->ragged = c->query_starts.rank || c->key_starts.rank ||
                 (c->page && (c->scores.rank || c->scores_softcap.rank || c->weights.rank ||
                              c->empty == ATTN_EMPTY_UNIFORM));      /* what asks for all of an entry's keys */
-    c->same_rows = attn__has_same_rows(c);
-    c->unmodified = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
-    c->softmax_only = c->unmodified && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
+    c->same_reach = attn__has_same_reach(c);
+    c->plain_scores = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
+    c->softmax_only = c->plain_scores && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
                       c->scale > 0.0f && !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
     if (c->masked) {
-        c->unmodified = 0;
+        c->plain_scores = 0;
         c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
     }
-    c->unmodified = c->unmodified && !c->weights.rank && !attn__score_of(c)->finish;
+    c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
 }
 /* Which products of the forward pass are those of pairs of bf16. */
 static int32_t attn__fast_products(const attn__call *c)
@@ -10993,12 +11003,12 @@ static void attn__set_room(attn__call *c, int64_t most)
         c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c),
                                                                    attn__add64(c->size_v, c->f->width)));
 }
-/* How many streams a task may have abreast, with few rows: where their heads lie side by side in a row, or in a page.
+/* How many streams a task may have, with few rows: where their heads lie side by side in a row, or in a page.
    It does not depend on what workspace must not shrink with: queries, workers and the rows of a page. */
-static int64_t attn__most_abreast(const attn__call *c)
+static int64_t attn__most_task_heads(const attn__call *c)
 {
-    const int64_t most = attn__min(c->streams, ATTN__ABREAST);
-    if (!c->skinny_floats || !c->unmodified || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
+    const int64_t most = attn__min(c->streams, ATTN__TASK_HEADS);
+    if (!c->skinny_floats || !c->plain_scores || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
         attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
     if (c->page) return most;
     return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
@@ -11006,21 +11016,21 @@ static int64_t attn__most_abreast(const attn__call *c)
 static int64_t attn__worker_bytes(const attn__call *c);
 /* Whether it has; with room for both ways, as which of them it is changes with sizes. Measured: with pages it is slower
    where an entry has fewer than a chunk's number of them. */
-static void attn__set_abreast(attn__call *c)
+static void attn__set_task_heads(attn__call *c)
 {
     const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
-    const int64_t most = attn__most_abreast(c);
-    c->abreast = 1;
+    const int64_t most = attn__most_task_heads(c);
+    c->task_heads = 1;
     attn__set_room(c, c->ld);
     if (most == 1) return;
     c->worker_bytes = attn__worker_bytes(c);
-    c->abreast = most;
+    c->task_heads = most;
     attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
     c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
-    c->abreast = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
-    if (c->abreast > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c) &&
+    c->task_heads = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
+    if (c->task_heads > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c) &&
         c->keys / ATTN__CHUNK >= c->page) return;
-    c->abreast = 1;
+    c->task_heads = 1;
     attn__set_room(c, c->ld);
 }
 static int64_t attn__skinny_floats(const attn__call *c)
@@ -11072,8 +11082,8 @@ static void attn__set_tiles(attn__call *c)
     c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
-    c->side_by_side = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__SIDE_BY_SIDE : 1;
-    attn__set_abreast(c);
+    c->task_tiles = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__TASK_TILES : 1;
+    attn__set_task_heads(c);
     tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
     c->parts = 1;
     c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
@@ -11100,7 +11110,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
     }
 #endif
     attn__take_tile(&m, c);
-    for (i = 1; i < attn__max(c->side_by_side, c->abreast); i++) attn__take_next_tile(&m, c, NULL);
+    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
     return m.bytes;
 }
 
@@ -11136,7 +11146,7 @@ static void attn__set_bias(attn__call *c)
     if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
         c->w.bias = ATTN__BIAS_ROWS;
     else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
-    c->w.cross = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
+    c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
 /* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
@@ -11147,7 +11157,7 @@ static void attn__set_block_tasks(attn__call *c)
 {
     attn__backward *w = &c->w;
     const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
-    const int64_t key_units = w->cross && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
+    const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
     const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
@@ -11156,8 +11166,8 @@ static void attn__set_block_tasks(attn__call *c)
     if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
         (!both && key_units >= 4 * workers)) return;
     w->slots = attn__min(workers / units, w->blocks);
-    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->cross && w->bias != ATTN__BIAS_ADDED &&
-        key_blocks > 0) {
+    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
+        w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
         w->rounds = attn__blocks(w->blocks, w->slots);
         if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
             w->merge_parts = attn__min(key_blocks, workers);
@@ -11168,7 +11178,7 @@ static void attn__set_block_tasks(attn__call *c)
     }
     if (both && whole <= cut) return;
     if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(4 * workers, key_units), attn__max(key_blocks, 1));
-    if (w->cross && c->ragged) w->key_parts = attn__min(w->key_parts, 1);       /* each entry is cut elsewhere */
+    if (w->bias_in_common && c->ragged) w->key_parts = attn__min(w->key_parts, 1);     /* each entry is cut elsewhere */
     if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(4 * workers, units), attn__max(w->blocks, 1));
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
@@ -11193,7 +11203,7 @@ static void attn__set_backward(attn__call *c)
     w->pad_v = c->d_out.rank || c->dv.rank ? attn__up(c->size_v, width) : 0;
     w->vector_row = additive ? 0 : attn__spread(w->pad_u);
     w->value_row = attn__spread(w->pad_v);
-    w->every = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
+    w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
     if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
         w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
     if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
@@ -11248,8 +11258,8 @@ struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
 static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
                                  attn_error *err)
 {
-    attn__walk w;
-    attn__walk_begin(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    attn__checker w;
+    attn__begin_checks(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
     ATTN__TRY(attn__check_desc(&w, d, 0, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) {
@@ -11261,7 +11271,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
     c->idle = w.results == 1;
     attn__set_sizes(c, &w);
     attn__set_options(c, d);
-    if (w.sides) ATTN__TRY(attn__check_entries(c, err));
+    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
 #endif
@@ -11839,7 +11849,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
         attn__put_type(t, a[i].type, 0);
     }
     attn__put(t, n ? ", converted on the way" : "; all numbers f32");
-    if (n && c->side_by_side > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->side_by_side);
+    if (n && c->task_tiles > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->task_tiles);
     if (c->precision == ATTN_PRECISION_FAST)
         attn__put(t, !c->fast ? "; no products of bf16" :
                   c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
@@ -12057,11 +12067,11 @@ ATTN__NOINLINE static attn_status attn__reaching(const attn_desc *options, attn_
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
 {
-    attn__walk w;
+    attn__checker w;
     attn_desc d;
     const attn_view *starts;
     attn__zero(c, sizeof *c);
-    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    attn__begin_checks(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__check_fields(&w, mask, f, 1, 0, ATTN__OPERAND, NULL, err));
     if (!options) return ATTN_OK;
     ATTN__TRY(attn__reaching(options, &d, err));
@@ -12076,7 +12086,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     attn__set_sizes(c, &w);
     attn__set_options(c, &d);
     c->ld = 1;
-    return w.sides ? attn__check_entries(c, err) : ATTN_OK;
+    return w.layouts ? attn__check_entries(c, err) : ATTN_OK;
 }
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
@@ -12178,13 +12188,13 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 #undef ATTN__OUT
 #undef ATTN__LSE
     const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
-    attn__walk w;
+    attn__checker w;
     attn__array a[6];
     attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
     attn__zero(a, sizeof a);
-    attn__walk_begin(&w, NULL, flags);
+    attn__begin_checks(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
@@ -12276,12 +12286,12 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
 static attn_status attn__check_arrays(const attn_view *v, const attn__field *fields, int count, attn__array *a,
                                       attn_error *err)
 {
-    attn__walk w;
+    attn__checker w;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, NULL, &flags, err));
                     ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, attn__name_of(fields, ATTN__T_VIEW),
                                   "must lie on the host");)
-    attn__walk_begin(&w, NULL, flags);
+    attn__begin_checks(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
     return attn__check_overlaps(&w, err);
 }
@@ -12459,9 +12469,9 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
                                        attn_error *err)
 {
     static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
-    attn__walk w;
+    attn__checker w;
     int i;
-    attn__walk_begin(&w, NULL, flags);
+    attn__begin_checks(&w, NULL, flags);
     w.owners = fields;
     w.owned = v;
     ATTN__TRY(attn__check_fields(&w, v, fields, 2, 0, 0, NULL, err));
@@ -12597,7 +12607,7 @@ static int attn__mha_input(const attn_mha_desc *desc, int which)
 #define ATTN__BIND(letter, size, rule) \
     do { static const attn__field from = {rule, "", "", 0, 0, 0, 0}; attn__bind(w, letter, size, &from, -1); } while (0)
 /* All that a call has; d: its options without q, k, v and out. */
-static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, attn_desc *d, uint32_t without,
+static attn_status attn__mha_check(attn__checker *w, const attn_mha_desc *desc, attn_desc *d, uint32_t without,
                                    attn_error *err)
 {
     const attn__field *f = attn__mha_fields, *key = &f[attn__mha_input(desc, ATTN__H_key)];
@@ -12631,13 +12641,13 @@ static attn_status attn__mha_check(attn__walk *w, const attn_mha_desc *desc, att
     ATTN__BIND('T', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
     if (!desc->w_result.rank)
         ATTN__BIND('O', attn__mul64(heads, size_v), "must equal heads * w_value.size[0] / heads_kv");
-    if (!(attn__taken_by(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
+    if (!(attn__views_of_score(d->score) & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)))
         ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
     if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
     ATTN__RULE(desc->key.rank || !attn__is_packed(w, 'I') || d->key_starts.rank, ATTN_ERR_NULL, "key_starts",
                "must be given where query is packed and is key, too");
-    if (!desc->key.rank && w->sides & ATTN__STARTS_OF_KEYS)
+    if (!desc->key.rank && w->layouts & ATTN__STARTS_OF_KEYS)
         ATTN__TRY(attn__check_letter(w, &f[ATTN__H_query], 'J', 0, desc->query.size[0], err));
     d->q.size[3] = size_d;                          /* a rule looks there */
     d->k.size[3] = ATTN__LETTER(w, 'E');
@@ -12654,7 +12664,7 @@ static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
 #undef ATTN__X
 };
 /* The gradients against what they belong to, and against everything else. */
-static attn_status attn__mha_check_grad(attn__walk *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
+static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
 {
     attn__keep_inputs(w);
@@ -12674,7 +12684,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__call *c = (attn__call *)(void *)a->plan.internal;
     const attn_mha_desc *desc = a->desc;
     attn_desc *d = &a->attention;
-    attn__walk w;
+    attn__checker w;
     attn__fp_state saved;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     attn__zero(&d->out, sizeof d->out);
@@ -12688,7 +12698,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
                                                attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
 #endif
-    attn__walk_begin(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    attn__begin_checks(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) {
@@ -12703,7 +12713,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__set_options(c, d);
     attn__fp_leave(saved);
     c->is_backward = a->grad != NULL;           /* a rule looks there */
-    if (w.sides) ATTN__TRY(attn__check_entries(c, err));
+    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
     c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     a->flags = flags;

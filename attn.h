@@ -3340,8 +3340,8 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     return from[0];
 }
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
-   way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. pieces: B's rows lie together in fewer than a group has, and each lane
-   has a number of its own. */
+   way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. pieces: B's rows lie together in fewer than a group has, and each
+   lane has a number of its own. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, const int U, const attn__product *p,
                                           int64_t j, const int32_t type)
 {
@@ -6076,6 +6076,19 @@ static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row,
 }
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
+/* From where on rows, or a part of a row, are read or written. */
+typedef struct attn__place { const attn__array *a; int64_t b, h, row, column; } attn__place;
+static attn__place attn__in(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
+{
+    attn__place at;
+    at.a = a;
+    at.b = b;
+    at.h = h;
+    at.row = row;
+    at.column = column;
+    return at;
+}
+
 /* lengths, positions, numbers of pages */
 static int64_t attn__int_of(const void *at, int32_t type)
 {
@@ -6111,21 +6124,22 @@ ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64
     for (; n > 0; n--) *to++ = *from++;
 }
 
-/* The scales of some rows of codes, `each` of a row from the n-th on: where they lie if they are f32 side by side, else
+/* The scales of some rows of codes, `each` of a row: where they lie if they are f32 side by side, else
    as floats in `copy`. */
-static void attn__find_scales(const attn__kernels *f, const attn__array *scale, int64_t b, int64_t h, int64_t row,
-                              int64_t rows, int64_t n, int64_t each, float *copy, attn__stored *w)
+static void attn__find_scales(const attn__kernels *f, attn__place at, int64_t rows, int64_t each, float *copy,
+                              attn__stored *w)
 {
+    const attn__array *scale = at.a;
     const int packed = each == 1 || scale->stride[3] == 1, all = packed && scale->stride[2] == each;
     attn__stored s;
     int64_t r, i;
     w->scale = copy;
     w->scale_row = each;
     if (packed && attn__is_f32(scale)) {
-        w->scale = attn__at(scale, b, h, row, n);
+        w->scale = attn__at(scale, at.b, at.h, at.row, at.column);
         w->scale_row = scale->stride[2];
     } else if (packed) {
-        s.from = attn__place_of(scale, b, h, row, n);
+        s.from = attn__place_of(scale, at.b, at.h, at.row, at.column);
         s.to = copy;
         s.from_row = scale->stride[2];
         s.to_row = each;
@@ -6135,13 +6149,13 @@ static void attn__find_scales(const attn__kernels *f, const attn__array *scale, 
         s.grouped = 0;
         f->widen(&s);
     } else for (r = 0; r < rows; r++)
-        for (i = 0; i < each; i++) copy[r * each + i] = attn__read(scale, b, h, row + r, n + i);
+        for (i = 0; i < each; i++) copy[r * each + i] = attn__read(scale, at.b, at.h, at.row + r, at.column + i);
 }
 /* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
-static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const attn__array *scale, int64_t b,
-                             int64_t h, int64_t row, int64_t rows, int64_t column, int64_t columns, float *to,
-                             int64_t to_row)
+static void attn__widen_rows(const attn__kernels *f, attn__place at, const attn__array *scale, int64_t rows,
+                             int64_t columns, float *to, int64_t to_row)
 {
+    const attn__array *a = at.a;
     const int64_t group = ATTN__CODES_PER_SCALE, most = ATTN__CHUNK * group;
     float scales[ATTN__CHUNK];
     attn__stored w;
@@ -6153,68 +6167,67 @@ static void attn__widen_rows(const attn__kernels *f, const attn__array *a, const
     w.scale = NULL;
     w.scale_row = 0;
     each = w.grouped ? attn__blocks(attn__min(columns, most), group) : 1;
-    for (; rows > 0; row += w.rows, rows -= w.rows, to += w.rows * to_row) {
+    for (; rows > 0; at.row += w.rows, rows -= w.rows, to += w.rows * to_row) {
         w.rows = scale ? attn__min(rows, ATTN__CHUNK / each) : rows;
         for (x = 0; x < columns; x += w.n) {
-            const int64_t left = columns - x, part = w.grouped ? (column + x) % group : 0;
+            const int64_t left = columns - x, part = w.grouped ? (at.column + x) % group : 0;
             w.n = left;
             if (w.grouped) w.n = attn__min(left < f->width || part ? group - part : most, left);
             if (w.grouped && w.n >= f->width) w.n -= part ? 0 : w.n % f->width;
-            w.from = attn__place_of(a, b, h, row, column + x);
+            w.from = attn__place_of(a, at.b, at.h, at.row, at.column + x);
             w.to = to + x;
-            if (scale) attn__find_scales(f, scale, b, h, row, w.rows, w.grouped ? (column + x) / group : 0,
-                                         w.grouped ? attn__blocks(w.n, group) : 1, scales, &w);
+            if (scale) attn__find_scales(f,
+                                         attn__in(scale, at.b, at.h, at.row, w.grouped ? (at.column + x) / group : 0),
+                                         w.rows, w.grouped ? attn__blocks(w.n, group) : 1, scales, &w);
             f->widen(&w);
         }
     }
 }
 /* Rows as floats: copied. */
-ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
-                                                int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
-                                                int64_t columns, float *to, int64_t to_row)
+ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, attn__place at, const attn__array *scale,
+                                                int64_t rows, int64_t columns, float *to, int64_t to_row)
 {
-    const attn__array transposed = attn__transposed(*a);
+    const attn__array *a = at.a, transposed = attn__transposed(*a);
     float some[ATTN__CHUNK];
     int64_t r, x;
     if (a->stride[3] == 1 && !attn__is_f32(a)) {
-        attn__widen_rows(f, a, scale, b, h, row, rows, column, columns, to, to_row);
+        attn__widen_rows(f, at, scale, rows, columns, to, to_row);
         return;
     }
     for (x = 0; a->stride[2] == 1 && !attn__is_f32(a) && !scale && rows <= ATTN__CHUNK; x++) {  /* column by column */
         if (x == columns) return;
-        attn__widen_rows(f, &transposed, NULL, b, h, column + x, 1, row, rows, some, rows);
+        attn__widen_rows(f, attn__in(&transposed, at.b, at.h, at.column + x, at.row), NULL, 1, rows, some, rows);
         for (r = 0; r < rows; r++) to[r * to_row + x] = some[r];
     }
-    for (r = 0; r < rows; r++, to += to_row)
-        if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row + r, column), columns);
-        else for (x = 0; x < columns; x++) {
-            const int64_t at = column + x, group = !scale || !scale->stride[3] ? 0 : at / ATTN__CODES_PER_SCALE;
-            to[x] = attn__read(a, b, h, row + r, at);
-            if (scale) to[x] = to[x] * attn__read(scale, b, h, row + r, group);
+    for (r = 0; r < rows; r++, at.row++, to += to_row)
+        if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, at.b, at.h, at.row, at.column), columns);
+        else for (x = at.column; x < at.column + columns; x++) {
+            const int64_t group = !scale || !scale->stride[3] ? 0 : x / ATTN__CODES_PER_SCALE;
+            to[x - at.column] = attn__read(a, at.b, at.h, at.row, x);
+            if (scale) to[x - at.column] = to[x - at.column] * attn__read(scale, at.b, at.h, at.row, group);
         }
 }
 /* A part of a row: copied; and written from floats; and one value all along it. */
-static void attn__copy_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
-                           int64_t column, int64_t n, float *to)
+static void attn__copy_row(const attn__kernels *f, attn__place at, int64_t n, float *to)
 {
-    if (attn__is_contiguous(a)) attn__copy_floats(to, attn__at(a, b, h, row, column), n);
-    else attn__copy_floats_of(f, a, NULL, b, h, row, 1, column, n, to, n);
+    if (attn__is_contiguous(at.a)) attn__copy_floats(to, attn__at(at.a, at.b, at.h, at.row, at.column), n);
+    else attn__copy_floats_of(f, at, NULL, 1, n, to, n);
 }
-static void attn__store_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t row,
-                            int64_t column, int64_t n, const float *from)
+static void attn__store_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
 {
+    const attn__array *a = at.a;
     int64_t x;
-    if (attn__is_contiguous(a)) attn__copy_floats(attn__at(a, b, h, row, column), from, n);
+    if (attn__is_contiguous(a)) attn__copy_floats(attn__at(a, at.b, at.h, at.row, at.column), from, n);
     else if (!attn__is_f32(a) && a->stride[3] == 1)
-        f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, b, h, row, column), n);
-    else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, from[x]);
+        f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, at.b, at.h, at.row, at.column), n);
+    else for (x = 0; x < n; x++) attn__write(a, at.b, at.h, at.row, at.column + x, from[x]);
 }
-static void attn__fill_row(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, int64_t n,
-                           float value)
+static void attn__fill_row(attn__place at, int64_t n, float value)
 {
+    const attn__array *a = at.a;
     int64_t x;
-    if (attn__is_f32(a)) attn__fill(attn__at(a, b, h, row, column), a->stride[3], n, value);
-    else for (x = 0; x < n; x++) attn__write(a, b, h, row, column + x, value);
+    if (attn__is_f32(a)) attn__fill(attn__at(a, at.b, at.h, at.row, at.column), a->stride[3], n, value);
+    else for (x = 0; x < n; x++) attn__write(a, at.b, at.h, at.row, at.column + x, value);
 }
 
 /* Rows as a product takes them: where they lie if they are f32, else as floats in `copy`, side by side. */
@@ -6227,20 +6240,19 @@ static attn__rows attn__packed_rows(const float *at, int64_t columns)
     r.column = 1;
     return r;
 }
-static attn__rows attn__rows_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)    /* f32 */
+static attn__rows attn__rows_at(attn__place at)     /* f32 */
 {
     attn__rows r;
-    r.at = attn__at(a, b, h, row, column);
-    r.row = a->stride[2];
-    r.column = a->stride[3];
+    r.at = attn__at(at.a, at.b, at.h, at.row, at.column);
+    r.row = at.a->stride[2];
+    r.column = at.a->stride[3];
     return r;
 }
-ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, const attn__array *a, const attn__array *scale,
-                                      int64_t b, int64_t h, int64_t row, int64_t rows, int64_t column,
+ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, attn__place at, const attn__array *scale, int64_t rows,
                                       int64_t columns, float *copy)
 {
-    if (attn__is_f32(a)) return attn__rows_at(a, b, h, row, column);
-    attn__copy_floats_of(f, a, scale, b, h, row, rows, column, columns, copy, columns);
+    if (attn__is_f32(at.a)) return attn__rows_at(at);
+    attn__copy_floats_of(f, at, scale, rows, columns, copy, columns);
     return attn__packed_rows(copy, columns);
 }
 /* Floats that `copy` needs. */
@@ -6250,62 +6262,61 @@ static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* Rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
+/* n rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
    leaves out are zeros and not read (NULL: all are). factor: NULL or one per row. Is one of them NaN or Inf? */
-static int attn__copy_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                           int64_t column, int64_t size, int64_t row, const uint8_t *use, const float *factor,
-                           float *to)
+static int attn__copy_rows(const attn__kernels *f, attn__place at, int64_t n, int64_t size, int64_t row,
+                           const uint8_t *use, const float *factor, float *to)
 {
     int64_t i, x;
-    for (i = 0; i < n; i++, to += row) {
+    for (i = 0; i < n; i++, at.row++, to += row) {
         const int read = !use || use[i];
-        if (read) attn__copy_row(f, a, b, h, i0 + i, column, size, to);
+        if (read) attn__copy_row(f, at, size, to);
         attn__fill(to + (read ? size : 0), 1, row - (read ? size : 0), 0.0f);
         for (x = 0; factor && read && x < size; x++) to[x] = to[x] * factor[i];
     }
     return !f->finite(to - n * row, n * row);
 }
-/* Where rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
+/* Where n rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
    which straddles two lines, all are in use as they are, and together they fit a first cache; else copied to `to`,
    `row` apart. Result as above. */
-static int attn__block_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i0, int64_t n,
-                            int64_t size, int64_t row, const uint8_t *use, const float *factor, float *to,
-                            attn__rows *rows)
+static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, int64_t size, int64_t row,
+                            const uint8_t *use, const float *factor, float *to, attn__rows *rows)
 {
-    const int fits = attn__is_contiguous(a) && a->stride[2] == size && size % f->width == 0 && !factor &&
+    const int fits = attn__is_contiguous(at.a) && at.a->stride[2] == size && size % f->width == 0 && !factor &&
                      size <= ATTN__CACHE_FLOATS / n;
-    const float *at = fits ? attn__at(a, b, h, i0, 0) : NULL;
-    int in_place = fits && (uintptr_t)at % ((uintptr_t)f->width * sizeof *at) == 0;
+    const float *first = fits ? attn__at(at.a, at.b, at.h, at.row, 0) : NULL;
+    int in_place = fits && (uintptr_t)first % ((uintptr_t)f->width * sizeof *first) == 0;
     int64_t i;
     for (i = 0; in_place && i < n; i++) in_place = use[i];
-    *rows = attn__packed_rows(in_place ? at : to, in_place ? size : row);
+    *rows = attn__packed_rows(in_place ? first : to, in_place ? size : row);
     if (in_place) return !f->finite(rows->at, n * size);
-    return attn__copy_rows(f, a, b, h, i0, n, 0, size, row, use, factor, to);
+    return attn__copy_rows(f, at, n, size, row, use, factor, to);
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
-static void attn__store_grad(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                             int64_t column, int64_t n, const float *from, float factor, int add)
+static void attn__store_grad(const attn__kernels *f, attn__place at, int64_t n, const float *from, float factor,
+                             int add)
 {
     float some[ATTN__MAX_LANES];
-    int64_t x, count;
-    if (from && attn__is_contiguous(o)) f->scale_store(from, attn__at(o, b, h, i, column), n, factor, add);
-    else for (x = 0; from && x < n; x += count) {
-        count = attn__min(n - x, ATTN__MAX_LANES);
-        if (add) attn__copy_row(f, o, b, h, i, column + x, count, some);
-        f->scale_store(from + x, some, count, factor, add);
-        attn__store_row(f, o, b, h, i, column + x, count, some);
+    int64_t count;
+    if (!from && !add) attn__fill_row(at, n, 0.0f);
+    else if (from && attn__is_contiguous(at.a))
+        f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, at.column), n, factor, add);
+    else for (; from && n > 0; n -= count, from += count, at.column += count) {
+        count = attn__min(n, ATTN__MAX_LANES);
+        if (add) attn__copy_row(f, at, count, some);
+        f->scale_store(from, some, count, factor, add);
+        attn__store_row(f, at, count, some);
     }
-    if (!from && !add) attn__fill_row(o, b, h, i, column, n, 0.0f);
 }
-/* So for rows i to i + rows, `row` floats apart in `from`: where both lie side by side, as one. */
-static void attn__store_grads(const attn__kernels *f, const attn__array *o, int64_t b, int64_t h, int64_t i,
-                              int64_t rows, int64_t n, const float *from, int64_t row, float factor, int add)
+/* So for several rows of n numbers, `row` floats apart in `from`: where both lie side by side, as one. */
+static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t rows, int64_t n, const float *from,
+                              int64_t row, float factor, int add)
 {
-    const int as_one = from && row == n && o->stride[2] == n && attn__is_contiguous(o);
+    const int as_one = from && row == n && at.a->stride[2] == n && attn__is_contiguous(at.a);
     int64_t r;
-    if (as_one) f->scale_store(from, attn__at(o, b, h, i, 0), rows * n, factor, add);
-    else for (r = 0; r < rows; r++)
-        attn__store_grad(f, o, b, h, i + r, 0, n, from ? from + r * row : NULL, factor, add);
+    if (as_one) f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, 0), rows * n, factor, add);
+    else for (r = 0; r < rows; r++, at.row++)
+        attn__store_grad(f, at, n, from ? from + r * row : NULL, factor, add);
 }
 #endif
 
@@ -6472,8 +6483,8 @@ static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64
                                float value)
 {
     if (!a->rank) return;
-    attn__fill_row(a, b, h, i, -c->key0, c->key0, value);
-    attn__fill_row(a, b, h, i, c->keys, c->all_keys - c->key0 - c->keys, value);
+    attn__fill_row(attn__in(a, b, h, i, -c->key0), c->key0, value);
+    attn__fill_row(attn__in(a, b, h, i, c->keys), c->all_keys - c->key0 - c->keys, value);
 }
 
 /* ---- their rules */
@@ -7026,8 +7037,8 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
                 rows[l++] = t->m.copy + (from + p.n) * count;
             if (a == &t->c->k) p = attn__key_run_of(t->c, t->b, t->i[from], p.n);
             l = from + p.n;
-            attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->h[from], p.row, p.n, column + x, count,
-                                 rows[from], count);
+            attn__copy_floats_of(t->f, attn__in(a, p.b, t->h[from], p.row, column + x), attn__scale_of(t->c, a), p.n,
+                                 count, rows[from], count);
         }
         t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
     }
@@ -7045,7 +7056,7 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
         for (l = 0; !direct && l < t->lanes; l++) rows[l] = t->m.copy + l * count;
         t->f->unpack(rows, t->lanes, direct ? a->stride[3] : 1, from + x * t->ld, t->ld, count, factor);
         for (l = 0; !direct && l < t->lanes; l++)
-            attn__store_row(t->f, a, t->b, t->h[l], t->i[l], column + x, count, rows[l]);
+            attn__store_row(t->f, attn__in(a, t->b, t->h[l], t->i[l], column + x), count, rows[l]);
     }
 }
 /* Numbers of bf16, `step` apart, as pairs side by side; a 0 after the last, where they are odd. */
@@ -7095,7 +7106,8 @@ static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t k
     attn__key_run p;
     for (; n > 0; key += p.n, n -= p.n, to += p.n * size) {
         p = attn__key_run_of(t->c, t->b, key, n);
-        attn__copy_floats_of(t->f, a, attn__scale_of(t->c, a), p.b, t->head_kv, p.row, p.n, 0, size, to, size);
+        attn__copy_floats_of(t->f, attn__in(a, p.b, t->head_kv, p.row, 0), attn__scale_of(t->c, a), p.n, size, to,
+                             size);
     }
 }
 /* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
@@ -7132,10 +7144,10 @@ static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a,
 static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     attn__key_run p;
-    if (!t->m.expanded) return attn__rows_at(a, t->b, t->head_kv, key, 0);
+    if (!t->m.expanded) return attn__rows_at(attn__in(a, t->b, t->head_kv, key, 0));
     p = attn__key_run_of(t->c, t->b, key, n);
     if (!attn__is_f32(a) || p.n < n) return attn__expanded_rows(t, a, key, n, size);
-    return attn__rows_at(a, p.b, t->head_kv, p.row, 0);
+    return attn__rows_at(attn__in(a, p.b, t->head_kv, p.row, 0));
 }
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
    gone over part by part, only some, always in the same place, so that they stay cached. */
@@ -7159,7 +7171,8 @@ ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, c
 ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
                                            int64_t size)
 {
-    return t->m.expanded ? attn__some_expanded_keys(t, a, key, n, size) : attn__rows_at(a, t->b, t->head_kv, key, 0);
+    if (t->m.expanded) return attn__some_expanded_keys(t, a, key, n, size);
+    return attn__rows_at(attn__in(a, t->b, t->head_kv, key, 0));
 }
 /* Rows of k or v that will become floats are prefetched as they are stored, while a product of `rows` rows works on
    others: n of them from a key on, if there are so many side by side. */
@@ -7176,13 +7189,13 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
-    return attn__rows_of(t->f, a, NULL, 0, t->head, 0, rows, 0, columns, t->m.copy);
+    return attn__rows_of(t->f, attn__in(a, 0, t->head, 0, 0), NULL, rows, columns, t->m.copy);
 }
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to,
                             float value)
 {
-    attn__fill_row(a, t->b, t->h[l], t->i[l], from, to - from, value);
+    attn__fill_row(attn__in(a, t->b, t->h[l], t->i[l], from), to - from, value);
 }
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
@@ -7262,7 +7275,7 @@ static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, in
                                 attn__array m, int64_t columns, int64_t pad)
 {
     attn__product g;
-    attn__copy_rows(p->f, &m, 0, p->head, 0, depth, 0, columns, pad, NULL, NULL, p->m.matrix);
+    attn__copy_rows(p->f, attn__in(&m, 0, p->head, 0, 0), depth, columns, pad, NULL, NULL, p->m.matrix);
     attn__fill(p->m.result, 1, n * pad, 0.0f);
     g.a = a;
     g.a_row = a_row;
@@ -7304,7 +7317,7 @@ static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t
     int64_t r, l;
     for (r = 0; r < rows; r++, c += ld)
         if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);   /* short rows: no call */
-        else if (quiet) attn__store_row(m->f, &m->out, x, y, r0 + r, column, lanes, c);
+        else if (quiet) attn__store_row(m->f, attn__in(&m->out, x, y, r0 + r, column), lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
 }
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
@@ -7322,7 +7335,7 @@ ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x,
         for (l = 0; l < ld; l++) {
             const int64_t at = column + attn__min(l, lanes - 1);
             columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, &transposed, x, y, at, k, count, columns[l]);
+            if (!direct) attn__copy_row(m->f, attn__in(&transposed, x, y, at, k), count, columns[l]);
         }
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
@@ -7360,7 +7373,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
     else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
     else for (r = 0; r < m->depth; r++) {
-        attn__copy_row(m->f, &m->b, x, y, r, column, lanes, panel + r * ld);
+        attn__copy_row(m->f, attn__in(&m->b, x, y, r, column), lanes, panel + r * ld);
         attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
     }
     for (r0 = 0; r0 < m->rows; r0 += rows) {
@@ -7370,8 +7383,8 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
             ATTN__PREFETCH(to);
             ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
         }
-        attn__apply(m->f, attn__rows_of(m->f, &m->a, NULL, x, y, r0, rows, 0, m->depth, copy), panel, c, rows, m->depth,
-                    ld);
+        attn__apply(m->f, attn__rows_of(m->f, attn__in(&m->a, x, y, r0, 0), NULL, rows, m->depth, copy), panel, c, rows,
+                    m->depth, ld);
         if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
         attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
     }
@@ -7414,8 +7427,8 @@ static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
     int64_t k;
     if (m->cover && m->of_keys) attn__cover(m->cover, x, k0, n, covered);
     else if (m->cover) attn__cover_queries(m->cover, x, k0, n, covered);
-    if (attn__copy_rows(m->f, &m->b, x, y / m->b_shares, k0, n, column, lanes, ld, m->cover ? covered : NULL, NULL,
-                        panel) && m->skip)
+    if (attn__copy_rows(m->f, attn__in(&m->b, x, y / m->b_shares, k0, column), n, lanes, ld, m->cover ? covered : NULL,
+                        NULL, panel) && m->skip)
         for (k = 0; k < n; k++, panel += ld)
             if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
 }
@@ -7462,13 +7475,13 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
                 for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
                     p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
                     attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
-                    attn__set_a(&p, attn__rows_of(m->f, &m->a, NULL, b, h, r0, p.rows, k0, p.depth,
+                    attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, b, h, r0, k0), NULL, p.rows, p.depth,
                                                   c + ATTN__SUM_ROWS * wide));
                     m->f->product(&p);
                 }
             }
     for (r = 0; r < p.rows; r++)
-        attn__store_grad(m->f, &m->out, x, y, r0 + r, column, lanes, c + r * ld, m->scale, m->adds);
+        attn__store_grad(m->f, attn__in(&m->out, x, y, r0 + r, column), lanes, c + r * ld, m->scale, m->adds);
 }
 #endif
 
@@ -7789,7 +7802,7 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 static float attn__inverse_of(const attn__call *c, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                       int64_t size, float *copy)
 {
-    const attn__rows row = attn__rows_of(c->f, a, attn__scale_of(c, a), b, h, i, 1, 0, size, copy);
+    const attn__rows row = attn__rows_of(c->f, attn__in(a, b, h, i, 0), attn__scale_of(c, a), 1, size, copy);
     return attn__inverse_norm(row.at, row.column, size);
 }
 
@@ -7805,7 +7818,7 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     for (i = 0; unit && i < p->n; i++)
         if (use[i]) factor[i] = attn__inverse_of(c, &c->q, p->b, p->head, p->i0 + i, c->size_q, p->m.tile.copy);
     p->q = attn__packed_rows(p->m.q_rows, c->w.vector_row);
-    return attn__copy_rows(p->f, &c->q, p->b, p->head, p->i0, p->n, 0, c->size_q, c->w.vector_row, use,
+    return attn__copy_rows(p->f, attn__in(&c->q, p->b, p->head, p->i0, 0), p->n, c->size_q, c->w.vector_row, use,
                            unit ? factor : NULL, p->m.q_rows);
 }
 /* and in dQ: the keys' rows */
@@ -7813,8 +7826,8 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
-    return attn__block_rows(p->f, &c->k, p->b, p->head_kv, c0, p->nk, c->size_k, c->w.vector_row, p->seen, factor,
-                            p->m.k_rows, &p->k);
+    return attn__block_rows(p->f, attn__in(&c->k, p->b, p->head_kv, c0, 0), p->nk, c->size_k, c->w.vector_row, p->seen,
+                            factor, p->m.k_rows, &p->k);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
@@ -8499,7 +8512,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
         for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
         p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
         for (i = 0; !streamed && i < lanes; i++)
-            attn__store_grad(p->f, o, p->b, p->head, p->i0 + i0 + i, c0, n, rows[i], 1.0f, add);
+            attn__store_grad(p->f, attn__in(o, p->b, p->head, p->i0 + i0 + i, c0), n, rows[i], 1.0f, add);
         for (i = 0; streamed && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
         if (streamed) p->f->scale_store_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
@@ -8900,12 +8913,12 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
     else for (i = 0; i < n; i += at.n) {
         at = attn__key_run_of(t->c, t->b, key + i, n - i);
         for (r = 0; r < at.n; r += packed ? at.n : 1)
-            attn__copy_row(t->f, &flat, at.b, t->head_kv, at.row + r, 0, packed ? at.n * each : each,
+            attn__copy_row(t->f, attn__in(&flat, at.b, t->head_kv, at.row + r, 0), packed ? at.n * each : each,
                            to + (i + r) * each);
     }
 }
 /* ---- n rows of k or v as what is multiplied */
-/* In which way, which holds for all heads of a task, and of how many of the n keys: in groups, where they lie so, within
+/* In which way, the same for all heads of a task, and of how many of the n keys: in groups, where they lie so, within
    pages, too; else up to ATTN__SIDE single rows, which are copied if they are of k, or for kernels that take f32 alone.
    Of k whole sides of rows are read, of v any number. Measured: of several heads rows that do not lie side by side are
    best taken as single ones; on vectors of less than a group, which leave less time for copies, only where a group of
@@ -9207,7 +9220,7 @@ static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
     for (l = 0; o->rank && l < t->lanes; l++) {
         float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
         t->f->scale_store(from, to, size, factor[l], 0);
-        if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], 0, size, to);
+        if (!direct) attn__store_row(t->f, attn__in(o, t->b, t->h[l], t->i[l], 0), size, to);
     }
 }
 
@@ -9771,7 +9784,7 @@ static void attn__begin_outputs(attn__tile *t)
     if (!attn__has_outputs(c)) return;
     if (!t->skinny) attn__load_lanes(t, carry, 0, size, t->ones, t->m.o);
     else for (l = 0; l < t->lanes; l++) {
-        attn__copy_row(t->f, carry, t->b, t->h[l], t->i[l], 0, size, t->m.o + l * row);
+        attn__copy_row(t->f, attn__in(carry, t->b, t->h[l], t->i[l], 0), size, t->m.o + l * row);
         attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
     }
 }
@@ -9837,7 +9850,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
         attn__dropper drop = attn__dropper_of(c, t->b, t->h[l], t->i[l]);
         for (j = 0; j < n; j++) w[j] = attn__kept(&drop, c0 + j) ? w[j] * c->keep_scale : 0.0f;
     }
-    if (!direct) attn__store_row(t->f, o, t->b, t->h[l], t->i[l], c0, n, w);
+    if (!direct) attn__store_row(t->f, attn__in(o, t->b, t->h[l], t->i[l], c0), n, w);
 }
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case only under masks. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
@@ -10249,8 +10262,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__block_rows(p->f, &c->d_out, p->b, p->head, i0, p->n, c->size_v, c->w.value_row, use, NULL,
-                                        p->m.d_out_rows, &p->d_out);
+        p->bad_d_out = attn__block_rows(p->f, attn__in(&c->d_out, p->b, p->head, i0, 0), p->n, c->size_v,
+                                        c->w.value_row, use, NULL, p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;
@@ -10537,8 +10550,8 @@ static void attn__finish_block_gradient(attn__pass *p)
         for (run = 1; i + run < p->n && p->dead[i + run] == p->dead[i];) run++;
         for (x = 0; x < run && !nothing && score->finish_row; x++)
             score->finish_row(p, p->i0 + i + x, (float *)(uintptr_t)y + x * row);
-        if (c->dq.rank) attn__store_grads(p->f, &c->dq, p->b, p->head, p->i0 + i, run, c->size_q, nothing ? NULL : y,
-                                          row, factor, attn__adds(c, ATTN_GRAD_Q));
+        if (c->dq.rank) attn__store_grads(p->f, attn__in(&c->dq, p->b, p->head, p->i0 + i, 0), run, c->size_q,
+                                          nothing ? NULL : y, row, factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
 static void attn__finish_keys_gradient(attn__pass *p)
@@ -10549,8 +10562,8 @@ static void attn__finish_keys_gradient(attn__pass *p)
     const int64_t pad = c->w.pad_k;
     float *dk = p->m.dk;
     int64_t j, run, x;
-    if (c->dv.rank) attn__store_grads(p->f, &c->dv, p->b, p->head_kv, p->key0, p->key1 - p->key0, c->size_v, p->m.dv,
-                                      c->w.pad_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
+    if (c->dv.rank) attn__store_grads(p->f, attn__in(&c->dv, p->b, p->head_kv, p->key0, 0), p->key1 - p->key0,
+                                      c->size_v, p->m.dv, c->w.pad_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
     for (j = p->key0; c->dk.rank && j < p->key1; j += run, dk += run * pad) {
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
         for (run = 1; j + run < p->key1 && c->w.vectors;) {
@@ -10558,8 +10571,8 @@ static void attn__finish_keys_gradient(attn__pass *p)
             run++;
         }
         for (x = 0; x < run && !nothing && score->finish_key; x++) score->finish_key(p, j + x, dk + x * pad);
-        attn__store_grads(p->f, &c->dk, p->b, p->head_kv, j, run, c->size_k, nothing ? NULL : dk, pad, factor,
-                          attn__adds(c, ATTN_GRAD_K));
+        attn__store_grads(p->f, attn__in(&c->dk, p->b, p->head_kv, j, 0), run, c->size_k, nothing ? NULL : dk, pad,
+                          factor, attn__adds(c, ATTN_GRAD_K));
     }
 }
 static void attn__clear_keys(attn__pass *p)
@@ -10620,9 +10633,9 @@ static void attn__clear_keys_outside(const attn__pass *p)
     for (j = -c->key0; !c->packed_keys && p->first_part && j < c->all_keys - c->key0; j++) {
         if (j == 0) j = c->keys;
         if (j == c->all_keys - c->key0) return;
-        if (c->dk.rank) attn__store_grad(p->f, &c->dk, p->b, p->head_kv, j, 0, c->size_k, NULL, 1.0f,
+        if (c->dk.rank) attn__store_grad(p->f, attn__in(&c->dk, p->b, p->head_kv, j, 0), c->size_k, NULL, 1.0f,
                                          attn__adds(c, ATTN_GRAD_K));
-        if (c->dv.rank) attn__store_grad(p->f, &c->dv, p->b, p->head_kv, j, 0, c->size_v, NULL, 1.0f,
+        if (c->dv.rank) attn__store_grad(p->f, attn__in(&c->dv, p->b, p->head_kv, j, 0), c->size_v, NULL, 1.0f,
                                          attn__adds(c, ATTN_GRAD_V));
     }
 }
@@ -10709,8 +10722,8 @@ static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int 
     for (b = 0; b < n[0]; b++)
         for (h = 0; h < n[1]; h++)
             for (i = 0; i < n[2]; i++)
-                if (!after) attn__fill_row(&to, b, h, i, 0, n[3], 0.0f);
-                else attn__store_grad(c->f, &c->d_bias, b, h, i, 0, n[3], attn__at(&to, b, h, i, 0), 1.0f,
+                if (!after) attn__fill_row(attn__in(&to, b, h, i, 0), n[3], 0.0f);
+                else attn__store_grad(c->f, attn__in(&c->d_bias, b, h, i, 0), n[3], attn__at(&to, b, h, i, 0), 1.0f,
                                       attn__adds(c, ATTN_GRAD_BIAS));
 }
 static void attn__run_bias(attn__task *task) { attn__set_bias_rows(task->c, &task->shared, 1); }
@@ -12273,11 +12286,11 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
                 const int wide = from->type == ATTN_F64;
                 t.rest = attn__min(n - x, ATTN__CHUNK);
                 t.x = t.out = straight ? attn__at(to, b, h, i, x) : some;
-                if (!wide) attn__copy_row(f, from, b, h, i, x, t.rest, t.out);
+                if (!wide) attn__copy_row(f, attn__in(from, b, h, i, x), t.rest, t.out);
                 else if (to->type != ATTN_F64) attn__floats_of_doubles(from, to->type, b, h, i, x, t.rest, t.out);
                 if (to->type == ATTN_F64) attn__doubles_of(from, to, b, h, i, x, t.rest, wide ? NULL : some);
                 else if (attn__is_f32(to)) f->rotate(&t);       /* a NaN of 16 bits will be the one anyway */
-                if (!straight && to->type != ATTN_F64) attn__store_row(f, to, b, h, i, x, t.rest, some);
+                if (!straight && to->type != ATTN_F64) attn__store_row(f, attn__in(to, b, h, i, x), t.rest, some);
             }
 }
 #define ATTN__ROWS(f, i, shape, takes, flags) \
@@ -12323,7 +12336,7 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
     int64_t j, k, count;
     for (j = x; j < x + n; j += count) {
         count = attn__min(x + n - j, ATTN__CHUNK);
-        attn__copy_row(f, &a[0], b, h, i, j, count, some);
+        attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         bits = f->largest(some, count);
         if (bits > largest) largest = bits;
     }
@@ -12335,7 +12348,7 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
         int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
         count = attn__min(x + n - j, ATTN__CHUNK);
-        if (n > ATTN__CHUNK) attn__copy_row(f, &a[0], b, h, i, j, count, some);
+        if (n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         if (largest < 0x7f800000u && scale > 0.0f) f->quantize(some, count, scale, codes);
         else attn__zero(codes, (size_t)count);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
@@ -12906,7 +12919,7 @@ static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn
     if (!dx.rank) return ATTN_OK;
     while (clears && attn__next_rows(a, 1, &r))
         for (row = r.first; row < r.first + r.count; row++)
-            attn__store_grad(attn__call_of(&a->plan)->f, &to, 0, 0, row, 0, dx.size[2], NULL, 1.0f, 0);
+            attn__store_grad(attn__call_of(&a->plan)->f, attn__in(&to, 0, 0, row, 0), dx.size[2], NULL, 1.0f, 0);
     p.count = 1;
     p.flags = a->flags;
     for (r.entry = 0; attn__next_rows(a, i, &r);) {
@@ -12942,8 +12955,8 @@ static void attn__mha_store_sum(const attn__mha_call *a, int i)
                 for (row = r.first; row < r.first + r.count; row++) {
                     if (both && a->stored[row]) continue;
                     if (both) a->stored[row] = 1;
-                    attn__store_grad(c->f, &to, b, 0, row, 0, l->d_sum.size[2], attn__at(&from, b, 0, row, 0), 1.0f,
-                                     adds);
+                    attn__store_grad(c->f, attn__in(&to, b, 0, row, 0), l->d_sum.size[2], attn__at(&from, b, 0, row, 0),
+                                     1.0f, adds);
                 }
     }
     attn__fp_leave(saved);
@@ -13046,8 +13059,8 @@ static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
     for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
 }
-typedef struct attn__place { char name[22]; uint16_t offset, size; } attn__place;
-static void attn__put_places(attn__text *t, const char *structure, int64_t size, const attn__place *p, size_t count)
+typedef struct attn__offset { char name[22]; uint16_t offset, size; } attn__offset;
+static void attn__put_places(attn__text *t, const char *structure, int64_t size, const attn__offset *p, size_t count)
 {
     attn__put(t, structure);
     ATTN__FORMAT(t, " %\n", size);
@@ -13057,7 +13070,7 @@ static void attn__put_places(attn__text *t, const char *structure, int64_t size,
 #define ATTN__LAYOUT(structure, fields) \
     do { \
         typedef structure attn__structure; \
-        static const attn__place places[] = {fields}; \
+        static const attn__offset places[] = {fields}; \
         attn__put_places(&t, #structure, sizeof(structure), places, sizeof places / sizeof *places); \
     } while (0)
 ATTN_DEF size_t attn_layout(char *text, size_t size)
@@ -13304,8 +13317,8 @@ static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, in
     t.at = at;
     for (r = 0; r < t.rows; r++) at[r] = t.pairs ? attn__row_of_table(c, b, i + r) : 0;
     for (r = 0; !c->whole_tables && r < t.rows; r++) {
-        attn__copy_row(c->f, &c->cosines, 0, 0, at[r], first, t.pairs, cosines + r * t.pairs);
-        attn__copy_row(c->f, &c->sines, 0, 0, at[r], first, t.pairs, sines + r * t.pairs);
+        attn__copy_row(c->f, attn__in(&c->cosines, 0, 0, at[r], first), t.pairs, cosines + r * t.pairs);
+        attn__copy_row(c->f, attn__in(&c->sines, 0, 0, at[r], first), t.pairs, sines + r * t.pairs);
         at[r] = r;
     }
     if (!c->whole_tables) {
@@ -13316,12 +13329,13 @@ static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, in
         t.cosines += first;
         t.sines += first;
     }
-    attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column, n, some, width);
-    if (split) attn__copy_floats_of(c->f, &c->x, NULL, b, h, i, t.rows, column + c->pairs, n, some + n, width);
+    attn__copy_floats_of(c->f, attn__in(&c->x, b, h, i, column), NULL, t.rows, n, some, width);
+    if (split) attn__copy_floats_of(c->f, attn__in(&c->x, b, h, i, column + c->pairs), NULL, t.rows, n, some + n,
+                                    width);
     c->f->rotate(&t);
     for (r = 0; r < t.rows; r++) {
-        attn__store_row(c->f, &c->out, b, h, i + r, column, n, some + r * width);
-        if (split) attn__store_row(c->f, &c->out, b, h, i + r, column + c->pairs, n, some + r * width + n);
+        attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column), n, some + r * width);
+        if (split) attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column + c->pairs), n, some + r * width + n);
     }
 }
 /* Rows that do not lie there as floats side by side. */

@@ -6240,6 +6240,16 @@ static attn__rows attn__packed_rows(const float *at, int64_t columns)
     r.column = 1;
     return r;
 }
+#ifndef ATTN_NO_BACKWARD
+static attn__rows attn__columns_at(const float *at, int64_t row)    /* of a packed array, as rows */
+{
+    attn__rows r;
+    r.at = at;
+    r.row = 1;
+    r.column = row;
+    return r;
+}
+#endif
 static attn__rows attn__rows_at(attn__place at)     /* f32 */
 {
     attn__rows r;
@@ -6278,10 +6288,11 @@ static int attn__copy_rows(const attn__kernels *f, attn__place at, int64_t n, in
 }
 /* Where n rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
    which straddles two lines, all are in use as they are, and together they fit a first cache; else copied to `to`,
-   `row` apart. Result as above. */
-static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, int64_t size, int64_t row,
-                            const uint8_t *use, const float *factor, float *to, attn__rows *rows)
+   rows->row apart. Result as above. */
+static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, int64_t size, const uint8_t *use,
+                            const float *factor, float *to, attn__rows *rows)
 {
+    const int64_t row = rows->row;
     const int fits = attn__is_contiguous(at.a) && at.a->stride[2] == size && size % f->width == 0 && !factor &&
                      size <= ATTN__CACHE_FLOATS / n;
     const float *first = fits ? attn__at(at.a, at.b, at.h, at.row, 0) : NULL;
@@ -6500,12 +6511,13 @@ static attn_status attn__check_side(const attn__array *starts, const attn__array
                          "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
 }
 /* Of lengths or positions [B,Sq] those of an entry's rows. */
-static attn_status attn__check_rows(const attn__call *c, const attn__array *a, int field, int64_t least, int64_t most,
-                                    const char *at_most, int64_t b, int64_t row0, int64_t rows, attn_error *err)
+static attn_status attn__check_rows(const attn__call *c, int field, int64_t least, int64_t most, const char *at_most,
+                                    int64_t b, const attn__extent *x, attn_error *err)
 {
-    const int64_t end = row0 + (a->stride[2] ? rows : attn__min(rows, 1));
+    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)) + field;
+    const int64_t end = x->row0 + (a->stride[2] ? x->rows : attn__min(x->rows, 1));
     int64_t i;
-    for (i = row0; a->rank == 2 && a->data && i < end; i++) {       /* no data: sizes are asked for */
+    for (i = x->row0; a->rank == 2 && a->data && i < end; i++) {       /* no data: sizes are asked for */
         const int64_t n = attn__int_at(a, b, i);
         if (n >= least && n <= most) continue;
         return attn__fail_at(err, attn__name_of(&attn__fields[field], ATTN__T_VIEW), n < least ? "must be at least" :
@@ -6523,10 +6535,9 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     attn__find_rows(c, b, 0, &x);
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
     most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
-    ATTN__TRY(attn__check_rows(c, lengths, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, x.row0,
-                               rows, err));
-    ATTN__TRY(attn__check_rows(c, &c->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, x.row0,
-                               rows, err));
+    x.rows = rows;
+    ATTN__TRY(attn__check_rows(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
+    ATTN__TRY(attn__check_rows(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
     attn__find_keys(c, b, &x);
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys ||
                (c->left == ATTN__HUGE && c->right == ATTN__HUGE && !c->alibi.rank), ATTN_ERR_OPTION, "align",
@@ -7271,15 +7282,13 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
 }
 
 /* rows [n][depth] (any strides) times a parameter, [depth][columns]; in p->m.result, rows of `pad` */
-static const float *attn__times(attn__pass *p, const float *a, int64_t a_row, int64_t a_k, int64_t n, int64_t depth,
-                                attn__array m, int64_t columns, int64_t pad)
+static const float *attn__times(attn__pass *p, attn__rows a, int64_t n, int64_t depth, attn__array m, int64_t columns,
+                                int64_t pad)
 {
     attn__product g;
     attn__copy_rows(p->f, attn__in(&m, 0, p->head, 0, 0), depth, columns, pad, NULL, NULL, p->m.matrix);
     attn__fill(p->m.result, 1, n * pad, 0.0f);
-    g.a = a;
-    g.a_row = a_row;
-    g.a_k = a_k;
+    attn__set_a(&g, a);
     g.b = p->m.matrix;
     g.b_row = g.c_row = pad;
     g.c = p->m.result;
@@ -7310,15 +7319,15 @@ static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * 
 
 /* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
 enum { ATTN__BMM_ROWS = 64 };
-static void attn__bmm_store(const attn__matmul *m, int64_t x, int64_t y, int64_t r0, int64_t rows, int64_t column,
-                            int64_t lanes, const float *c, int64_t ld)
+static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
+                            int64_t ld)
 {
-    const int quiet = m->f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(&m->out);
+    const int quiet = f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(at.a);
     int64_t r, l;
-    for (r = 0; r < rows; r++, c += ld)
-        if (copies) attn__copy_floats(attn__at(&m->out, x, y, r0 + r, column), c, lanes);   /* short rows: no call */
-        else if (quiet) attn__store_row(m->f, attn__in(&m->out, x, y, r0 + r, column), lanes, c);
-        else for (l = 0; l < lanes; l++) attn__write(&m->out, x, y, r0 + r, column + l, attn__quiet(c[l]));
+    for (r = 0; r < rows; r++, at.row++, c += ld)
+        if (copies) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), c, lanes); /* short: no call */
+        else if (quiet) attn__store_row(f, at, lanes, c);
+        else for (l = 0; l < lanes; l++) attn__write(at.a, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
 }
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
    floats before that, in `copy`, some of each at a time. */
@@ -7386,7 +7395,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
         attn__apply(m->f, attn__rows_of(m->f, attn__in(&m->a, x, y, r0, 0), NULL, rows, m->depth, copy), panel, c, rows,
                     m->depth, ld);
         if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
-        attn__bmm_store(m, x, y, r0, rows, column, lanes, c, ld);
+        attn__bmm_store(m->f, attn__in(&m->out, x, y, r0, column), rows, lanes, c, ld);
     }
 }
 
@@ -7419,18 +7428,19 @@ static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int6
     int64_t k;
     for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
 }
-/* b's rows k0 .. k0+n, `lanes` columns from `column` on, as a tile */
-static void attn__sum_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t k0, int64_t n, int64_t column,
-                            int64_t lanes, int64_t ld, float *panel)
+/* n of b's rows, of a head of out, `lanes` columns of each, as a tile */
+static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, int64_t lanes, int64_t ld, float *panel)
 {
+    const int64_t head = at.h;
     uint8_t covered[ATTN__CHUNK];
     int64_t k;
-    if (m->cover && m->of_keys) attn__cover(m->cover, x, k0, n, covered);
-    else if (m->cover) attn__cover_queries(m->cover, x, k0, n, covered);
-    if (attn__copy_rows(m->f, attn__in(&m->b, x, y / m->b_shares, k0, column), n, lanes, ld, m->cover ? covered : NULL,
-                        NULL, panel) && m->skip)
+    at.h /= m->b_shares;
+    if (m->cover && m->of_keys) attn__cover(m->cover, at.b, at.row, n, covered);
+    else if (m->cover) attn__cover_queries(m->cover, at.b, at.row, n, covered);
+    if (attn__copy_rows(m->f, at, n, lanes, ld, m->cover ? covered : NULL, NULL, panel) && m->skip)
         for (k = 0; k < n; k++, panel += ld)
-            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, x, y, k0 + k)) attn__fill(panel, 1, lanes, 0.0f);
+            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, at.b, head, at.row + k))
+                attn__fill(panel, 1, lanes, 0.0f);
 }
 /* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
 static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
@@ -7474,7 +7484,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
                 terms = attn__terms_of(m, b, before);
                 for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
                     p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
-                    attn__sum_panel(m, b, h, k0, p.depth, column, lanes, ld, panel);
+                    attn__sum_panel(m, attn__in(&m->b, b, h, k0, column), p.depth, lanes, ld, panel);
                     attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, b, h, r0, k0), NULL, p.rows, p.depth,
                                                   c + ATTN__SUM_ROWS * wide));
                     m->f->product(&p);
@@ -7552,10 +7562,12 @@ static attn__array attn__ones(void)
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
 
-/* A sum over batch, heads and queries (of_keys: streams and keys) of a^T b; a NULL: ones. out may have a head axis. */
+/* A sum over batch, heads and queries (OF_KEYS: streams and keys) of a^T b; a NULL: ones. PER_HEAD: out has heads. */
+enum { ATTN__OF_KEYS = 1, ATTN__PER_HEAD = 2 };
 static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
-                                   int64_t rows, int64_t columns, int of_keys, int per_head, uint32_t bit)
+                                   int64_t rows, int64_t columns, int of, uint32_t bit)
 {
+    const int of_keys = of & ATTN__OF_KEYS, per_head = of & ATTN__PER_HEAD;
     attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
                                      of_keys ? c->keys : c->queries);
     m.batch[0] = c->batch;
@@ -7574,7 +7586,7 @@ static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s
 {
     const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
     const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
-    return attn__sum_over(c, NULL, of, out, 1, 1, 0, per_head, bit);
+    return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
 }
 /* of a bias that was broadcast along the keys */
 static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
@@ -7606,26 +7618,29 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
         break;
     case ATTN__SUM_BILINEAR:
         transposed = attn__transposed(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, 0, c->d_bilinear.rank == 3, ATTN_GRAD_BILINEAR);
+        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, (c->d_bilinear.rank == 3) * ATTN__PER_HEAD,
+                            ATTN_GRAD_BILINEAR);
         m->scale = c->scale;
         m->cover = c;
         break;
     case ATTN__SUM_W_Q:
-        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, 0, c->d_w_q.rank == 3, ATTN_GRAD_W_Q);
+        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, (c->d_w_q.rank == 3) * ATTN__PER_HEAD,
+                            ATTN_GRAD_W_Q);
         m->cover = c;
         break;
     case ATTN__SUM_W_K:
-        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k, 1, c->d_w_k.rank == 3, ATTN_GRAD_W_K);
+        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k,
+                            ATTN__OF_KEYS | (c->d_w_k.rank == 3) * ATTN__PER_HEAD, ATTN_GRAD_W_K);
         m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
         m->cover = c;
         break;
     case ATTN__SUM_W_V:
-        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, 0, c->d_w_v.rank == 2, ATTN_GRAD_W_V);
+        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, (c->d_w_v.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_W_V);
         m->scale = c->scale;
         break;
     case ATTN__SUM_HIDDEN_BIAS:
-        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size, 1, c->d_hidden_bias.rank == 2,
-                            ATTN_GRAD_HIDDEN_BIAS);
+        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size,
+                            ATTN__OF_KEYS | (c->d_hidden_bias.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_HIDDEN_BIAS);
         break;
     case ATTN__SUM_SIGMA:
         *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
@@ -7826,8 +7841,9 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
     const float *factor = attn__score_of(c)->flags & ATTN__UNIT_VECTORS ? attn__tile_at(p, 0)->prepared + c0 : NULL;
-    return attn__block_rows(p->f, attn__in(&c->k, p->b, p->head_kv, c0, 0), p->nk, c->size_k, c->w.vector_row, p->seen,
-                            factor, p->m.k_rows, &p->k);
+    p->k.row = c->w.vector_row;
+    return attn__block_rows(p->f, attn__in(&c->k, p->b, p->head_kv, c0, 0), p->nk, c->size_k, p->seen, factor,
+                            p->m.k_rows, &p->k);
 }
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
@@ -7948,7 +7964,7 @@ static const float *attn__bilinear_finish_rows(attn__pass *p, int64_t *row)
             p->shared.left_u[attn__row_index(p, p->i0 + i) * size + x] =
                 p->dead[i] ? -0.0f : attn__plus_zero(p->m.dq[i * pad + x]);
     *row = attn__up(c->size_q, p->f->width);
-    return attn__times(p, p->m.dq, pad, 1, p->n, size, attn__transposed(c->bilinear), c->size_q, *row);
+    return attn__times(p, attn__packed_rows(p->m.dq, pad), p->n, size, attn__transposed(c->bilinear), c->size_q, *row);
 }
 #endif
 static const attn__score attn__score_BILINEAR = {
@@ -8125,7 +8141,8 @@ static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
     }
     *row = c->w_q.rank ? attn__up(c->size_q, p->f->width) : c->w.pad_u;
     if (!c->dq.rank) return p->m.result;
-    if (c->w_q.rank) return attn__times(p, p->m.dq, 1, ATTN__GRAD_ROW, p->n, size, c->w_q, c->size_q, *row);
+    if (c->w_q.rank)
+        return attn__times(p, attn__columns_at(p->m.dq, ATTN__GRAD_ROW), p->n, size, c->w_q, c->size_q, *row);
     for (i = 0; i < p->n; i++)
         for (u = 0; u < size; u++) p->m.result[i * *row + u] = p->m.dq[u * ATTN__GRAD_ROW + i];
     return p->m.result;
@@ -8156,7 +8173,7 @@ static void attn__additive_finish_stream(attn__pass *p)
     for (j0 = 0; c->dk.rank && j0 < n; j0 += count) {
         const float *db = p->m.db + j0 * padded;
         count = attn__min(n - j0, ATTN_GRAD_QUERIES);
-        y = c->w_k.rank ? attn__times(p, db, padded, 1, count, hidden, c->w_k, c->size_k, pad) : db;
+        y = c->w_k.rank ? attn__times(p, attn__packed_rows(db, padded), count, hidden, c->w_k, c->size_k, pad) : db;
         for (j = 0; j < count; j++, y += c->w_k.rank ? pad : padded) {
             float *dk = p->m.dk + (j0 + j) * pad;
             if (attn__all_zero(db + j * padded, hidden)) continue;
@@ -10261,9 +10278,10 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->ascends = attn__block_ascends(p);
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
+    p->d_out.row = c->w.value_row;
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        p->bad_d_out = attn__block_rows(p->f, attn__in(&c->d_out, p->b, p->head, i0, 0), p->n, c->size_v,
-                                        c->w.value_row, use, NULL, p->m.d_out_rows, &p->d_out);
+        p->bad_d_out = attn__block_rows(p->f, attn__in(&c->d_out, p->b, p->head, i0, 0), p->n, c->size_v, use, NULL,
+                                        p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q)) return;

@@ -6207,20 +6207,25 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, attn__pl
             if (scale) to[x - at.column] = to[x - at.column] * attn__read(scale, at.b, at.h, at.row, group);
         }
 }
-/* A part of a row: copied; and written from floats; and one value all along it. */
-static void attn__copy_row(const attn__kernels *f, attn__place at, int64_t n, float *to)
+/* A part of a row: copied; and written from floats; and one value all along it. What is mostly so is inlined: a place
+   on its way to another function costs as much as a short row. */
+ATTN__INLINE void attn__copy_row(const attn__kernels *f, attn__place at, int64_t n, float *to)
 {
     if (attn__is_contiguous(at.a)) attn__copy_floats(to, attn__at(at.a, at.b, at.h, at.row, at.column), n);
     else attn__copy_floats_of(f, at, NULL, 1, n, to, n);
 }
-static void attn__store_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
+ATTN__NOINLINE static void attn__round_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
 {
     const attn__array *a = at.a;
     int64_t x;
-    if (attn__is_contiguous(a)) attn__copy_floats(attn__at(a, at.b, at.h, at.row, at.column), from, n);
-    else if (!attn__is_f32(a) && a->stride[3] == 1)
+    if (!attn__is_f32(a) && a->stride[3] == 1)
         f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, at.b, at.h, at.row, at.column), n);
     else for (x = 0; x < n; x++) attn__write(a, at.b, at.h, at.row, at.column + x, from[x]);
+}
+ATTN__INLINE void attn__store_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
+{
+    if (attn__is_contiguous(at.a)) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), from, n);
+    else attn__round_row(f, at, n, from);
 }
 static void attn__fill_row(attn__place at, int64_t n, float value)
 {
@@ -6304,20 +6309,24 @@ static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, i
     return attn__copy_rows(f, at, n, size, row, use, factor, to);
 }
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
-static void attn__store_grad(const attn__kernels *f, attn__place at, int64_t n, const float *from, float factor,
-                             int add)
+ATTN__NOINLINE static void attn__store_grad_by_parts(const attn__kernels *f, attn__place at, int64_t n,
+                                                     const float *from, float factor, int add)
 {
     float some[ATTN__MAX_LANES];
     int64_t count;
     if (!from && !add) attn__fill_row(at, n, 0.0f);
-    else if (from && attn__is_contiguous(at.a))
-        f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, at.column), n, factor, add);
-    else for (; from && n > 0; n -= count, from += count, at.column += count) {
+    for (; from && n > 0; n -= count, from += count, at.column += count) {
         count = attn__min(n, ATTN__MAX_LANES);
         if (add) attn__copy_row(f, at, count, some);
         f->scale_store(from, some, count, factor, add);
         attn__store_row(f, at, count, some);
     }
+}
+ATTN__INLINE void attn__store_grad(const attn__kernels *f, attn__place at, int64_t n, const float *from, float factor,
+                                   int add)
+{
+    if (!from || !attn__is_contiguous(at.a)) attn__store_grad_by_parts(f, at, n, from, factor, add);
+    else f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, at.column), n, factor, add);
 }
 /* So for several rows of n numbers, `row` floats apart in `from`: where both lie side by side, as one. */
 static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t rows, int64_t n, const float *from,

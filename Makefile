@@ -122,7 +122,7 @@ fuzz-libfuzzer: | build ## The same as a libFuzzer target, as OSS-Fuzz builds it
 wheels: | build ## Wheels for manylinux on x86-64 and AArch64 into build/wheels, each tried here or in qemu (VENV: a Python).
 	@VENV="$(VENV)" sh tests/wheels.sh
 
-measure: | build ## Compare the text of the headers with that of REF (TO: of another commit): lines, tokens, compile time.
+measure: | build ## Compare headers and walks through them with those of REF=HEAD (TO: of another commit): lines, tokens, time (PAIRS=0: none).
 	@CC="$(CC)" PAIRS="$(or $(PAIRS),5)" WORDS="$(or $(WORDS),0)" sh tests/measure.sh "$(REF)" "$(TO)"
 
 mutants: build/mutate build/tests ## Break attn.h in hundreds of places, one at a time (SINCE=<commit>: in lines added since; ISA=neon: NEON's operations); suites must notice.

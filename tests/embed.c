@@ -63,7 +63,8 @@ static void instruction_sets(void) {
 #if defined(ATTN_NO_SIMD) || defined(ATTN_NO_PORTABLE)
         {ATTN_ISA_PORTABLE, "the portable vectors were left out"},
 #endif
-        {0, NULL}};
+        {0, NULL}
+    };
     float out[1];
     attn_desc d = average(out);
     int n;

@@ -42,7 +42,7 @@ names_of() { # names_of FILE: its private names, each once
 words_of() { # words_of FILE: what these are made of: "HOW-OFTEN WORD"
     names_of "$1" | sed 's/^[a-zA-Z]*__//' | tr 'A-Z_' 'a-z\n' | grep '[a-z]' | sort | uniq -c | sort -k1,1nr -k2
 }
-banner='^/[*] -----*.*>>' # of a room
+banner='^/[*] -----* >>' # of a room
 names() { # of attn.h: what a reader has to learn
     for side in a b; do
         names_of $dir/$side/attn.h >$dir/$side/names
@@ -85,7 +85,8 @@ for side in a b; do sums $dir/$side/attn.o >$dir/$side/sums; done
 while IFS='	' read -r what size; do
     row "attn.h: bytes of code, $what" "$(awk -F'\t' -v what="$what" '$1 == what { print $2 }' $dir/a/sums)" "$size"
 done <$dir/b/sums
-for side in a b; do sh tests/walks.sh $dir/$side/attn.h $dir/$side | sed "s/^/attn.h, walk $side, /"; done
+echo "attn.h, walks of $1:" && sh tests/walks.sh $dir/a/attn.h $dir/a
+echo "attn.h, walks of $b:" && sh tests/walks.sh $dir/b/attn.h $dir/b
 if [ "$PAIRS" != 0 ]; then
     times=$($tool time "$PAIRS" $dir/a $dir/b $compile -o attn.o) || exit 1
     set -- $times

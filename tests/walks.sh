@@ -19,7 +19,7 @@ for call in forward paged backward; do
     addr2line -e "$dir/walk" -f <"$dir/addresses" | paste - - | paste "$dir/addresses" - >"$dir/$call.functions"
     awk -v call="$call" '
         function far(a, b) { return a > b + 500 || b > a + 500 }
-        FILENAME ~ /attn[.]h$/ { if (/^\/[*] -----*.*>>/) at[++rooms] = FNR; next }
+        FILENAME ~ /attn[.]h$/ { if (/^\/[*] ----+ >>/) at[++rooms] = FNR; next }
         FILENAME ~ /functions$/ { if (split($0, part, "/attn[.]h:") > 1) line[$1] = part[2] + 0; next }
         $2 in line {
             here = line[$2]

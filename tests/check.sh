@@ -324,6 +324,11 @@ item_text() {
     try "no tab and no space at the end of a line" trimmed $sources
     try "one version: line 1, macros, CHANGELOG, vector kernels" version
     try "the code of the manual's recipes is that of examples/recipes.c" recipes
+    try "make help lists eight targets, make help-all every one that has a text" help_lists
+}
+help_lists() {
+    all=$(cat Makefile tests/cuda/cuda.mk | grep -c '^[a-z-]*:.* ## ')
+    [ "$(make -s help | wc -l)" = 8 ] && [ "$(make -s help-all | wc -l)" = "$all" ]
 }
 recipes() { # each line of code there, but for what a comment adds
     sed -n '/^   RECIPES /,/^   ORDER /p' attn.h | sed -n 's/^                 \([a-zA-Z].*[;]\).*/\1/p' >"$dir/recipes"

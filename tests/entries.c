@@ -1,6 +1,7 @@
-/* entries.c - sequences of unequal length in shared arrays: starts, packed entries, pages. A random call of a few batch
-   entries is cut into calls of its own, one per entry, which are held against the reference; then the entries are put
-   into shared arrays, whose other elements are NaN or no length at all, and must get the same bits there. */
+/* entries.c - of "sequences": entries of unequal length in shared arrays, by starts, packed or in pages. Keys in
+   several calls: parts.c; a cache that grows, rotary positions: sequence.c. A random call of a few batch entries is cut
+   into calls of its own, one per entry, which are held against the reference; then the entries are put into shared
+   arrays, whose other elements are NaN or no length at all, and must get the same bits there. */
 #include "grads.h"
 #define NO_SEQUENCES /* they are made here */
 #define MORE_FACTORS(X) X(PLACE_Q, 4) X(PLACE_K, 5)

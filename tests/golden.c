@@ -655,6 +655,16 @@ static unsigned swap_control(int n) { return (void)n, 0u; }
 static void restore_control(unsigned before, int n) { (void)before, (void)n; }
 #endif
 
+/* A function of attn.h, which has its error last, as a caller in w->float_control calls it. */
+#define CALL(function, ...) \
+    do { \
+        attn_error error; \
+        const unsigned before = swap_control(w->float_control); \
+        const attn_status status = function(__VA_ARGS__, &error); \
+        restore_control(before, w->float_control); \
+        if (status != ATTN_OK) stop(#function ":", &error); \
+    } while (0)
+
 static void run_tasks(const attn_plan *plan, void *workspace, int workers) {
     int32_t phase;
     for (phase = 0; phase < plan->phases; phase++) {
@@ -667,29 +677,20 @@ static void run_tasks(const attn_plan *plan, void *workspace, int workers) {
         for (i = 0; i < n; i++) attn_task(plan, workspace, phase, order[i], (int32_t)below(workers));
     }
 }
+static void run_plan(const attn_plan *plan, const way *w) {
+    unsigned char *workspace = (unsigned char *)take(plan->workspace_bytes + 1) + 1; /* without alignment */
+    const unsigned before = swap_control(w->float_control);
+    run_tasks(plan, workspace, w->workers);
+    restore_control(before, w->float_control);
+}
 static void run(const attn_desc *d, const way *w) {
-    attn_error error;
-    attn_status status;
     attn_plan plan;
-    unsigned before;
     if (w->workers == 1) {
-        before = swap_control(w->float_control);
-        status = attn_forward(d, &error);
-        restore_control(before, w->float_control);
-        if (status != ATTN_OK) stop("attn_forward:", &error);
+        CALL(attn_forward, d);
         return;
     }
-    before = swap_control(w->float_control);
-    status = attn_plan_forward(d, &plan, &error);
-    if (status == ATTN_OK) { /* a workspace without alignment */
-        unsigned char *workspace;
-        restore_control(before, w->float_control);
-        workspace = (unsigned char *)take(plan.workspace_bytes + 1) + 1;
-        before = swap_control(w->float_control);
-        run_tasks(&plan, workspace, w->workers);
-    }
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_plan_forward:", &error);
+    CALL(attn_plan_forward, d, &plan);
+    run_plan(&plan, w);
 }
 static void run_results(const attn_desc *d, const way *w) {
     attn_desc one;
@@ -711,22 +712,31 @@ static void run_results(const attn_desc *d, const way *w) {
         run(&one, w);
     }
 }
-static void run_parts(const problem *p, const attn_desc *whole, const way *w) {
-    part c;
+/* The parts that a way cuts a call into, in memory of its own. */
+static part *cut_parts(const problem *p, const way *w, int64_t *n) {
     int64_t step_b = w->cut == CUT_ALONE ? 1 : 2, step_i = w->cut == CUT_ALONE ? 1 : between(2, 30);
     int64_t step_h = w->cut == CUT_BLOCKS && one_in(2) ? p->h : 1;
+    part c, *parts = (part *)take((size_t)(p->b * p->h * p->sq) * sizeof(part));
+    *n = 0;
     for (c.b = 0; c.b < p->b; c.b += step_b)
         for (c.h = 0; c.h < p->h; c.h += step_h)
             for (c.i = 0; c.i < p->sq; c.i += step_i) {
-                attn_desc d;
-                int taken = block_count;
                 c.nb = p->b - c.b < step_b ? p->b - c.b : step_b;
                 c.nh = step_h;
                 c.ni = p->sq - c.i < step_i ? p->sq - c.i : step_i;
-                d = cut_out(p, whole, &c);
-                run_results(&d, w);
-                while (block_count > taken) free(blocks[--block_count]);
+                parts[(*n)++] = c;
             }
+    return parts;
+}
+static void run_parts(const problem *p, const attn_desc *whole, const way *w) {
+    int64_t n;
+    const part *c = cut_parts(p, w, &n);
+    for (; n--; c++) {
+        int taken = block_count;
+        attn_desc d = cut_out(p, whole, c);
+        run_results(&d, w);
+        while (block_count > taken) free(blocks[--block_count]);
+    }
 }
 
 /* The keys first .. first + n of a call: by views of them, or by where those of each entry start. */
@@ -896,26 +906,13 @@ static void make_gradients(const problem *p, int n, attn_grad *g) {
 }
 
 static void run_backward(const attn_desc *d, const attn_grad *g, const way *w) {
-    attn_error error;
-    attn_status status;
     attn_plan plan;
-    unsigned before = swap_control(w->float_control);
     if (w->workers == 1) {
-        status = attn_backward(d, g, &error);
-        restore_control(before, w->float_control);
-        if (status != ATTN_OK) stop("attn_backward:", &error);
+        CALL(attn_backward, d, g);
         return;
     }
-    status = attn_plan_backward(d, g, &plan, &error);
-    if (status == ATTN_OK) {
-        unsigned char *workspace;
-        restore_control(before, w->float_control);
-        workspace = (unsigned char *)take(plan.workspace_bytes + 1) + 1;
-        before = swap_control(w->float_control);
-        run_tasks(&plan, workspace, w->workers);
-    }
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_plan_backward:", &error);
+    CALL(attn_plan_backward, d, g, &plan);
+    run_plan(&plan, w);
 }
 static void run_gradients(const attn_desc *d, const attn_grad *g, const way *w) {
     attn_grad some = *g, one = *g;
@@ -934,44 +931,35 @@ static void run_gradients(const attn_desc *d, const attn_grad *g, const way *w) 
         run_backward(d, &one, w);
     }
 }
+static attn_out cut_result(const attn_out *o, const problem *p, const part *c) {
+    attn_view v = attn_view_of(*o);
+    cut_view(&v, "bhi.", p, c);
+    return writable(v);
+}
 /* What belongs to a query depends on no other query: dq in parts, the rest, which sums over queries, whole. */
-static void run_gradient_parts(const problem *p, const attn_desc *whole, const attn_grad *g, const way *w) {
+static void run_gradient_parts(const problem *p, const attn_desc *whole, attn_grad *g, const way *w) {
     attn_grad rest = *g;
-    part c;
-    int64_t step_b = w->cut == CUT_ALONE ? 1 : 2, step_i = w->cut == CUT_ALONE ? 1 : between(2, 30);
-    int64_t step_h = w->cut == CUT_BLOCKS && one_in(2) ? p->h : 1;
-    int i;
+    int64_t n;
+    const part *c = cut_parts(p, w, &n);
     memset(&rest.dq, 0, sizeof rest.dq);
     memset(&rest.d_given_scores, 0, sizeof rest.d_given_scores);
     run_gradients(whole, &rest, w);
-    for (c.b = 0; c.b < p->b; c.b += step_b)
-        for (c.h = 0; c.h < p->h; c.h += step_h)
-            for (c.i = 0; c.i < p->sq; c.i += step_i) {
-                attn_desc d;
-                attn_grad mine;
-                attn_view v;
-                int taken = block_count;
-                memset(&mine, 0, sizeof mine);
-                c.nb = p->b - c.b < step_b ? p->b - c.b : step_b;
-                c.nh = step_h;
-                c.ni = p->sq - c.i < step_i ? p->sq - c.i : step_i;
-                d = cut_out(p, whole, &c);
-                v = attn_view_of(d.stats);
-                cut_view(&v, "bhi.", p, &c);
-                d.stats = writable(v);
-                mine.accumulate = g->accumulate;
-                for (i = 0; i < ABOVE; i++) {
-                    attn_grad all = *g;
-                    *from_above(&mine, i) = *from_above(&all, i);
-                    cut_view(from_above(&mine, i), above[i].axes, p, &c);
-                }
-                v = attn_view_of(g->dq.rank ? g->dq : g->d_given_scores);
-                cut_view(&v, "bhi.", p, &c);
-                if (g->dq.rank) mine.dq = writable(v);
-                else mine.d_given_scores = writable(v);
-                run_gradients(&d, &mine, w);
-                while (block_count > taken) free(blocks[--block_count]);
-            }
+    for (; n--; c++) {
+        attn_grad mine;
+        int i, taken = block_count;
+        attn_desc d = cut_out(p, whole, c);
+        memset(&mine, 0, sizeof mine);
+        d.stats = cut_result(&d.stats, p, c);
+        mine.accumulate = g->accumulate;
+        for (i = 0; i < ABOVE; i++) {
+            *from_above(&mine, i) = *from_above(g, i);
+            cut_view(from_above(&mine, i), above[i].axes, p, c);
+        }
+        if (g->dq.rank) mine.dq = cut_result(&g->dq, p, c);
+        else mine.d_given_scores = cut_result(&g->d_given_scores, p, c);
+        run_gradients(&d, &mine, w);
+        while (block_count > taken) free(blocks[--block_count]);
+    }
 }
 
 static uint64_t attention_gradients(int n, const way *w) {
@@ -1043,77 +1031,58 @@ static uint64_t elementary(uint64_t hash, const way *w) {
     }
     return hash;
 }
+static attn_desc options_of(const way *w) {
+    attn_desc options;
+    memset(&options, 0, sizeof options);
+    options.isa = w->isa;
+    return options;
+}
 static uint64_t matrix_product(uint64_t hash, const way *w) {
     attn_view a = placed(stored(PLAIN, 4, 2, 3, 19, 37), w), b = placed(stored(SPECIAL, 3, 1, 37, 41, 0), w);
     attn_view c = placed_out(w, 4, 2, 3, 19, 41);
-    attn_desc options;
-    attn_error error;
-    unsigned before;
-    attn_status status;
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    before = swap_control(w->float_control);
-    status = attn_bmm(a, b, writable(c), &options, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_bmm:", &error);
+    attn_desc options = options_of(w);
+    CALL(attn_bmm, a, b, writable(c), &options);
     return hash_view(hash, &c);
 }
 static uint64_t softmax(uint64_t hash, const way *w) {
-    attn_view x = placed(stored(SPECIAL, 3, 3, 7, 133, 0), w), lengths = integers(0, 1, 3, 0, 100, 100);
-    attn_view y = placed_out(w, 3, 3, 7, 133, 0);
-    attn_desc options;
-    attn_error error;
-    unsigned before;
-    attn_status status;
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    options.key_lengths = lengths;
-    before = swap_control(w->float_control);
-    status = attn_softmax(x, writable(y), &options, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_softmax:", &error);
+    attn_view x = placed(stored(SPECIAL, 3, 3, 7, 133, 0), w), y = placed_out(w, 3, 3, 7, 133, 0);
+    attn_desc options = options_of(w);
+    options.key_lengths = integers(0, 1, 3, 0, 100, 100);
+    CALL(attn_softmax, x, writable(y), &options);
     return hash_view(hash, &y);
 }
-static uint64_t multi_head(uint64_t hash, const way *w) {
+static attn_mha_desc heads_of(attn_desc *options, const way *w) {
     attn_mha_desc m;
-    attn_desc options;
-    attn_error error;
-    attn_view y = placed_out(w, 3, 2, 9, 21, 0);
-    unsigned before;
-    attn_status status;
     memset(&m, 0, sizeof m);
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    options.causal = 1;
+    *options = options_of(w);
+    options->causal = 1;
     m.query = placed(stored(PLAIN, 3, 2, 9, 23, 0), w);
     m.w_query = placed(stored(PLAIN, 2, 12, 23, 0, 0), w);
     m.w_key = placed(stored(PLAIN, 2, 6, 23, 0, 0), w);
     m.w_value = placed(stored(PLAIN, 2, 10, 23, 0, 0), w);
     m.w_result = placed(stored(PLAIN, 2, 21, 20, 0, 0), w);
     m.b_query = placed(stored(PLAIN, 1, 12, 0, 0, 0), w);
-    m.b_value = placed(stored(PLAIN, 1, 10, 0, 0, 0), w);
-    m.b_result = placed(stored(PLAIN, 1, 21, 0, 0, 0), w);
-    m.out = writable(y);
+    m.out = writable(placed_out(w, 3, 2, 9, 21, 0));
     m.heads = 4;
     m.heads_kv = 2;
-    m.attention = &options;
-    before = swap_control(w->float_control);
-    status = attn_mha(&m, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_mha:", &error);
+    m.attention = options;
+    return m;
+}
+static uint64_t multi_head(uint64_t hash, const way *w) {
+    attn_desc options;
+    attn_mha_desc m = heads_of(&options, w);
+    attn_view y = attn_view_of(m.out);
+    m.b_value = placed(stored(PLAIN, 1, 10, 0, 0, 0), w);
+    m.b_result = placed(stored(PLAIN, 1, 21, 0, 0, 0), w);
+    CALL(attn_mha, &m);
     return hash_view(hash, &y);
 }
 static uint64_t merge(uint64_t hash, const way *w) {
     attn_view out_a = placed(stored(SPECIAL, 4, 2, 3, 5, 11), w), out_b = placed(stored(PLAIN, 4, 2, 3, 5, 11), w);
     attn_view lse_a = placed(floats(PLAIN, 3, 2, 3, 5, 0), w), lse_b = placed(floats(SPECIAL, 3, 2, 3, 5, 0), w);
     attn_view y = placed_out(w, 4, 2, 3, 5, 11), one = floats(PLAIN, 3, 2, 3, 5, 0), lse = lay_out(&one, w->layout, 1);
-    attn_error error;
-    unsigned before = swap_control(w->float_control);
-    attn_status status = attn_merge(out_a, lse_a, out_b, lse_b, writable(y), writable(lse), &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_merge:", &error);
-    hash = hash_view(hash, &y);
-    return hash_view(hash, &lse);
+    CALL(attn_merge, out_a, lse_a, out_b, lse_b, writable(y), writable(lse));
+    return hash_view(hash_view(hash, &y), &lse);
 }
 /* Numbers of all exponents from each type to each, rows as codes and blocks of q8_0 as codes. */
 static uint64_t conversions(uint64_t hash, const way *w) {
@@ -1122,9 +1091,6 @@ static uint64_t conversions(uint64_t hash, const way *w) {
     attn_view x = floats(SPECIAL, 4, 2, 3, 5, 96), plain = floats(SPECIAL, 4, 2, 3, 5, 96);
     attn_view q8 = integers(1, 1, BLOCKS * 34 / 8 + 1, 0, 0, 0);
     unsigned char *bytes = (unsigned char *)(uintptr_t)q8.data;
-    attn_error error;
-    unsigned before;
-    attn_status status;
     int from, to, scale, groups, i;
     for (i = 0; i < N; i++) {
         uint32_t bits = i % 3 ? (uint32_t)next() : i % 2 ? number(-28, 17) : value(SPECIAL);
@@ -1134,17 +1100,11 @@ static uint64_t conversions(uint64_t hash, const way *w) {
         for (to = 0; to < 4; to++) {
             attn_view a = as(types[from], &x), b = dense(types[to], 4, x.size);
             a = placed(a, w), b = lay_out(&b, w->layout, 1);
-            before = swap_control(w->float_control);
-            status = attn_convert(a, writable(b), &error);
-            restore_control(before, w->float_control);
-            if (status != ATTN_OK) stop("attn_convert:", &error);
+            CALL(attn_convert, a, writable(b));
             hash = hash_view(hash, &b);
             if (types[to] != ATTN_F64) continue;
             a = dense(storage.stored, 4, x.size); /* and back, from f64 */
-            before = swap_control(w->float_control);
-            status = attn_convert(b, writable(a), &error);
-            restore_control(before, w->float_control);
-            if (status != ATTN_OK) stop("attn_convert:", &error);
+            CALL(attn_convert, b, writable(a));
             hash = hash_view(hash, &a);
         }
     for (i = 0; i < BLOCKS * 34; i++) bytes[i] = (unsigned char)next();
@@ -1155,16 +1115,10 @@ static uint64_t conversions(uint64_t hash, const way *w) {
             size[3] = groups;
             b = dense(types[scale], 4, size);
             a = placed(a, w), b = lay_out(&b, w->layout, 1), codes = lay_out(&codes, w->layout, 1);
-            before = swap_control(w->float_control);
-            status = attn_quantize(a, writable(codes), writable(b), &error);
-            restore_control(before, w->float_control);
-            if (status != ATTN_OK) stop("attn_quantize:", &error);
+            CALL(attn_quantize, a, writable(codes), writable(b));
             hash = hash_view(hash_view(hash, &codes), &b);
             if (groups == 1) continue;
-            before = swap_control(w->float_control);
-            status = attn_unpack_q8_0(bytes, writable(codes), writable(b), &error);
-            restore_control(before, w->float_control);
-            if (status != ATTN_OK) stop("attn_unpack_q8_0:", &error);
+            CALL(attn_unpack_q8_0, bytes, writable(codes), writable(b));
             hash = hash_view(hash_view(hash, &codes), &b);
         }
     return hash;
@@ -1174,59 +1128,25 @@ static uint64_t matrix_gradients(uint64_t hash, const way *w) {
     attn_view a = placed(stored(PLAIN, 4, 2, 3, 139, 37), w), b = placed(stored(SPECIAL, 3, 1, 37, 41, 0), w),
               d_out = placed(stored(PLAIN, 4, 2, 3, 139, 41), w), start = stored(PLAIN, 3, 1, 37, 41, 0);
     attn_view da = placed_out(w, 4, 2, 3, 139, 37), db = lay_out(&start, w->layout, 1);
-    attn_desc options;
-    attn_error error;
-    unsigned before;
-    attn_status status;
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    before = swap_control(w->float_control);
-    status = attn_bmm_backward(a, b, d_out, writable(da), writable(db), 2, &options, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_bmm_backward:", &error);
-    hash = hash_view(hash, &da);
-    return hash_view(hash, &db);
+    attn_desc options = options_of(w);
+    CALL(attn_bmm_backward, a, b, d_out, writable(da), writable(db), 2, &options);
+    return hash_view(hash_view(hash, &da), &db);
 }
 static uint64_t softmax_gradient(uint64_t hash, const way *w) {
     attn_view x = placed(stored(SPECIAL, 3, 3, 7, 133, 0), w), d_out = placed(stored(PLAIN, 3, 3, 7, 133, 0), w),
-              lengths = integers(0, 1, 3, 0, 100, 100), dx = placed_out(w, 3, 3, 7, 133, 0);
-    attn_desc options;
-    attn_error error;
-    unsigned before;
-    attn_status status;
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    options.key_lengths = lengths;
-    before = swap_control(w->float_control);
-    status = attn_softmax_backward(x, d_out, writable(dx), &options, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_softmax_backward:", &error);
+              dx = placed_out(w, 3, 3, 7, 133, 0);
+    attn_desc options = options_of(w);
+    options.key_lengths = integers(0, 1, 3, 0, 100, 100);
+    CALL(attn_softmax_backward, x, d_out, writable(dx), &options);
     return hash_view(hash, &dx);
 }
 static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
-    attn_mha_desc m;
-    attn_mha_grad g;
     attn_desc options;
-    attn_error error;
-    attn_view y = placed_out(w, 3, 2, 9, 21, 0), outs[6];
-    unsigned before;
-    attn_status status;
+    attn_mha_desc m = heads_of(&options, w);
+    attn_mha_grad g;
+    attn_view outs[6];
     int i;
-    memset(&m, 0, sizeof m);
     memset(&g, 0, sizeof g);
-    memset(&options, 0, sizeof options);
-    options.isa = w->isa;
-    options.causal = 1;
-    m.query = placed(stored(PLAIN, 3, 2, 9, 23, 0), w);
-    m.w_query = placed(stored(PLAIN, 2, 12, 23, 0, 0), w);
-    m.w_key = placed(stored(PLAIN, 2, 6, 23, 0, 0), w);
-    m.w_value = placed(stored(PLAIN, 2, 10, 23, 0, 0), w);
-    m.w_result = placed(stored(PLAIN, 2, 21, 20, 0, 0), w);
-    m.b_query = placed(stored(PLAIN, 1, 12, 0, 0, 0), w);
-    m.out = writable(y);
-    m.heads = 4;
-    m.heads_kv = 2;
-    m.attention = &options;
     g.d_out = placed(stored(PLAIN, 3, 2, 9, 21, 0), w);
     g.dquery = writable(outs[0] = placed_out(w, 3, 2, 9, 23, 0));
     g.dw_query = writable(outs[1] = placed_out(w, 2, 12, 23, 0, 0));
@@ -1234,10 +1154,7 @@ static uint64_t multi_head_gradients(uint64_t hash, const way *w) {
     g.dw_value = writable(outs[3] = placed_out(w, 2, 10, 23, 0, 0));
     g.dw_result = writable(outs[4] = placed_out(w, 2, 21, 20, 0, 0));
     g.db_query = writable(outs[5] = placed_out(w, 1, 12, 0, 0, 0));
-    before = swap_control(w->float_control);
-    status = attn_mha_backward(&m, &g, &error);
-    restore_control(before, w->float_control);
-    if (status != ATTN_OK) stop("attn_mha_backward:", &error);
+    CALL(attn_mha_backward, &m, &g);
     for (i = 0; i < 6; i++) hash = hash_view(hash, &outs[i]);
     return hash;
 }
@@ -1540,9 +1457,6 @@ static uint64_t growing(uint64_t hash, int type, int per_row, const way *w) {
     batch t;
     home at[2];
     attn_view x[ENTRIES], whole[ENTRIES], scale[ENTRIES], cache, scales, none;
-    attn_error error;
-    unsigned before;
-    attn_status status;
     int b, step, paged;
     memset(&t, 0, sizeof t);
     memset(&none, 0, sizeof none);
@@ -1551,11 +1465,8 @@ static uint64_t growing(uint64_t hash, int type, int per_row, const way *w) {
         x[b] = floats(SPECIAL, 4, 1, 2, rows, 70);
         whole[b] = shape4(type, 1, 2, rows, 70);
         scale[b] = type == ATTN_I8 ? shape4(per_row ? ATTN_F32 : ATTN_F16, 1, 2, rows, per_row ? 1 : 3) : none;
-        before = swap_control(w->float_control);
-        status = type == ATTN_I8 ? attn_quantize(x[b], writable(whole[b]), writable(scale[b]), &error)
-                                 : attn_convert(x[b], writable(whole[b]), &error);
-        restore_control(before, w->float_control);
-        if (status != ATTN_OK) stop("attn_quantize, attn_convert:", &error);
+        if (type == ATTN_I8) CALL(attn_quantize, x[b], writable(whole[b]), writable(scale[b]));
+        else CALL(attn_convert, x[b], writable(whole[b]));
         hash = hash_view(hash, &whole[b]);
         if (scale[b].rank) hash = hash_view(hash, &scale[b]);
     }
@@ -1584,10 +1495,7 @@ static uint64_t growing(uint64_t hash, int type, int per_row, const way *w) {
             else d.key_starts = starts_of(at[paged].k0);
             if (step % 2) d.k_scale = scales;
             else d.v_scale = scales;
-            before = swap_control(w->float_control);
-            status = attn_append(fresh, writable(cache), lengths, &d, &error);
-            restore_control(before, w->float_control);
-            if (status != ATTN_OK) stop("attn_append:", &error);
+            CALL(attn_append, fresh, writable(cache), lengths, &d);
             for (b = 0; b < ENTRIES; b++) held[b] += rows[b];
         }
         compare(&at[paged], SIDE_K, whole, writable(cache), "the cache");
@@ -1600,11 +1508,8 @@ static uint64_t rotary(uint64_t hash, const way *w) {
     int kind, type, flags;
     for (kind = 0; kind < ATTN_ROPE_SCALING_COUNT; kind++) {
         attn_rope_desc d;
-        attn_error error;
-        attn_status status;
         int64_t size[4] = {60, 24, 0, 0};
         attn_view table[2], none, x = floats(PLAIN, 4, 2, 3, 40, 50);
-        unsigned before = swap_control(w->float_control);
         memset(&none, 0, sizeof none);
         table[0] = dense(ATTN_F32, 2, size), table[1] = dense(ATTN_F32, 2, size);
         memset(&d, 0, sizeof d);
@@ -1613,19 +1518,14 @@ static uint64_t rotary(uint64_t hash, const way *w) {
         d.factor = kind ? 8 : 0;
         d.original_positions = kind >= ATTN_ROPE_YARN ? 8192 : 0;
         d.first_position = kind * 100003;
-        status = attn_rope_table(writable(table[0]), writable(table[1]), &d, &error);
-        restore_control(before, w->float_control);
-        if (status != ATTN_OK) stop("attn_rope_table:", &error);
+        CALL(attn_rope_table, writable(table[0]), writable(table[1]), &d);
         hash = hash_view(hash_view(hash, &table[0]), &table[1]);
         for (type = 0; type < 3; type++)
             for (flags = 0; flags < 4; flags++) {
                 static const int types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
                 attn_view from = as(types[type], &x), to = shape4(types[(type + flags) % 3], 2, 3, 40, 50);
                 from = lay_out(&from, w->layout, 0), to = lay_out(&to, w->layout, 1);
-                before = swap_control(w->float_control);
-                status = attn_rope(from, table[0], table[1], none, (uint32_t)flags, writable(to), &error);
-                restore_control(before, w->float_control);
-                if (status != ATTN_OK) stop("attn_rope:", &error);
+                CALL(attn_rope, from, table[0], table[1], none, (uint32_t)flags, writable(to));
                 hash = hash_view(hash, &to);
             }
     }

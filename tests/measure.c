@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_TOKENS = 1 << 20, MOST_DEPTH = 200, MOST_PAIRS = 99, MOST_FUNCTIONS = 1 << 14, LONG = 60 };
+enum { MOST_TOKENS = 1 << 20, MOST_DEPTH = 200, MOST_PAIRS = 99, MOST_FUNCTIONS = 1 << 14, LONG = 60, WIDE = 9 };
 
 static void stop(const char *what) {
     fprintf(stderr, "measure: %s\n", what);
@@ -34,7 +34,7 @@ static struct {
     size_t *place;
     int *line;
     size_t size, bytes;
-    int lines;
+    int lines, blank; /* blank: nothing but white space */
 } text;
 
 static char *read_file(const char *name, size_t *size) {
@@ -63,6 +63,10 @@ static void read_text(const char *name) {
         if (all[i] == '\n') text.lines++;
     }
     text.place[text.size] = text.bytes, text.line[text.size] = text.lines;
+    for (size_t i = 0, seen = 0; i < text.bytes; i++) {
+        if (!isspace((unsigned char)all[i])) seen = 1;
+        if (all[i] == '\n') text.blank += !seen, seen = 0;
+    }
     free(all);
 }
 
@@ -73,7 +77,7 @@ typedef struct token {
 } token;
 static token tokens[MOST_TOKENS];
 static size_t token_count, comment_bytes;
-static int comment_lines, longest_define;
+static int comment_lines, longest_define, defines;
 
 static size_t end_of_comment(size_t i) {
     const char *c = text.characters;
@@ -145,6 +149,7 @@ static void find_longest_define(void) { /* lines with splices are of the file, s
         if (tokens[n].directive && is(n, "#") && is(n + 1, "define")) {
             size_t last = n;
             int lines;
+            defines++;
             while (last + 1 < token_count && tokens[last + 1].directive == tokens[n].directive) last++;
             lines = line_of(last) - line_of(n) + 1;
             if (lines > longest_define) longest_define = lines;
@@ -153,24 +158,29 @@ static void find_longest_define(void) { /* lines with splices are of the file, s
 
 /* ---- functions */
 static struct {
-    int count, longer, deepest, longest; /* the longest: its lines */
+    int count, longer, wide, deepest, longest; /* wide: of many parameters; the longest: its lines */
     int lines[MOST_FUNCTIONS];
     char name[80], deep_name[80];
 } functions;
 
-static void name_of_head(size_t from, size_t brace, char *name) { /* the last name before parentheses, outside of any */
-    int depth = 0;
+/* The last name before parentheses, outside of any; how many parameters these hold, none counted as one. */
+static int read_head(size_t from, size_t brace, char *name) {
+    int depth = 0, parameters = 0;
     name[0] = 0;
     for (size_t n = from; n < brace; n++) {
-        if (is(n, "(") && depth++ == 0 && n > from && !is(n - 1, "__attribute__") && !is(n - 1, ")"))
+        if (is(n, "(") && depth++ == 0 && n > from && !is(n - 1, "__attribute__") && !is(n - 1, ")")) {
             snprintf(name, 80, "%.*s", (int)tokens[n - 1].size, text.characters + tokens[n - 1].at);
+            parameters = 1;
+        }
         if (is(n, ")")) depth--;
+        if (is(n, ",") && depth == 1) parameters++;
     }
+    return parameters;
 }
 static void add_function(size_t from, size_t brace, size_t end, int levels) {
     char name[80];
     int lines = line_of(end) - line_of(from) + 1;
-    name_of_head(from, brace, name);
+    functions.wide += read_head(from, brace, name) >= WIDE;
     if (functions.count == MOST_FUNCTIONS) stop("too many functions");
     functions.lines[functions.count++] = lines, functions.longer += lines > LONG;
     if (lines > functions.longest) functions.longest = lines, memcpy(functions.name, name, sizeof name);
@@ -228,7 +238,9 @@ static void find_functions(void) {
 static int ascending(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 static void print_text(void) {
     qsort(functions.lines, (size_t)functions.count, sizeof(int), ascending);
-    printf("%d lines\n%lu bytes\n%.1f bytes a line\n", text.lines, (unsigned long)text.bytes,
+    printf("%d lines\n%d lines that are not blank\n%.1f %% of the lines blank\n", text.lines, text.lines - text.blank,
+           100.0 * text.blank / (text.lines ? text.lines : 1));
+    printf("%lu bytes\n%.1f bytes a line\n", (unsigned long)text.bytes,
            (double)text.bytes / (text.lines ? text.lines : 1));
     printf("%.1f %% of the bytes in comments\n", 100.0 * (double)comment_bytes / (double)(text.bytes ? text.bytes : 1));
     printf("%.1f %% of the lines with a comment\n", 100.0 * comment_lines / (text.lines ? text.lines : 1));
@@ -237,8 +249,9 @@ static void print_text(void) {
            functions.count ? functions.lines[functions.count / 2] : 0);
     printf("%d lines of the longest function: %s\n", functions.longest, functions.name);
     printf("%d functions above %d lines\n", functions.longer, LONG);
+    printf("%d functions of %d or more parameters\n", functions.wide, WIDE);
     printf("%d levels of braces in the deepest function: %s\n", functions.deepest, functions.deep_name);
-    printf("%d lines of the longest #define\n", longest_define);
+    printf("%d #defines\n%d lines of the longest #define\n", defines, longest_define);
 }
 
 /* ---- time */

@@ -132,6 +132,9 @@ static attn_out give(int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
     return make_out(LAYOUT_PACKED, rank, n0, n1, n2, n3);
 }
 
+static attn_out give_like(attn_view v) { return give(v.rank, v.size[0], v.size[1], v.size[2], v.size[3]); }
+static attn_view take_like(attn_out o) { return take(o.rank, o.size[0], o.size[1], o.size[2], o.size[3]); }
+
 static void set_up(void) {
     memset(&job, 0, sizeof job);
     job.forward = make_desc(2, 4, 2, 7, 300, 9, 5);
@@ -167,19 +170,19 @@ static void set_up(void) {
     d = make_desc(2, 2, 2, 5, 19, 6, 3);
     set_score(&d, ATTN_SCORE_ADDITIVE, 7);
     job.back_additive = make_call(&d, FROM_OUT, ~0u);
-    job.d_softmax = take(3, 2, 5, 17, 0);
-    job.dx = give(3, 2, 5, 17, 0);
-    job.d_product = take(3, 3, 70, 41, 0);
-    job.da = give(3, 3, 70, 13, 0);
-    job.db = give(2, 13, 41, 0, 0);
-    job.heads.d_out = take(3, 2, 5, 5, 0);
-    job.heads.dquery = give(3, 2, 5, 6, 0);
-    job.heads.dkey = give(3, 2, 9, 7, 0);
-    job.heads.dw_query = give(2, 8, 6, 0, 0);
-    job.heads.dw_key = give(2, 4, 7, 0, 0);
-    job.heads.dw_value = give(2, 6, 7, 0, 0);
-    job.heads.dw_result = give(2, 5, 12, 0, 0);
-    job.heads.db_result = give(1, 5, 0, 0, 0);
+    job.d_softmax = take_like(job.softmax);
+    job.dx = give_like(job.x);
+    job.d_product = take_like(job.product);
+    job.da = give_like(job.a);
+    job.db = give_like(job.b);
+    job.heads.d_out = take_like(job.mha.out);
+    job.heads.dquery = give_like(job.mha.query);
+    job.heads.dkey = give_like(job.mha.key);
+    job.heads.dw_query = give_like(job.mha.w_query);
+    job.heads.dw_key = give_like(job.mha.w_key);
+    job.heads.dw_value = give_like(job.mha.w_value);
+    job.heads.dw_result = give_like(job.mha.w_result);
+    job.heads.db_result = give_like(job.mha.b_result);
 }
 
 static attn_desc no_options(attn_isa isa) {

@@ -205,22 +205,25 @@ static void test_no_options(void) { /* attention may be NULL */
     check_same(&b.m.out, &want, "without options");
 }
 
+static void set_options(block *b, int i) { /* i: which */
+    attn_desc *o = &b->options;
+    o->causal = i & 1;
+    o->align = i & 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
+    if (i & 4) o->key_lengths = make_ints(ATTN_I32, 1, b->batch, 0, 0, 0, 0, (int)b->keys);
+    if (i & 8) o->mask = make_ints(ATTN_U8, 4, b->batch, 1, b->queries, b->keys, 0, 1);
+    if (i & 16) o->alibi = take(0.3, 1, 4, 0, 0);
+    if (i % 3 == 0) o->sink = take(1, 1, 4, 0, 0);
+    if (i % 5 == 0) o->bias = take(1, 2, b->queries, b->keys, 0);
+    if (i % 7 == 0) o->softcap = 2;
+    if (i % 4 == 0) o->scale = 0.7f;
+    if (i % 6 == 0) o->dropout = 0.4f, o->seed = 11;
+}
 static void test_options(void) {
     for (int i = 0; i < 40; i++) {
         block b;
-        attn_desc *o = &b.options;
         make_block(&b, 4, 2, i % 16);
         ask_weights(&b);
-        o->causal = i & 1;
-        o->align = i & 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
-        if (i & 4) o->key_lengths = make_ints(ATTN_I32, 1, b.batch, 0, 0, 0, 0, (int)b.keys);
-        if (i & 8) o->mask = make_ints(ATTN_U8, 4, b.batch, 1, b.queries, b.keys, 0, 1);
-        if (i & 16) o->alibi = take(0.3, 1, 4, 0, 0);
-        if (i % 3 == 0) o->sink = take(1, 1, 4, 0, 0);
-        if (i % 5 == 0) o->bias = take(1, 2, b.queries, b.keys, 0);
-        if (i % 7 == 0) o->softcap = 2;
-        if (i % 4 == 0) o->scale = 0.7f;
-        if (i % 6 == 0) o->dropout = 0.4f, o->seed = 11;
+        set_options(&b, i);
         run_block(&b);
     }
 }
@@ -481,16 +484,7 @@ static void test_gradients_of_options(void) {
         block b;
         attn_desc *o = &b.options;
         make_block(&b, 4, 2, i % 16);
-        o->causal = i & 1;
-        o->align = i & 2 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_TOP_LEFT;
-        if (i & 4) o->key_lengths = make_ints(ATTN_I32, 1, b.batch, 0, 0, 0, 0, (int)b.keys);
-        if (i & 8) o->mask = make_ints(ATTN_U8, 4, b.batch, 1, b.queries, b.keys, 0, 1);
-        if (i & 16) o->alibi = take(0.3, 1, 4, 0, 0);
-        if (i % 3 == 0) o->sink = take(1, 1, 4, 0, 0);
-        if (i % 5 == 0) o->bias = take(1, 2, b.queries, b.keys, 0);
-        if (i % 7 == 0) o->softcap = 2;
-        if (i % 4 == 0) o->scale = 0.7f;
-        if (i % 6 == 0) o->dropout = 0.4f, o->seed = 11;
+        set_options(&b, i);
         if (i % 11 == 0) o->score = ATTN_SCORE_COSINE;
         if (i % 11 == 1) o->score = ATTN_SCORE_BILINEAR, o->bilinear = take(1, 2, b.size_d, b.size_d, 0);
         if (i % 11 == 2) {

@@ -1,5 +1,7 @@
-/* parts.c - keys that come in several calls: random calls are cut, by views of their keys or by starts, and the last of
-   the calls must give the bits of the one; so must, of the gradients, what belongs to a part's keys. */
+/* parts.c - of "sequences": keys that come in several calls (carry_in, carry_out). Entries of unequal length in shared
+   arrays and pages: entries.c; a cache that grows, rotary positions: sequence.c. Random calls are cut, by views of
+   their keys or by starts, and the last of the calls must give the bits of the one; so must, of the gradients, what
+   belongs to a part's keys. */
 #include "grads.h"
 #include "descriptors.h"
 #include "parts.h"

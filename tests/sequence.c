@@ -1,6 +1,7 @@
-/* sequence.c - lengths from offsets, rows put after those of a cache, rotary positions and their tables; what costs no
-   time: room of a cache, calls without an element. Most functions take no instruction set: the program runs them on the
-   best one; builds without the others are in tests/check.sh. */
+/* sequence.c - of "sequences": the functions around a call: lengths from offsets, rows put after those of a cache,
+   rotary positions and their tables. Entries in shared arrays and pages: entries.c; keys in several calls: parts.c.
+   What costs no time as well: room of a cache, calls without an element. Most functions take no instruction set: the
+   program runs them on the best one; builds without the others are in tests/check.sh. */
 #include "cases.h"
 #include <time.h>
 

@@ -674,8 +674,7 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
     backward(c, s);
 }
 /* With ATTN_PRECISION_FAST dq, dk and dv come from one kernel, between two more; or from those of other calls, where
-   there are options or one of the gradients is not wanted. How many were launched tells: before them one
-   that prepares. */
+   there are options or one of the gradients is not wanted. How many were launched tells: one more comes first. */
 static void backward_in_one(call &c, const stage &s) {
     const params &p = c.p;
     c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";

@@ -311,7 +311,6 @@ FUNCTIONS = {  # result, parameters
     "attn_heatmap_ansi": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_svg": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_ppm": (c_int, [c_void_p, attn_writer, c_void_p]),
-    "attn_heatmap_html": (c_int, [c_void_p, attn_writer, c_void_p]),
 }
 # ---- up to here
 FUNCTIONS["attn_heatmap_html"] = FUNCTIONS["attn_heatmap_svg"]     # of attn_heatmap_html.h

@@ -177,7 +177,7 @@ $(SHARED): attn.h | build
 
 # ---- the test program: the implementation is compiled once, in tests/attn.c
 build/obj/align.o build/obj/train_align.o: $(wildcard examples/*.[ch])
-build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h) | build/obj
+build/obj/%.o: tests/%.c attn.h $(wildcard tests/*.h examples/web/*.h) | build/obj
 	$(CC) $(CFLAGS) -c $< -o $@
 
 # What suites do takes less time than compiling them at -O2; the reference and the harness are what they run most.
@@ -236,5 +236,5 @@ build/generate_loop.o: examples/generate_loop.h | build
 	$(CC) -O3 -march=native -ffast-math -x c -c $< -o $@
 
 # ---- examples are built as their first line says, with nothing but cc -O2
-build/%: examples/%.c $(wildcard examples/*.h) attn.h | build
+build/%: examples/%.c $(wildcard examples/*.h examples/web/*.h) attn.h | build
 	$(CC) -O2 $< -lm -o $@

@@ -25,7 +25,7 @@
              causal, windows, softcap, sinks, ALiBi, bias, dropout; grouped heads; any sizes, any strides; the output,
              log-sum-exp, weights and every intermediate result; masked softmax, batched matrix products, multi-head
              attention with its projections; the gradients of all these, for every input and parameter; heatmaps for a
-             terminal, as SVG, as PPM, as a web page. All options can be combined, except where stated.
+             terminal, as SVG and as PPM. All options can be combined, except where stated.
              Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  have f64 arithmetic (an unsupported type is an error). It does not start threads, print, abort or exit.
@@ -283,7 +283,7 @@
        ATTN_FILE              impl  this file's name in quotes (it #includes itself once per instruction set). Needed
                                     where it is not named attn.h and is compiled directly, pasted into another file, or
                                     by a compiler without __FILE_NAME__
-       ATTN_NO_HEATMAP        all   leave the pictures out; ATTN_NO_HEATMAP_HTML: attn_heatmap_html alone
+       ATTN_NO_HEATMAP        all   leave the pictures out
        ATTN_NO_BACKWARD       all   leave the gradients out
        ATTN_CUDA              impl  arrays may lie on a device; needs attn_cuda.cuh, compiled in a .cu file
        ATTN_NO_EXACT_FMA      impl  on a machine without fused multiply-add: a*b+c rounded twice (faster, other bits)
@@ -1000,16 +1000,11 @@ typedef struct attn_heatmap {
                                            whatever it holds, unlike one whose weight is 0. As attn_mask writes it */
 } attn_heatmap;
 
-/* Write a heatmap for a terminal; as an SVG file; as a PPM file (P6: cells and colour bar, no text); as a web page in
-   one file: one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of one
-   that the arrow keys move to; zoom; light and dark; phones. The page never cuts labels, and ignores width, height and
-   numbers. Its size: 4/3 of the bytes of the values, and 13 KB; a mask adds a sixth of a byte for each cell. */
+/* Write a heatmap for a terminal; as an SVG file; as a PPM file (P6: cells and colour bar, no text). A web page, where
+   each cell tells its labels and its value, is a header of its own, made of these: examples/web/attn_heatmap_html.h. */
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
-#ifndef ATTN_NO_HEATMAP_HTML
-ATTN_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err);
-#endif
 #endif /* ATTN_NO_HEATMAP */
 
 
@@ -13736,9 +13731,8 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
 /* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm, _ansi or _html
-   walks over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all
-   panels. */
+   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks
+   over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
     ATTN__PIC_NAN    = 0xFF00FF,
@@ -13775,7 +13769,7 @@ typedef struct attn__pic {
     attn__fp_state caller;
     attn_writer to;
     attn__pic_axis axis[2];         /* vertical, horizontal */
-    int      svg, html, plain;      /* an SVG file; a web page; a terminal without colours */
+    int      svg, plain;            /* an SVG file; a terminal without colours */
     int      failed, has_nan, has_masked, turned;   /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
     int64_t  tick_first, tick_last, tick_unit;      /* ticks at k*tick_unit*10^tick_e10, first <= k <= last */
@@ -13783,8 +13777,6 @@ typedef struct attn__pic {
     int64_t  column;                /* terminal: of the next character in its line */
     int64_t  names, below;          /* pixels: words along the columns, what NaN and masked cells look like */
     double   low, high;             /* range of the colours, low < high */
-    uint32_t waiting;               /* web page: the lowest bits are those that base64 has not written yet, */
-    int      waiting_bits;          /* so many */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
 typedef void attn__pic_draw(attn__pic *p);
@@ -13872,7 +13864,7 @@ static void attn__pic_code(attn__pic *p, uint32_t c)
 {
     int shift = c < 0x80 ? 0 : c < 0x800 ? 6 : c < 0x10000 ? 12 : 18;
     p->column = c == '\n' ? 0 : p->column + attn__pic_columns(c);
-    if ((p->svg || p->html) && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
+    if (p->svg && (c == '&' || c == '<' || c == '>' || c == '"' || c == '\'')) {
         ATTN__FORMAT(&p->out, "&#%;", c);
         return;
     }
@@ -14373,401 +14365,6 @@ static void attn__pic_ppm(attn__pic *p)
     }
 }
 
-/* ---- a web page: labels as items of hidden lists; values as base64, an element for each panel, decoded when it is
-   shown; then the program that draws them. Nothing is loaded from elsewhere. */
-#ifndef ATTN_NO_HEATMAP_HTML
-static const char attn__html_style[] =
-    ":root { color-scheme: light dark; --line: color-mix(in srgb, CanvasText 22%, Canvas) }"
-    "body { max-width: 76em; margin: auto; padding: 1.5em; background: Canvas; color: CanvasText;"
-        "font: 15px/1.45 system-ui, sans-serif }"
-    "header { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-bottom: 1.5em }"
-    "h1 { flex: 1; margin: 0; font-size: 1.35em }"
-    "button, select { font: inherit; color: inherit; background: Canvas; padding: .3em .7em;"
-        "border: 1px solid var(--line); border-radius: .4em }"
-    ":focus-visible { outline: 3px solid #2a7de1; outline-offset: 2px }"
-    "#plot { display: grid; grid-template-columns: repeat(4, max-content); column-gap: .5em }"
-    "#plot > * { grid-row: 3; position: relative }"
-    "#plot > #names1, #title1 { grid-column: 3; grid-row: 4; text-align: center }"
-    "#plot > #title1 { grid-row: 5 }"
-    "#plot.top > #names1 { grid-row: 2 }"
-    "#plot.top > #title1 { grid-row: 1 }"
-    "#title0 { writing-mode: vertical-rl; transform: rotate(180deg); text-align: center }"
-    "#plot i { position: absolute; max-width: 11em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
-        "font: 13px/1.2 system-ui, sans-serif }"
-    "#names0 i { right: 0; transform: translateY(-50%) }"
-    "#names1 i { top: 6px; transform: translateX(-50%) }"
-    "#names1.turned i { transform: translateX(-100%) rotate(-45deg); transform-origin: right top }"
-    ".top #names1 i { top: auto; bottom: 6px }"
-    ".top #names1.turned i { transform: rotate(-45deg); transform-origin: left bottom }"
-    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em; background: linear-gradient(to top, var(--shades)) }"
-    "#bar i { left: 20px; bottom: var(--at); transform: translateY(50%) }"
-    "canvas { display: block; cursor: crosshair }"
-    "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
-        "pointer-events: none }"
-    "#say { position: absolute; max-width: 30em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
-        "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
-        "box-shadow: 0 2px 9px #0005; pointer-events: none }"
-    "#say:empty { opacity: 0 }"
-    "#help { opacity: .75; margin-top: 1.5em }"
-    "#touch { display: none }"
-    "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
-    "@media (max-width: 600px) {"
-        "body { padding: 1em .8em }"
-        "#plot { grid-template-columns: repeat(3, max-content); column-gap: .3em }"
-        "#names0 i { max-width: 100% }"
-        "#names1.turned i, .top #names1.turned i { writing-mode: vertical-rl; max-height: 11em;"
-            "transform: translateX(-50%) rotate(180deg); transform-origin: center }"
-        "#plot > #bar { grid-area: 6 / 1 / auto / 4; width: auto; min-height: 14px; margin: 1em 1.5em 1.5em;"
-            "background: linear-gradient(to right, var(--shades)) }"
-        "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
-    "}";
-/* Values and colours, as attn__html_values and attn__pic_maps have them. */
-static const char attn__html_data[] =
-    "const $ = id => document.getElementById(id);"
-    "const plot = $('plot'), map = $('map'), cell = $('cell'), say = $('say');"
-    "const words = id => $(id) && [...$(id).children].map(e => e.textContent);"
-    "function bytes(id) {"
-        "const text = atob($(id).textContent), all = new Uint8Array(text.length);"
-        "for (let k = 0; k < all.length; k++) all[k] = text.charCodeAt(k);"
-        "return all.buffer;"
-    "}"
-    "const f16 = h => (h >> 15 ? -1 : 1) * ((h >> 10 & 31) == 31 ? h & 1023 ? NaN : 1 / 0 :"
-        "h >> 10 & 31 ? 2 ** ((h >> 10 & 31) - 25) * (1024 + (h & 1023)) : (h & 1023) / 2 ** 24);"
-    "const float = new Float32Array(1), bits = new Uint32Array(float.buffer);"
-    "const bf16 = h => (bits[0] = h << 16, float[0]);"
-    "const stored = [Float32Array, Uint16Array, Uint16Array][type] || Uint8Array;"
-    "const number = [0, f16, bf16][type] || (v => v);"
-    "const [low, high] = new Float32Array(bytes('range')), rgb = shades.map(s => parseInt(s.slice(1), 16));"
-    "function colour(v) {"
-        "if (v != v) return 0xffff00ff;"
-        "const x = 6 * Math.min(1, Math.max(0, (v - low) / (high - low))), k = Math.min(5, x | 0);"
-        "let abgr = 0xff000000;"
-        "for (const shift of [0, 8, 16]) {"
-            "const a = rgb[k] >> shift & 255, b = rgb[k + 1] >> shift & 255;"
-            "abgr |= a + (x - k) * (b - a) + .5 << 16 - shift;"
-        "}"
-        "return abgr;"
-    "}";
-/* The picture: a pixel shows the largest of its cells; labels stand where they fit, as in an SVG. */
-static const char attn__html_draw[] =
-    "const pen = map.getContext('2d'), names = [words('words0'), words('words1')];"
-    "const name = (a, k) => names[a] ? names[a][k] : String(k);"
-    "pen.font = '13px system-ui, sans-serif';"
-    "const longest = names.map((w, a) =>"
-        "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
-    "const narrow = matchMedia('(max-width: 600px)');"
-    "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
-    "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
-    "function spans(a, pixels) {"
-        "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
-        "return Array.from({ length: pixels }, (_, k) => {"
-            "const from = Math.floor(k * n / pixels), to = Math.floor((k + 1) * n / pixels);"
-            "return grid && to > from ? null : [first[a] + from, first[a] + Math.max(to, from + 1)];"
-        "});"
-    "}"
-    "function paint() {"
-        "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
-        "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
-        "const pixels = new Uint32Array(image.data.buffer), hatch = Math.round(6 * devicePixelRatio);"
-        "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
-            "if (!c) return;"
-            "let most;"
-            "for (let i = r[0]; i < r[1]; i++)"
-                "for (let j = c[0]; j < c[1]; j++) {"
-                    "const k = i * count[1] + j, v = number(values[k]);"
-                    "if (!masked(k) && !(v <= most) && most == most) most = v;"
-                "}"
-            "pixels[y * width + x] = most !== undefined ? colour(most) : (x + y) % hatch ? 0 : 0xff999999;"
-        "}));"
-        "map.width = width;"
-        "map.height = height;"
-        "pen.putImageData(image, 0, 0);"
-    "}"
-    "function label(a, turned) {"
-        "const box = $('names' + a), pitch = size[a] / shown[a], need = a && !turned ? longest[1] + 8 : 15;"
-        "let step = 1;"
-        "for (let k = 0; step * pitch < need && step < count[a]; k++) step = k % 3 == 1 ? step / 2 * 5 : step * 2;"
-        "box.replaceChildren();"
-        "for (let k = Math.ceil(first[a] / step) * step; k < first[a] + shown[a]; k += step) {"
-            "const text = box.appendChild(document.createElement('i'));"
-            "text.textContent = name(a, k);"
-            "text.style[a ? 'left' : 'top'] = (k - first[a] + .5) * pitch + 'px';"
-        "}"
-    "}"
-    "function draw() {"
-        "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
-        "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
-        "left.width = wide + 'px';"
-        "const side = Math.min(44, ...room.map((r, a) => r / count[a])), whole = side > 4 ? Math.floor(side) : side;"
-        "size = count.map(n => Math.max(n * whole, Math.min(n * 24, 96)));"
-        "if (thin) {" /* the whole width; cells are square if the screen is high enough */
-            "size[1] = Math.floor(plot.clientWidth - map.offsetParent.offsetLeft + plot.offsetLeft);"
-            "size[0] = Math.floor(Math.min(room[0], size[1] * count[0] / count[1]));"
-            "size[0] = Math.max(size[0], Math.min(count[0] * 24, 96));"
-        "}"
-        "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
-        "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
-        "map.style.height = size[0] + 'px';"
-        "map.style.width = size[1] + 'px';"
-        "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
-        "$('names1').style.height = slant + 28 + 'px';"
-        "$('names1').className = turned ? 'turned' : '';"
-        "paint();"
-        "label(0);"
-        "label(1, turned);"
-        "$('dense').hidden = Math.min(size[0] / shown[0], pitch) * devicePixelRatio >= 1;"
-        "if (say.textContent) mark();"
-    "}";
-/* What the reader does: a cell is marked and told, another panel is shown, the colours change. */
-static const char attn__html_use[] =
-    "function mark() {"
-        "const pitch = size.map((s, a) => s / shown[a]), from = at.map((k, a) => (k - first[a]) * pitch[a]);"
-        "const place = [['top', 'bottom', 'height'], ['left', 'right', 'width']], px = x => x + 'px';"
-        "place.forEach(([near, far, extent], a) => {"
-            "const side = Math.max(pitch[a], 9), beyond = from[a] > size[a] / 2;"
-            "cell.style[extent] = px(side);"
-            "cell.style[near] = px(from[a] + (pitch[a] - side) / 2);"
-            "say.style[near] = beyond ? 'auto' : px(from[a] + side + 6);"
-            "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
-        "});"
-        "cell.hidden = false;"
-        "const title = a => $('title' + a).textContent || ['row', 'column'][a], index = at[0] * count[1] + at[1];"
-        "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
-            "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
-            "(masked(index) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
-    "}"
-    "function hide() {"
-        "cell.hidden = true;"
-        "say.textContent = '';"
-    "}"
-    "function show(n) {"
-        "panel = (n + panels) % panels;"
-        "values = new stored(bytes('panel' + panel));"
-        "kept = $('mask' + panel) && new Uint8Array(bytes('mask' + panel));"
-        "$('panel').value = panel;"
-        "draw();"
-    "}"
-    "function go(to) {"
-        "const before = String(first);"
-        "at = to.map((k, a) => Math.max(0, Math.min(count[a] - 1, k)));"
-        "first = first.map((f, a) => Math.max(at[a] - shown[a] + 1, Math.min(f, at[a])));"
-        "if (String(first) != before) draw();"
-        "mark();"
-    "}"
-    "function scale(by) {"
-        "zoom = Math.max(1, Math.min(Math.max(...count) / 8, zoom * by));"
-        "const old = shown;"
-        "shown = count.map(n => Math.max(1, Math.round(n / zoom)));"
-        "first = first.map((f, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
-            "at[a] - (at[a] - f) * shown[a] / old[a]))));"
-        "map.style.touchAction = zoom > 1 ? 'none' : '';" /* what is enlarged a finger moves, else the page */
-        "draw();"
-    "}"
-    "function theme(dark) {"
-        "document.documentElement.style.colorScheme = dark ? 'dark' : 'light';"
-        "$('theme').textContent = dark ? 'Light' : 'Dark';"
-        "$('theme').onclick = () => theme(!dark);"
-    "}"
-    "const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],"
-        "Home: [0, -count[1]], End: [0, count[1]] };"
-    "const turns = { PageUp: -1, PageDown: 1 }, zooms = { '+': 2, '=': 2, '-': .5 };"
-    "map.onkeydown = e => {"
-        "if (e.ctrlKey || e.altKey || e.metaKey) return;"
-        "if (moves[e.key]) go(at.map((k, a) => k + moves[e.key][a]));"
-        "else if (turns[e.key]) show(panel + turns[e.key]);"
-        "else if (zooms[e.key]) scale(zooms[e.key]);"
-        "else return;"
-        "e.preventDefault();"
-    "};"
-    "const see = e => go([e.offsetY, e.offsetX].map((p, a) =>"
-        "first[a] + Math.floor(Math.max(0, Math.min(size[a] - 1, p)) * shown[a] / size[a])));"
-    "let held;"
-    "map.onpointerdown = e => {"
-        "held = zoom > 1 && e.pointerType == 'touch' && { from: [e.offsetY, e.offsetX], first };"
-        "see(e);"
-    "};"
-    "map.onpointermove = e => {"
-        "if (!held) return see(e);"
-        "first = [e.offsetY, e.offsetX].map((p, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
-            "held.first[a] + (held.from[a] - p) * shown[a] / size[a]))));"
-        "at = at.map((k, a) => Math.max(first[a], Math.min(first[a] + shown[a] - 1, k)));"
-        "draw();"
-    "};"
-    "map.onpointerup = map.onpointercancel = () => held = 0;"
-    "$('nearer').onclick = () => scale(2);"
-    "$('farther').onclick = () => scale(.5);"
-    "$('nearer').disabled = $('farther').disabled = Math.max(...count) <= 8;"
-    "map.onpointerleave = () => document.activeElement == map || hide();"
-    "map.onfocus = mark;"
-    "map.onblur = hide;"
-    "map.onwheel = e => {"
-        "if (document.activeElement != map) return;"
-        "scale(2 ** (-e.deltaY / 240));"
-        "e.preventDefault();"
-    "};"
-    "$('panel').onchange = e => show(+e.target.value);"
-    "$('before').onclick = () => show(panel - 1);"
-    "$('after').onclick = () => show(panel + 1);"
-    "const system = matchMedia('(prefers-color-scheme: dark)');"
-    "system.onchange = () => theme(system.matches);"
-    "theme(system.matches);"
-    "if ($('bar')) {"
-        "$('bar').style.setProperty('--shades', String(shades));"
-        "for (const t of words('ticks')) {"
-            "const text = $('bar').appendChild(document.createElement('i'));"
-            "text.textContent = t;"
-            "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
-        "}"
-    "}"
-    "if (panels * count[0] * count[1]) {"
-        "show(0);"
-        "onresize = draw;"
-    "} else plot.textContent = 'There are no cells.';";
-static const char attn__html_help[] =
-    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
-    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
-    "+ and - zoom; what is enlarged follows the finger.</span>"
-    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
-
-/* The lowest bits of x, at most 8 of them, go on in base64. */
-static void attn__html_bits(attn__pic *p, uint32_t x, int count)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    p->waiting = p->waiting << count | (x & ((1u << count) - 1));
-    for (p->waiting_bits += count; p->waiting_bits >= 6; p->waiting_bits -= 6)
-        attn__put_byte(&p->out, (unsigned char)digits[p->waiting >> (p->waiting_bits - 6) & 63]);
-}
-/* A number of so many bytes, the lowest first on every machine. */
-static void attn__html_number(attn__pic *p, uint32_t bits, int bytes)
-{
-    for (; bytes > 0; bytes--, bits >>= 8) attn__html_bits(p, bits, 8);
-}
-static void attn__html_end_data(attn__pic *p)
-{
-    attn__html_bits(p, 0, (6 - p->waiting_bits) % 6);
-    attn__pic_puts(p, "</script>\n");
-}
-
-/* The values of a panel as they are stored, row by row. */
-static void attn__html_values(attn__pic *p, int64_t panel)
-{
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t row = panel / x->panels * y->cells, column = panel % x->panels * x->cells;
-    const int32_t type = p->values.type;
-    int64_t i, j;
-    ATTN__FORMAT(&p->out, "<script type=text/plain id=panel%>", panel);
-    for (i = 0; i < y->cells && !p->failed; i++)
-        for (j = 0; j < x->cells; j++) {
-            const float value = attn__pic_value(p, row + i, column + j);
-            if (type == ATTN_U8) attn__html_bits(p, (uint32_t)value, 8);
-            else if (type == ATTN_F32) attn__html_number(p, attn__bits(value), 4);
-            else attn__html_number(p, attn__narrowed(type, attn__bits(value)), 2);
-        }
-    attn__html_end_data(p);
-    if (!p->has_masked) return;
-    ATTN__FORMAT(&p->out, "<script type=text/plain id=mask%>", panel);      /* a bit for each cell, up to whole bytes */
-    for (i = 0; i < y->cells && !p->failed; i++)
-        for (j = 0; j < x->cells; j++) attn__html_bits(p, !attn__pic_is_masked(p, row + i, column + j), 1);
-    attn__html_bits(p, 0, (int)(-(uint64_t)(y->cells * x->cells) % 8));
-    attn__html_end_data(p);
-}
-
-/* A hidden list of the labels of an axis; numbers need none. */
-static void attn__html_words(attn__pic *p, int64_t axis)
-{
-    const attn__pic_axis *a = p->axis + axis;
-    int64_t i;
-    if (!a->ticks) return;
-    ATTN__FORMAT(&p->out, "<ul hidden id=words%>", axis);
-    for (i = 0; i < a->cells; i++) {
-        attn__pic_puts(p, "<li>");
-        attn__pic_text(p, attn__pic_word(a->ticks, i), ATTN__HUGE);
-    }
-    attn__pic_puts(p, "</ul>\n");
-}
-
-static void attn__html_picker(attn__pic *p)
-{
-    const int64_t rows = p->axis->panels, columns = p->axis[1].panels;
-    int64_t i;
-    attn__pic_puts(p, rows * columns > 1 && p->axis->cells * p->axis[1].cells > 0 ? "<nav>" : "<nav hidden>");
-    attn__pic_puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
-                   "<select id=panel aria-label=Panel>\n");
-    for (i = 0; i < rows * columns; i++) {
-        const char *title = attn__pic_word(p->map->panel_titles, i);
-        ATTN__FORMAT(&p->out, *title ? "<option value=%>" : rows > 1 ? "<option value=%>Batch %, head %" :
-                     "<option value=%>Head %", i, rows > 1 ? i / columns : i, i % columns);
-        attn__pic_text(p, title, ATTN__HUGE);
-        attn__pic_puts(p, "</option>\n");
-    }
-    attn__pic_puts(p, "</select>\n<button id=after aria-label='Next panel'>&gt;</button></nav>\n");
-}
-
-static void attn__html_plot(attn__pic *p)
-{
-    const attn_heatmap *m = p->map;
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    int64_t k;
-    attn__pic_puts(p, m->ticks_on_top ? "<div id=plot class=top>\n<div id=title0>" : "<div id=plot>\n<div id=title0>");
-    attn__pic_text(p, m->y_label ? m->y_label : "", ATTN__HUGE);
-    ATTN__FORMAT(&p->out, "</div><div id=names0 aria-hidden=true></div>\n<div><canvas id=map tabindex=0 "
-                 "role=application aria-label='Heatmap of % rows and % columns' aria-describedby=help></canvas>"
-                 "<div id=cell hidden></div><output id=say></output></div>\n", y->cells, x->cells);
-    if (!m->no_colorbar) {
-        attn__pic_puts(p, "<div id=bar aria-hidden=true></div><ul hidden id=ticks>");
-        for (k = p->tick_first; k <= p->tick_last; k++) {
-            attn__pic_puts(p, "<li>");
-            attn__pic_puts(p, attn__pic_tick(p, k));
-        }
-        attn__pic_puts(p, "</ul>\n");
-    }
-    attn__pic_puts(p, "<div id=names1 aria-hidden=true></div><div id=title1>");
-    attn__pic_text(p, m->x_label ? m->x_label : "", ATTN__HUGE);
-    attn__pic_puts(p, "</div>\n");
-    attn__pic_puts(p, attn__html_help);
-    if (y->panels * x->panels > 1) attn__pic_puts(p, " Page Up and Page Down change the panel.");
-    if (p->has_nan) attn__pic_puts(p, " Cells in magenta are NaN.");
-    if (p->has_masked) attn__pic_puts(p, " Hatched cells are masked.");
-    attn__pic_puts(p, "</p>\n");
-}
-
-static void attn__pic_html(attn__pic *p)
-{
-    const char *title = p->map->title ? p->map->title : "Heatmap";
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    int64_t i;
-    p->html = 1;
-    attn__pic_puts(p, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n"
-                   "<meta name=viewport content='width=device-width'>\n<title>");
-    attn__pic_text(p, title, ATTN__HUGE);
-    attn__pic_puts(p, "</title>\n<style>\n");
-    attn__pic_puts(p, attn__html_style);
-    attn__pic_puts(p, "</style>\n<header><h1>");
-    attn__pic_text(p, title, ATTN__HUGE);
-    attn__pic_puts(p, "</h1>\n");
-    attn__html_picker(p);
-    attn__pic_puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
-                   "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
-    attn__html_plot(p);
-    attn__html_words(p, 0);
-    attn__html_words(p, 1);
-    attn__pic_puts(p, "<script type=text/plain id=range>");
-    attn__html_number(p, attn__bits((float)p->low), 4);
-    attn__html_number(p, attn__bits((float)p->high), 4);
-    attn__html_end_data(p);
-    for (i = 0; i < y->panels * x->panels && !p->failed; i++) attn__html_values(p, i);
-    ATTN__FORMAT(&p->out, "<script>'use strict'; {\nconst count = [%, %], panels = %, type = %, shades = '@",
-                 y->cells, x->cells, y->panels * x->panels, p->values.type, attn__pic_colour(p, 0));
-    for (i = 1; i < ATTN__PIC_POINTS; i++)
-        ATTN__FORMAT(&p->out, " @", attn__pic_colour(p, (double)i / (ATTN__PIC_POINTS - 1)));
-    attn__pic_puts(p, "'.split(' ');\n");
-    attn__pic_puts(p, attn__html_data);
-    attn__pic_puts(p, attn__html_draw);
-    attn__pic_puts(p, attn__html_use);
-    attn__pic_puts(p, "}</script>\n");
-}
-#endif /* ATTN_NO_HEATMAP_HTML */
-
 /* ---- terminal */
 /* The one of the colours 16..255 that is nearest: a cube of 6*6*6, then 24 greys. */
 static int attn__ansi_256(uint32_t rgb)
@@ -14962,10 +14559,6 @@ ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer write
 { return attn__pic_run(attn__pic_svg, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_ppm(const attn_heatmap *map, attn_writer writer, attn_error *err)
 { return attn__pic_run(attn__pic_ppm, map, writer, err); }
-#ifndef ATTN_NO_HEATMAP_HTML
-ATTN_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err)
-{ return attn__pic_run(attn__pic_html, map, writer, err); }
-#endif
 
 /* ---- a writer into memory */
 static int attn__buffer_write(void *user, const char *bytes, size_t count)

@@ -22,7 +22,9 @@
 #define _POSIX_C_SOURCE 200112L /* isatty */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#define ATTN_HEATMAP_HTML_IMPLEMENTATION
 #include "numbers.h"
+#include "web/attn_heatmap_html.h"
 #include "words.h"
 #include <errno.h>
 #include <limits.h>

@@ -2,6 +2,8 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200112L /* as examples/align.c wants it, which must come after the first include here */
 #endif
+#include "page.h"
+
 #include "test.h"
 #define ATTN__IMPLEMENTED /* the test program has the implementation already */
 #define main align_main

@@ -1010,6 +1010,13 @@ def test_layout():
         grown = library(folder, (ends, r"int64_t grown[6] ATTN__0;\n\g<0>"))
         status, text = child(CALL, ATTN_LIBRARY=grown)
         assert (status, text) == (0, "3.0\n"), text
+        # it has no web page of a heatmap: that is taken from a library of ours
+        status, text = child("import attn; assert not hasattr(attn.lib, 'attn_heatmap_html')\n"
+                             "print(attn.heatmap([[1.0, 2.0]]).html()[:15])", ATTN_LIBRARY=grown)
+        assert (status, text) == (0, "<!DOCTYPE html>\n"), text
+        status, text = child("import attn; attn._headers = lambda: []\nattn.heatmap([[1.0, 2.0]]).html()",
+                             ATTN_LIBRARY=grown)
+        assert status and "ImportError: attn_heatmap_html.h is neither beside attn.py nor in ../web" in text, text
         # it has no threads of ours: they are built beside it, and without a compiler one thread does it
         for compiler in (os.environ.get("CC", "cc"), "no-such-compiler"):
             status, text = child("import numpy as np, attn; q = np.random.rand(1, 4, 200, 64).astype('float32')\n"

@@ -54,6 +54,21 @@ item_examples_cxx() {
         try "examples/$name.c as C++20" c++ -std=c++20 -Wall -Wextra -Werror -x c++ examples/$name.c -o "$dir/$name" -lm
     done
 }
+# The web page of a heatmap, in each language, and of public functions alone.
+warnings_of_page() { # warnings_of_page COMPILER STANDARD FLAGS...
+    compiler=$1 standard=$2; shift 2
+    printf '#include "attn.h"\n#include "examples/web/attn_heatmap_html.h"\n' |
+        $compiler $WARNINGS "$@" -std=$standard -DATTN_HEATMAP_HTML_IMPLEMENTATION -I. -O1 -c - -o "$dir/page.$standard.o"
+}
+item_page() {
+    try "the web page of a heatmap names nothing private" sh -c '! grep -niE "attn__" examples/web/attn_heatmap_html.h'
+    for each in gcc:c99 gcc:c17 clang:c99 g++:c++11 g++:c++20 clang++:c++20; do
+        compiler=${each%:*} standard=${each#*:} language=c
+        have $compiler || { skipped "the web page of a heatmap, $compiler (no $compiler)"; continue; }
+        case $standard in c++*) language=c++ flags= ;; *) flags=$C_WARNINGS ;; esac
+        try "the web page of a heatmap, $compiler -std=$standard" warnings_of_page $compiler $standard $flags -x $language
+    done
+}
 
 # ---- every option alone, all together, and what else may be defined before the include
 embed() { # embed NAME FLAGS...: a program of one file, built and run
@@ -247,13 +262,10 @@ item_object() {
     seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o; times" | tail -n 1 |
               awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
-    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_page.o"
-    $CC -O2 -DATTN_NO_PORTABLE -DATTN_NO_HEATMAP_HTML -c tests/attn.c -o "$dir/attn_three.o"
+    $CC -O2 -DATTN_NO_PORTABLE -c tests/attn.c -o "$dir/attn_three.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
     ok "object of $(kilobytes "$dir/attn_three.o") with three instruction sets"
-    page=$(($(wc -c <"$dir/attn_page.o") - $(wc -c <"$dir/attn_three.o")))
-    ok "the web page in it takes $page B"
     ok "object of $(kilobytes "$dir/attn.o") with all"
     try "compiles without gradients" $CC -O2 -DATTN_NO_BACKWARD -c tests/attn.c -o "$dir/attn_forward.o" &&
         ok "object of $(kilobytes "$dir/attn_forward.o") without gradients"
@@ -580,6 +592,6 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
     echo machine:ppc64le:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8
 }
 items "$1" suites_emulated suites_portable sequences mingw:x86_64 aarch64 $(machines) object optimised:gcc \
-    optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx options ways embedding \
+    optimised:clang $(standards gcc clang g++ clang++) sources:gcc sources:clang examples_cxx page options ways embedding \
     reading old_caller zeroed strict no_libc traces text readme forked conformance other_targets fast_math:newest \
     fast_math:$(oldest_clang) wasm mingw:i686 m32 tcc

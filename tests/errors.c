@@ -1,6 +1,8 @@
 /* errors.c - every status, with the whole text of each refusal; the layout of the structures; refusals write nothing.
    What one change to a good call provokes stands in refusals.h, in the order of the fields. Here are the calls that it
    starts from, what is accepted, and what takes more than a row. */
+#include "page.h"
+
 #include "test.h"
 #include <float.h>
 

@@ -21,6 +21,8 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* fork, mmap and setitimer under -std=c99 */
 #endif
+#include "page.h"
+
 #include "descriptors.h"
 #include "elementary.h"
 #include "grads.h"

@@ -26,7 +26,7 @@ elif works gcc $flags; then compiler=gcc
 else compiler=$CC flags=; echo "this machine has no sanitizers: without"
 fi
 program=$dir/fuzz.$(basename "$compiler")
-if [ -n "$(find attn.h tests/*.[ch] -newer "$program" 2>&1)" ]; then
+if [ -n "$(find attn.h tests/*.[ch] examples/web/*.h -newer "$program" 2>&1)" ]; then
     build "$compiler" $flags >"$dir/log" 2>&1 ||
         { failed "tests/fuzz.c with $compiler" "$dir/log"; echo "0 passed, 1 failed"; exit 1; }
 fi

@@ -1,5 +1,7 @@
 /* heatmap.c - the pictures: well-formed, the right colours in the right places, every string escaped, every
    mistake refused before a byte is written. */
+#include "page.h"
+
 #include "test.h"
 
 typedef attn_status (*draw_fn)(const attn_heatmap *, attn_writer, attn_error *);

@@ -1,5 +1,7 @@
 /* isa.c - which instruction set runs; the elementary functions on all of them; the caller's floating-point control
    register, which changes no bit and comes back as it was. */
+#include "page.h"
+
 #include "cases.h"
 #include "elementary.h"
 #include <fenv.h>

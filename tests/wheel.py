@@ -29,6 +29,7 @@ metadata += ["Requires-Dist: " + need for need in project["dependencies"]]
 for extra, needs in project["optional-dependencies"].items():
     metadata += ["Provides-Extra: " + extra] + ["Requires-Dist: %s; extra == '%s'" % (need, extra) for need in needs]
 files = {"attn/__init__.py": read("examples", "python", "attn.py"), "attn/py.typed": b"", "attn/attn.h": header,
+         "attn/attn_heatmap_html.h": read("examples", "web", "attn_heatmap_html.h"),
          "attn/libattn.so": open(library, "rb").read(),
          name + ".dist-info/METADATA": "\n".join(metadata + [""]).encode(),
          name + ".dist-info/WHEEL": ("Wheel-Version: 1.0\nGenerator: attn.h\nRoot-Is-Purelib: false\nTag: %s\n" %

@@ -16,7 +16,7 @@ wheel() { # wheel MACHINE: prints its name
     built=$(ATTN_CACHE=$dir PYTHONPATH=examples/python "$python" -c '
 import os, sys, attn
 os.environ["CC"] = sys.argv[1]      # attn.py itself is used with the library of the usual compiler
-print(attn._built(attn._header()))' "$zig cc -target $1-linux-gnu.2.17") &&
+print(attn._built(attn._headers()))' "$zig cc -target $1-linux-gnu.2.17") &&
         cp "$built" "$dir/libattn-$1.so" &&
         "$python" tests/wheel.py "$dir/libattn-$1.so" "manylinux2014_$1" "$dir"
 }

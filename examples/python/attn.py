@@ -31,7 +31,8 @@ ERRORS    attn.Error with the library's words: "k.size[3] must equal q.size[3]: 
 FILES     pip install makes a package of this file, with attn.h and a library built from it. The file alone builds the
           library at the first import. ATTN_HEADER: attn.h, else beside this file or two folders above. ATTN_CACHE: the
           folder for what is built. CC: the compiler. ATTN_LIBRARY: a library that is there already, of this or a later
-          version."""
+          version. attn_heatmap_html.h, the web page of a heatmap, lies beside this file or in ../web; without it all
+          but Heatmap.html is there."""
 # mypy: ignore-errors           (hints are for callers; inside, ctypes has none that would hold)
 from __future__ import annotations
 
@@ -310,9 +311,9 @@ FUNCTIONS = {  # result, parameters
     "attn_heatmap_ansi": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_svg": (c_int, [c_void_p, attn_writer, c_void_p]),
     "attn_heatmap_ppm": (c_int, [c_void_p, attn_writer, c_void_p]),
-    "attn_heatmap_html": (c_int, [c_void_p, attn_writer, c_void_p]),
 }
 # ---- up to here
+FUNCTIONS["attn_heatmap_html"] = FUNCTIONS["attn_heatmap_svg"]     # of attn_heatmap_html.h
 
 
 class Error(ValueError):
@@ -366,6 +367,13 @@ def _header():
         if os.path.isfile(path):
             return path
     raise ImportError("attn.h is neither beside attn.py nor two folders above: name it in ATTN_HEADER")
+
+
+def _headers():
+    """attn.h, and the web page of a heatmap where it is."""
+    page = "attn_heatmap_html.h"
+    places = [os.path.join(_HERE, page), os.path.join(_HERE, "..", "web", page)]
+    return [_header()] + [path for path in places if os.path.isfile(path)][:1]
 
 
 def _cache():
@@ -459,13 +467,13 @@ void attn_python_run(void *workers, int64_t count, task_fn task, void *arg) { /*
 """
 
 
-def _built(header=None):
-    """The path of the library of a header and the threads, or of those alone. Its name has a hash of both and of the
-    command, so that a change of either builds."""
+def _built(headers=()):
+    """The path of the library of headers and the threads, or of those alone. Its name has a hash of all and of the
+    command, so that a change of any builds."""
     command = shlex.split(os.environ.get("CC", "cc")) + ["-O2", "-shared", "-fPIC", "-pthread", "-x", "c",
-                                                        "-DATTN_IMPLEMENTATION"]
+                                                        "-DATTN_IMPLEMENTATION", "-DATTN_HEATMAP_HTML_IMPLEMENTATION"]
     key = hashlib.sha256((_THREADS + " ".join(command + [platform.machine(), sys.platform])).encode())
-    if header:
+    for header in headers:
         with open(header, "rb") as file:
             key.update(file.read())
     path = os.path.join(_cache(), f"libattn-{key.hexdigest()[:16]}.{'dll' if os.name == 'nt' else 'so'}")
@@ -478,11 +486,11 @@ def _built(header=None):
         raise ImportError(f"attn.py builds attn.h in the folder {_cache()}, which cannot be written to "
                           f"({error.strerror}): name another in ATTN_CACHE") from None
     with room as folder:
-        fresh, threads = os.path.join(folder, os.path.basename(path)), os.path.join(folder, "threads.c")
-        with open(threads, "w") as file:
+        fresh, source = os.path.join(folder, os.path.basename(path)), os.path.join(folder, "library.c")
+        with open(source, "w") as file:
+            file.writelines(f'#include "{os.path.abspath(header)}"\n' for header in headers)
             file.write(_THREADS)
-        command += [header, threads] if header else [threads]
-        command += ["-o", fresh, "-lm"]
+        command += [source, "-o", fresh, "-lm"]
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
@@ -528,11 +536,10 @@ def _opened():
             return ctypes.CDLL(_PACKAGED)
         except OSError:
             pass                                    # of another system: what is built here will do
-    return ctypes.CDLL(named or _built(_header()))
+    return ctypes.CDLL(named or _built(_headers()))
 
 
-def _load():
-    loaded = _opened()
+def _declared(loaded):
     for name, (result, inside) in FUNCTIONS.items():
         if hasattr(loaded, name):       # a library may leave out gradients and pictures
             function = getattr(loaded, name)
@@ -540,7 +547,7 @@ def _load():
     return loaded
 
 
-lib = _load()
+lib = _declared(_opened())
 _check_layout()
 
 
@@ -1798,6 +1805,11 @@ class Heatmap:
 
     def html(self) -> str:
         """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
+        if not hasattr(lib, "attn_heatmap_html"):       # another library (ATTN_LIBRARY): one that has it is built
+            built = _declared(ctypes.CDLL(_built(_headers())))
+            if not hasattr(built, "attn_heatmap_html"):
+                raise ImportError("attn_heatmap_html.h is neither beside attn.py nor in ../web")
+            lib.attn_heatmap_html = built.attn_heatmap_html
         return self._written("attn_heatmap_html").decode()
 
     def ansi(self, terminal: Literal["truecolor", "256", "ascii"] = "truecolor") -> str:

@@ -536,5 +536,4 @@ extern "C" {
     pub fn attn_heatmap_ansi(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
     pub fn attn_heatmap_svg(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
     pub fn attn_heatmap_ppm(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
-    pub fn attn_heatmap_html(map: *const attn_heatmap, writer: attn_writer, err: *mut attn_error) -> attn_status;
 }

@@ -3,6 +3,8 @@
    panel. */
 #define ATTN_IMPLEMENTATION
 #include "../../attn.h"
+#define ATTN_HEATMAP_HTML_IMPLEMENTATION
+#include "../../examples/web/attn_heatmap_html.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,653 @@
+/* attn_heatmap_html.h - a heatmap of attn.h as a web page in one file - MIT or Unlicense, as attn.h, which has the text
+   SPDX-License-Identifier: MIT OR Unlicense
+
+       #include "attn.h"
+       #define ATTN_HEATMAP_HTML_IMPLEMENTATION        // in ONE C or C++ file of a program; the others just include
+       #include "attn_heatmap_html.h"
+
+   The page shows one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of
+   one that the arrow keys move to; zoom; light and dark; phones. It loads nothing. It never cuts labels, and ignores
+   width, height and numbers. It has 13 KB and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each
+   cell. mask_of takes a byte of memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none.
+
+   It is made of the public functions of attn.h alone, so that all pictures of a map agree: it refuses what
+   attn_heatmap_ansi refuses, in the same words; strings are what attn_heatmap_ansi makes of a title; the colours and
+   the ticks of the colour bar are read from a small SVG file. Its linkage is ATTN_DEF, or ATTN_HEATMAP_HTML_DEF. */
+#ifndef ATTN_HEATMAP_HTML_INCLUDED
+#define ATTN_HEATMAP_HTML_INCLUDED
+#if !defined(ATTN_H_INCLUDED) || defined(ATTN_NO_HEATMAP)
+#error "attn_heatmap_html.h: include attn.h before it, with its pictures (without ATTN_NO_HEATMAP)"
+#endif
+#ifndef ATTN_HEATMAP_HTML_DEF
+#define ATTN_HEATMAP_HTML_DEF ATTN_DEF
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err);
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_HEATMAP_HTML_INCLUDED */
+
+#if defined(ATTN_HEATMAP_HTML_IMPLEMENTATION) && !defined(ATTN_HEATMAP_HTML_IMPLEMENTED)
+#define ATTN_HEATMAP_HTML_IMPLEMENTED
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the page: labels as items of hidden lists; values as base64, an element for each panel, decoded when it is
+   shown; then the program that draws them. */
+/* clang-format off */
+static const char attn_html__style[] =
+    ":root { color-scheme: light dark; --line: color-mix(in srgb, CanvasText 22%, Canvas) }"
+    "body { max-width: 76em; margin: auto; padding: 1.5em; background: Canvas; color: CanvasText;"
+        "font: 15px/1.45 system-ui, sans-serif }"
+    "header { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-bottom: 1.5em }"
+    "h1 { flex: 1; margin: 0; font-size: 1.35em }"
+    "button, select { font: inherit; color: inherit; background: Canvas; padding: .3em .7em;"
+        "border: 1px solid var(--line); border-radius: .4em }"
+    ":focus-visible { outline: 3px solid #2a7de1; outline-offset: 2px }"
+    "#plot { display: grid; grid-template-columns: repeat(4, max-content); column-gap: .5em }"
+    "#plot > * { grid-row: 3; position: relative }"
+    "#plot > #names1, #title1 { grid-column: 3; grid-row: 4; text-align: center }"
+    "#plot > #title1 { grid-row: 5 }"
+    "#plot.top > #names1 { grid-row: 2 }"
+    "#plot.top > #title1 { grid-row: 1 }"
+    "#title0 { writing-mode: vertical-rl; transform: rotate(180deg); text-align: center }"
+    "#plot i { position: absolute; max-width: 11em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
+        "font: 13px/1.2 system-ui, sans-serif }"
+    "#names0 i { right: 0; transform: translateY(-50%) }"
+    "#names1 i { top: 6px; transform: translateX(-50%) }"
+    "#names1.turned i { transform: translateX(-100%) rotate(-45deg); transform-origin: right top }"
+    ".top #names1 i { top: auto; bottom: 6px }"
+    ".top #names1.turned i { transform: rotate(-45deg); transform-origin: left bottom }"
+    "#bar { width: 14px; min-height: 80px; margin: 0 4em 0 1em; background: linear-gradient(to top, var(--shades)) }"
+    "#bar i { left: 20px; bottom: var(--at); transform: translateY(50%) }"
+    "canvas { display: block; cursor: crosshair }"
+    "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
+        "pointer-events: none }"
+    "#say { position: absolute; max-width: 30em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
+        "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
+        "box-shadow: 0 2px 9px #0005; pointer-events: none }"
+    "#say:empty { opacity: 0 }"
+    "#help { opacity: .75; margin-top: 1.5em }"
+    "#touch { display: none }"
+    "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
+    "@media (max-width: 600px) {"
+        "body { padding: 1em .8em }"
+        "#plot { grid-template-columns: repeat(3, max-content); column-gap: .3em }"
+        "#names0 i { max-width: 100% }"
+        "#names1.turned i, .top #names1.turned i { writing-mode: vertical-rl; max-height: 11em;"
+            "transform: translateX(-50%) rotate(180deg); transform-origin: center }"
+        "#plot > #bar { grid-area: 6 / 1 / auto / 4; width: auto; min-height: 14px; margin: 1em 1.5em 1.5em;"
+            "background: linear-gradient(to right, var(--shades)) }"
+        "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
+    "}";
+/* Values as attn_html__values has them, and their colours. */
+static const char attn_html__data[] =
+    "const $ = id => document.getElementById(id);"
+    "const plot = $('plot'), map = $('map'), cell = $('cell'), say = $('say');"
+    "const words = id => $(id) && [...$(id).children].map(e => e.textContent);"
+    "function bytes(id) {"
+        "const text = atob($(id).textContent), all = new Uint8Array(text.length);"
+        "for (let k = 0; k < all.length; k++) all[k] = text.charCodeAt(k);"
+        "return all.buffer;"
+    "}"
+    "const f16 = h => (h >> 15 ? -1 : 1) * ((h >> 10 & 31) == 31 ? h & 1023 ? NaN : 1 / 0 :"
+        "h >> 10 & 31 ? 2 ** ((h >> 10 & 31) - 25) * (1024 + (h & 1023)) : (h & 1023) / 2 ** 24);"
+    "const float = new Float32Array(1), bits = new Uint32Array(float.buffer);"
+    "const bf16 = h => (bits[0] = h << 16, float[0]);"
+    "const stored = [Float32Array, Uint16Array, Uint16Array][type] || Uint8Array;"
+    "const number = [0, f16, bf16][type] || (v => v);"
+    "const [low, high] = new Float32Array(bytes('range')), rgb = shades.map(s => parseInt(s.slice(1), 16));"
+    "function colour(v) {"
+        "if (v != v) return 0xffff00ff;"
+        "const x = 6 * Math.min(1, Math.max(0, (v - low) / (high - low))), k = Math.min(5, x | 0);"
+        "let abgr = 0xff000000;"
+        "for (const shift of [0, 8, 16]) {"
+            "const a = rgb[k] >> shift & 255, b = rgb[k + 1] >> shift & 255;"
+            "abgr |= a + (x - k) * (b - a) + .5 << 16 - shift;"
+        "}"
+        "return abgr;"
+    "}";
+/* The picture: a pixel shows the largest of its cells; labels stand where they fit, as in an SVG. */
+static const char attn_html__draw[] =
+    "const pen = map.getContext('2d'), names = [words('words0'), words('words1')];"
+    "const name = (a, k) => names[a] ? names[a][k] : String(k);"
+    "pen.font = '13px system-ui, sans-serif';"
+    "const longest = names.map((w, a) =>"
+        "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
+    "const narrow = matchMedia('(max-width: 600px)');"
+    "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
+    "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
+    "function spans(a, pixels) {"
+        "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
+        "return Array.from({ length: pixels }, (_, k) => {"
+            "const from = Math.floor(k * n / pixels), to = Math.floor((k + 1) * n / pixels);"
+            "return grid && to > from ? null : [first[a] + from, first[a] + Math.max(to, from + 1)];"
+        "});"
+    "}"
+    "function paint() {"
+        "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
+        "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
+        "const pixels = new Uint32Array(image.data.buffer), hatch = Math.round(6 * devicePixelRatio);"
+        "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
+            "if (!c) return;"
+            "let most;"
+            "for (let i = r[0]; i < r[1]; i++)"
+                "for (let j = c[0]; j < c[1]; j++) {"
+                    "const k = i * count[1] + j, v = number(values[k]);"
+                    "if (!masked(k) && !(v <= most) && most == most) most = v;"
+                "}"
+            "pixels[y * width + x] = most !== undefined ? colour(most) : (x + y) % hatch ? 0 : 0xff999999;"
+        "}));"
+        "map.width = width;"
+        "map.height = height;"
+        "pen.putImageData(image, 0, 0);"
+    "}"
+    "function label(a, turned) {"
+        "const box = $('names' + a), pitch = size[a] / shown[a], need = a && !turned ? longest[1] + 8 : 15;"
+        "let step = 1;"
+        "for (let k = 0; step * pitch < need && step < count[a]; k++) step = k % 3 == 1 ? step / 2 * 5 : step * 2;"
+        "box.replaceChildren();"
+        "for (let k = Math.ceil(first[a] / step) * step; k < first[a] + shown[a]; k += step) {"
+            "const text = box.appendChild(document.createElement('i'));"
+            "text.textContent = name(a, k);"
+            "text.style[a ? 'left' : 'top'] = (k - first[a] + .5) * pitch + 'px';"
+        "}"
+    "}"
+    "function draw() {"
+        "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
+        "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
+        "left.width = wide + 'px';"
+        "const side = Math.min(44, ...room.map((r, a) => r / count[a])), whole = side > 4 ? Math.floor(side) : side;"
+        "size = count.map(n => Math.max(n * whole, Math.min(n * 24, 96)));"
+        "if (thin) {" /* the whole width; cells are square if the screen is high enough */
+            "size[1] = Math.floor(plot.clientWidth - map.offsetParent.offsetLeft + plot.offsetLeft);"
+            "size[0] = Math.floor(Math.min(room[0], size[1] * count[0] / count[1]));"
+            "size[0] = Math.max(size[0], Math.min(count[0] * 24, 96));"
+        "}"
+        "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
+        "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
+        "map.style.height = size[0] + 'px';"
+        "map.style.width = size[1] + 'px';"
+        "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
+        "$('names1').style.height = slant + 28 + 'px';"
+        "$('names1').className = turned ? 'turned' : '';"
+        "paint();"
+        "label(0);"
+        "label(1, turned);"
+        "$('dense').hidden = Math.min(size[0] / shown[0], pitch) * devicePixelRatio >= 1;"
+        "if (say.textContent) mark();"
+    "}";
+/* What the reader does: a cell is marked and told, another panel is shown, the colours change. */
+static const char attn_html__use[] =
+    "function mark() {"
+        "const pitch = size.map((s, a) => s / shown[a]), from = at.map((k, a) => (k - first[a]) * pitch[a]);"
+        "const place = [['top', 'bottom', 'height'], ['left', 'right', 'width']], px = x => x + 'px';"
+        "place.forEach(([near, far, extent], a) => {"
+            "const side = Math.max(pitch[a], 9), beyond = from[a] > size[a] / 2;"
+            "cell.style[extent] = px(side);"
+            "cell.style[near] = px(from[a] + (pitch[a] - side) / 2);"
+            "say.style[near] = beyond ? 'auto' : px(from[a] + side + 6);"
+            "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
+        "});"
+        "cell.hidden = false;"
+        "const title = a => $('title' + a).textContent || ['row', 'column'][a], index = at[0] * count[1] + at[1];"
+        "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
+            "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
+            "(masked(index) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
+    "}"
+    "function hide() {"
+        "cell.hidden = true;"
+        "say.textContent = '';"
+    "}"
+    "function show(n) {"
+        "panel = (n + panels) % panels;"
+        "values = new stored(bytes('panel' + panel));"
+        "kept = $('mask' + panel) && new Uint8Array(bytes('mask' + panel));"
+        "$('panel').value = panel;"
+        "draw();"
+    "}"
+    "function go(to) {"
+        "const before = String(first);"
+        "at = to.map((k, a) => Math.max(0, Math.min(count[a] - 1, k)));"
+        "first = first.map((f, a) => Math.max(at[a] - shown[a] + 1, Math.min(f, at[a])));"
+        "if (String(first) != before) draw();"
+        "mark();"
+    "}"
+    "function scale(by) {"
+        "zoom = Math.max(1, Math.min(Math.max(...count) / 8, zoom * by));"
+        "const old = shown;"
+        "shown = count.map(n => Math.max(1, Math.round(n / zoom)));"
+        "first = first.map((f, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
+            "at[a] - (at[a] - f) * shown[a] / old[a]))));"
+        "map.style.touchAction = zoom > 1 ? 'none' : '';" /* what is enlarged a finger moves, else the page */
+        "draw();"
+    "}"
+    "function theme(dark) {"
+        "document.documentElement.style.colorScheme = dark ? 'dark' : 'light';"
+        "$('theme').textContent = dark ? 'Light' : 'Dark';"
+        "$('theme').onclick = () => theme(!dark);"
+    "}"
+    "const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],"
+        "Home: [0, -count[1]], End: [0, count[1]] };"
+    "const turns = { PageUp: -1, PageDown: 1 }, zooms = { '+': 2, '=': 2, '-': .5 };"
+    "map.onkeydown = e => {"
+        "if (e.ctrlKey || e.altKey || e.metaKey) return;"
+        "if (moves[e.key]) go(at.map((k, a) => k + moves[e.key][a]));"
+        "else if (turns[e.key]) show(panel + turns[e.key]);"
+        "else if (zooms[e.key]) scale(zooms[e.key]);"
+        "else return;"
+        "e.preventDefault();"
+    "};"
+    "const see = e => go([e.offsetY, e.offsetX].map((p, a) =>"
+        "first[a] + Math.floor(Math.max(0, Math.min(size[a] - 1, p)) * shown[a] / size[a])));"
+    "let held;"
+    "map.onpointerdown = e => {"
+        "held = zoom > 1 && e.pointerType == 'touch' && { from: [e.offsetY, e.offsetX], first };"
+        "see(e);"
+    "};"
+    "map.onpointermove = e => {"
+        "if (!held) return see(e);"
+        "first = [e.offsetY, e.offsetX].map((p, a) => Math.round(Math.max(0, Math.min(count[a] - shown[a],"
+            "held.first[a] + (held.from[a] - p) * shown[a] / size[a]))));"
+        "at = at.map((k, a) => Math.max(first[a], Math.min(first[a] + shown[a] - 1, k)));"
+        "draw();"
+    "};"
+    "map.onpointerup = map.onpointercancel = () => held = 0;"
+    "$('nearer').onclick = () => scale(2);"
+    "$('farther').onclick = () => scale(.5);"
+    "$('nearer').disabled = $('farther').disabled = Math.max(...count) <= 8;"
+    "map.onpointerleave = () => document.activeElement == map || hide();"
+    "map.onfocus = mark;"
+    "map.onblur = hide;"
+    "map.onwheel = e => {"
+        "if (document.activeElement != map) return;"
+        "scale(2 ** (-e.deltaY / 240));"
+        "e.preventDefault();"
+    "};"
+    "$('panel').onchange = e => show(+e.target.value);"
+    "$('before').onclick = () => show(panel - 1);"
+    "$('after').onclick = () => show(panel + 1);"
+    "const system = matchMedia('(prefers-color-scheme: dark)');"
+    "system.onchange = () => theme(system.matches);"
+    "theme(system.matches);"
+    "if ($('bar')) {"
+        "$('bar').style.setProperty('--shades', String(shades));"
+        "for (const t of words('ticks')) {"
+            "const text = $('bar').appendChild(document.createElement('i'));"
+            "text.textContent = t;"
+            "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
+        "}"
+    "}"
+    "if (panels * count[0] * count[1]) {"
+        "show(0);"
+        "onresize = draw;"
+    "} else plot.textContent = 'There are no cells.';";
+static const char attn_html__help[] =
+    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
+    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
+    "+ and - zoom; what is enlarged follows the finger.</span>"
+    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+/* clang-format on */
+
+/* ---- how the values are stored */
+typedef struct attn_html__kind {
+    int bytes;               /* of a value */
+    uint32_t sign, infinity; /* bits; what is above infinity is NaN */
+    uint32_t nan;            /* the one that all become; 0: they stay as they are */
+} attn_html__kind;
+/* Of f32, f16, bf16, u8. */
+static const attn_html__kind attn_html__kinds[] = {{4, 0x80000000u, 0x7f800000u, 0},
+                                                   {2, 0x8000u, 0x7c00u, 0x7e00u},
+                                                   {2, 0x8000u, 0x7f80u, 0x7fc0u},
+                                                   {1, 0, 0x100u, 0}};
+
+typedef struct attn_html__page {
+    attn_heatmap map; /* the caller's, with a range, and values and mask [panel rows, panel columns, rows, columns] */
+    attn_writer to;
+    attn_html__kind kind;
+    void *memory; /* that of a mask_of */
+    int failed, has_nan, has_masked;
+    uint32_t waiting; /* the lowest bits are those that base64 has not written yet, */
+    int waiting_bits; /* so many */
+    size_t length;    /* of what is not written yet */
+    char bytes[512];
+    char bar[4096]; /* an SVG file with the colour bar */
+} attn_html__page;
+
+static const unsigned char *attn_html__at(const attn_view *v, int bytes, int64_t b, int64_t h, int64_t i, int64_t j) {
+    return (const unsigned char *)v->data +
+           (b * v->stride[0] + h * v->stride[1] + i * v->stride[2] + j * v->stride[3]) * bytes;
+}
+/* The bits of a value. */
+static uint32_t attn_html__stored(const attn_html__page *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const unsigned char *at = attn_html__at(&p->map.values, p->kind.bytes, b, h, i, j);
+    uint32_t word = *at;
+    uint16_t half;
+    if (p->kind.bytes == 4) memcpy(&word, at, sizeof word);
+    if (p->kind.bytes == 2) {
+        memcpy(&half, at, sizeof half);
+        word = half;
+    }
+    return p->kind.nan && (word & ~p->kind.sign) > p->kind.infinity ? p->kind.nan : word;
+}
+static int attn_html__is_masked(const attn_html__page *p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    return p->map.mask.rank && !*attn_html__at(&p->map.mask, 1, b, h, i, j);
+}
+static float attn_html__as_float(int32_t type, uint32_t word) {
+    const uint16_t half = (uint16_t)word;
+    float x = (float)word;
+    if (type == ATTN_F32) memcpy(&x, &word, sizeof x);
+    else if (type != ATTN_U8)
+        attn_convert(attn_view_typed((attn_type)type, &half, 1, 1, 0, 0, 0), attn_out_f32(&x, 1, 1, 0, 0, 0), NULL);
+    return x;
+}
+
+/* The least and the largest value so far, by their bits in the order of the values, so that the caller's floating-point
+   state is of no account; and these bits. */
+typedef struct attn_html__range {
+    int64_t low, high;
+    uint32_t least, most;
+} attn_html__range;
+static void attn_html__see(attn_html__page *p, attn_html__range *r, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const uint32_t word = attn_html__stored(p, b, h, i, j), size = word & ~p->kind.sign;
+    const int64_t x = word & p->kind.sign ? -(int64_t)size : (int64_t)size;
+    const int masked = attn_html__is_masked(p, b, h, i, j);
+    if (masked) p->has_masked = 1;
+    else if (size > p->kind.infinity) p->has_nan = 1;
+    if (masked || size >= p->kind.infinity) return;
+    if (x < r->low) r->low = x, r->least = word;
+    if (x > r->high) r->high = x, r->most = word;
+}
+/* The range over the finite values that are not masked, as in the other pictures; one value alone is seen against 0. */
+static void attn_html__find_range(attn_html__page *p) {
+    attn_html__range r = {INT64_MAX, INT64_MIN, 0, 0};
+    attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    int64_t b, h, i, j;
+    for (b = 0; b < n[0]; b++)
+        for (i = 0; i < n[2]; i++)
+            for (h = 0; h < n[1]; h++)
+                for (j = 0; j < n[3]; j++) attn_html__see(p, &r, b, h, i, j);
+    if (m->range_set) return;
+    if (r.low > r.high) r.low = r.high = 0;
+    m->range_set = 1;
+    m->range_min = attn_html__as_float(m->values.type, r.least);
+    m->range_max = attn_html__as_float(m->values.type, r.most);
+    if (r.low < r.high) return;
+    if (r.low > 0) m->range_min = 0;
+    else m->range_max = r.low < 0 ? 0.0f : 1.0f;
+}
+
+/* ---- writing */
+static void attn_html__flush(attn_html__page *p) {
+    if (p->length > 0 && !p->failed) p->failed = p->to.write(p->to.user, p->bytes, p->length) != 0;
+    p->length = 0;
+}
+static void attn_html__put(attn_html__page *p, const char *s, size_t n) {
+    for (; n > 0; s++, n--) {
+        if (p->length == sizeof p->bytes) attn_html__flush(p);
+        p->bytes[p->length++] = *s;
+    }
+}
+static void attn_html__puts(attn_html__page *p, const char *s) { attn_html__put(p, s, strlen(s)); }
+static void attn_html__print(attn_html__page *p, const char *format, ...) {
+    char text[200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    attn_html__puts(p, text);
+}
+
+/* A line for a terminal becomes text of the page. */
+static int attn_html__escape(void *page, const char *s, size_t n) {
+    attn_html__page *p = (attn_html__page *)page;
+    for (; n > 0; s++, n--) {
+        if (strchr("&<>\"'", *s)) attn_html__print(p, "&#%d;", *s);
+        else if (*s != '\n') attn_html__put(p, s, 1);
+    }
+    return p->failed;
+}
+/* A string of the caller's: the title of a picture without a panel, for that is UTF-8 without control characters. */
+static void attn_html__text(attn_html__page *p, const char *s) {
+    const attn_writer escape = {attn_html__escape, p};
+    attn_heatmap line;
+    memset((void *)&line, 0, sizeof line);
+    line.values = attn_view_u8(NULL, 4, 0, 0, 0, 0);
+    line.no_colorbar = 1;
+    line.title = s;
+    attn_heatmap_ansi(&line, escape, NULL);
+}
+static const char *attn_html__word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
+
+/* The SVG file of a cell, high enough that each tick of the colour bar has a label. */
+static void attn_html__draw_bar(attn_html__page *p) {
+    static const uint8_t cell = 0;
+    attn_buffer buffer = {NULL, 0, 0};
+    attn_heatmap bar;
+    memset((void *)&bar, 0, sizeof bar);
+    bar.values = attn_view_u8(&cell, 2, 1, 1, 0, 0);
+    bar.range_set = 1;
+    bar.range_min = p->map.range_min;
+    bar.range_max = p->map.range_max;
+    bar.colormap = p->map.colormap;
+    bar.height = 300;
+    buffer.data = p->bar;
+    buffer.size = sizeof p->bar;
+    attn_heatmap_svg(&bar, attn_buffer_writer(&buffer), NULL);
+}
+/* What stands in it after each `mark`, up to the character `end`; `between` joins the pieces. */
+static void attn_html__of_bar(attn_html__page *p, const char *mark, const char *end, const char *between) {
+    const char *s = strstr(p->bar, mark), *next;
+    for (; s; s = next) {
+        s += strlen(mark);
+        next = strstr(s, mark);
+        attn_html__put(p, s, strcspn(s, end));
+        if (next) attn_html__puts(p, between);
+    }
+}
+
+/* ---- data */
+/* The lowest bits of x, at most 8 of them, go on in base64. */
+static void attn_html__bits(attn_html__page *p, uint32_t x, int count) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    p->waiting = p->waiting << count | (x & ((1u << count) - 1));
+    for (p->waiting_bits += count; p->waiting_bits >= 6; p->waiting_bits -= 6)
+        attn_html__put(p, &digits[p->waiting >> (p->waiting_bits - 6) & 63], 1);
+}
+/* A number of so many bytes, the lowest first on every machine. */
+static void attn_html__number(attn_html__page *p, uint32_t word, int bytes) {
+    for (; bytes > 0; bytes--, word >>= 8) attn_html__bits(p, word, 8);
+}
+static void attn_html__float(attn_html__page *p, float x) {
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    attn_html__number(p, word, 4);
+}
+static void attn_html__end_data(attn_html__page *p) {
+    attn_html__bits(p, 0, (6 - p->waiting_bits) % 6);
+    attn_html__puts(p, "</script>\n");
+}
+
+/* The values of a panel as they are stored, row by row. Where some are masked: a bit for each cell, in whole bytes. */
+static void attn_html__values(attn_html__page *p, int64_t b, int64_t h) {
+    const int64_t *n = p->map.values.size;
+    const long long panel = b * n[1] + h;
+    int64_t i, j;
+    attn_html__print(p, "<script type=text/plain id=panel%lld>", panel);
+    for (i = 0; i < n[2] && !p->failed; i++)
+        for (j = 0; j < n[3]; j++) attn_html__number(p, attn_html__stored(p, b, h, i, j), p->kind.bytes);
+    attn_html__end_data(p);
+    if (!p->has_masked) return;
+    attn_html__print(p, "<script type=text/plain id=mask%lld>", panel);
+    for (i = 0; i < n[2] && !p->failed; i++)
+        for (j = 0; j < n[3]; j++) attn_html__bits(p, !attn_html__is_masked(p, b, h, i, j), 1);
+    attn_html__bits(p, 0, (int)(-(uint64_t)(n[2] * n[3]) % 8));
+    attn_html__end_data(p);
+}
+
+/* A hidden list of the labels of an axis; numbers need none. */
+static void attn_html__words(attn_html__page *p, int axis, const char *const *words) {
+    int64_t i;
+    if (!words) return;
+    attn_html__print(p, "<ul hidden id=words%d>", axis);
+    for (i = 0; i < p->map.values.size[2 + axis]; i++) {
+        attn_html__puts(p, "<li>");
+        attn_html__text(p, attn_html__word(words, i));
+    }
+    attn_html__puts(p, "</ul>\n");
+}
+
+static void attn_html__picker(attn_html__page *p) {
+    const int64_t *n = p->map.values.size;
+    int64_t i;
+    attn_html__puts(p, n[0] * n[1] > 1 && n[2] * n[3] > 0 ? "<nav>" : "<nav hidden>");
+    attn_html__puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
+                       "<select id=panel aria-label=Panel>\n");
+    for (i = 0; i < n[0] * n[1] && !p->failed; i++) {
+        const char *title = attn_html__word(p->map.panel_titles, i);
+        const long long batch = i / n[1], head = i % n[1];
+        attn_html__print(p, "<option value=%lld>", (long long)i);
+        if (*title) attn_html__text(p, title);
+        else if (n[0] > 1) attn_html__print(p, "Batch %lld, head %lld", batch, head);
+        else attn_html__print(p, "Head %lld", head);
+        attn_html__puts(p, "</option>\n");
+    }
+    attn_html__puts(p, "</select>\n<button id=after aria-label='Next panel'>&gt;</button></nav>\n");
+}
+
+static void attn_html__plot(attn_html__page *p) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    attn_html__puts(p, m->ticks_on_top ? "<div id=plot class=top>\n" : "<div id=plot>\n");
+    attn_html__puts(p, "<div id=title0>");
+    attn_html__text(p, m->y_label);
+    attn_html__puts(p, "</div><div id=names0 aria-hidden=true></div>\n"
+                       "<div><canvas id=map tabindex=0 role=application ");
+    attn_html__print(p, "aria-label='Heatmap of %lld rows and %lld columns' ", (long long)n[2], (long long)n[3]);
+    attn_html__puts(p, "aria-describedby=help></canvas><div id=cell hidden></div><output id=say></output></div>\n");
+    if (!m->no_colorbar) {
+        attn_html__puts(p, "<div id=bar aria-hidden=true></div><ul hidden id=ticks><li>");
+        attn_html__of_bar(p, "text-anchor=\"start\">", "<", "<li>");
+        attn_html__puts(p, "</ul>\n");
+    }
+    attn_html__puts(p, "<div id=names1 aria-hidden=true></div><div id=title1>");
+    attn_html__text(p, m->x_label);
+    attn_html__puts(p, "</div>\n");
+    attn_html__puts(p, attn_html__help);
+    if (n[0] * n[1] > 1) attn_html__puts(p, " Page Up and Page Down change the panel.");
+    if (p->has_nan) attn_html__puts(p, " Cells in magenta are NaN.");
+    if (p->has_masked) attn_html__puts(p, " Hatched cells are masked.");
+    attn_html__puts(p, "</p>\n");
+}
+
+static void attn_html__write(attn_html__page *p) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    const char *title = m->title ? m->title : "Heatmap";
+    int64_t b, h;
+    attn_html__puts(p, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n"
+                       "<meta name=viewport content='width=device-width'>\n<title>");
+    attn_html__text(p, title);
+    attn_html__puts(p, "</title>\n<style>\n");
+    attn_html__puts(p, attn_html__style);
+    attn_html__puts(p, "</style>\n<header><h1>");
+    attn_html__text(p, title);
+    attn_html__puts(p, "</h1>\n");
+    attn_html__picker(p);
+    attn_html__puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
+                       "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
+    attn_html__plot(p);
+    attn_html__words(p, 0, m->y_ticks);
+    attn_html__words(p, 1, m->x_ticks);
+    attn_html__puts(p, "<script type=text/plain id=range>");
+    attn_html__float(p, m->range_min);
+    attn_html__float(p, m->range_max);
+    attn_html__end_data(p);
+    for (b = 0; b < n[0] && !p->failed; b++)
+        for (h = 0; h < n[1] && !p->failed; h++) attn_html__values(p, b, h);
+    attn_html__print(p, "<script>'use strict'; {\nconst count = [%lld, %lld], panels = %lld, type = %d, shades = '",
+                     (long long)n[2], (long long)n[3], (long long)(n[0] * n[1]), (int)m->values.type);
+    attn_html__of_bar(p, "stop-color=\"", "\"", " ");
+    attn_html__puts(p, "'.split(' ');\n");
+    attn_html__puts(p, attn_html__data);
+    attn_html__puts(p, attn_html__draw);
+    attn_html__puts(p, attn_html__use);
+    attn_html__puts(p, "}</script>\n");
+    attn_html__flush(p);
+}
+
+/* ---- the public function */
+static attn_status attn_html__tell(attn_error *err, attn_status status, const char *field, const char *rule) {
+    const attn_error told = {(int32_t)status, field, rule, 0, 0, 0, 0, {0, 0}, 0, 0, 0};
+    if (err) *err = told;
+    return status;
+}
+
+/* The mask of a descriptor becomes values from 0 to 1. */
+static attn_status attn_html__draw_mask(attn_html__page *p, attn_error *err) {
+    attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    const uint64_t cells = (uint64_t)(n[0] * n[2]) * (uint64_t)(n[1] * n[3]);
+    uint8_t *to = (size_t)cells == cells ? (uint8_t *)malloc(cells ? (size_t)cells : 1) : NULL;
+    if (!to) return attn_html__tell(err, ATTN_ERR_ALLOC, "mask_of", "needs a byte of memory for each cell");
+    p->memory = to;
+    m->values = attn_view_u8(to, 4, n[0], n[1], n[2], n[3]);
+    if (!m->range_set) m->range_min = 0, m->range_max = 1;
+    m->range_set = 1;
+    return attn_mask(attn_out_u8(to, 4, n[0], n[1], n[2], n[3]), m->mask_of, err);
+}
+
+/* Missing axes have size 1. */
+static void attn_html__to_four_axes(attn_view *v) {
+    for (; v->rank > 0 && v->rank < 4; v->rank++) {
+        memmove(v->size + 1, v->size, 3 * sizeof *v->size);
+        memmove(v->stride + 1, v->stride, 3 * sizeof *v->stride);
+        v->size[0] = 1;
+        v->stride[0] = 0;
+    }
+}
+
+/* A map that attn_heatmap_ansi takes; an older caller's ends before what it lacks. */
+static attn_status attn_html__open(attn_html__page *p, const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    const size_t given = (size_t)map->struct_bytes, known = sizeof p->map;
+    memset((void *)p, 0, sizeof *p);
+    memcpy((void *)&p->map, map, given && given < known ? given : known);
+    p->to = writer;
+    if (map->mask_of) {
+        const attn_status status = attn_html__draw_mask(p, err);
+        if (status != ATTN_OK) return status;
+    }
+    p->kind = attn_html__kinds[p->map.values.type == ATTN_U8 ? 3 : p->map.values.type];
+    attn_html__to_four_axes(&p->map.values);
+    attn_html__to_four_axes(&p->map.mask);
+    attn_html__find_range(p);
+    attn_html__draw_bar(p);
+    return ATTN_OK;
+}
+
+/* A writer that takes nothing: all that can be wrong with a map is found before. */
+static int attn_html__refuse(void *user, const char *bytes, size_t count) {
+    (void)user, (void)bytes, (void)count;
+    return 1;
+}
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    const attn_writer refuse = {writer.write ? attn_html__refuse : NULL, NULL};
+    attn_html__page p;
+    attn_status status = attn_heatmap_ansi(map, refuse, err);
+    if (status != ATTN_OK && status != ATTN_ERR_WRITE) return status;
+    status = attn_html__open(&p, map, writer, err);
+    if (status == ATTN_OK) {
+        attn_html__write(&p);
+        status = p.failed ? attn_html__tell(err, ATTN_ERR_WRITE, "writer.write", "must return 0")
+                          : attn_html__tell(err, ATTN_OK, "", "");
+    }
+    free(p.memory);
+    return status;
+}
+#endif /* ATTN_HEATMAP_HTML_IMPLEMENTATION */

@@ -1261,6 +1261,7 @@ static attn__fp_state attn__fp_read(void)
     return _mm_getcsr();
 #  endif
 }
+
 static void attn__fp_write(attn__fp_state state)
 {
 #  if ATTN__GNU
@@ -1269,6 +1270,7 @@ static void attn__fp_write(attn__fp_state state)
     _mm_setcsr(state);
 #  endif
 }
+
 /* Written only where it changes something: a write waits until nothing else is under way. */
 static attn__fp_state attn__fp_enter(void)
 {
@@ -1278,6 +1280,7 @@ static attn__fp_state attn__fp_enter(void)
     if ((saved & ~flags) != plain) attn__fp_write(plain);
     return saved;
 }
+
 static void attn__fp_leave(attn__fp_state saved)
 {
     if (attn__fp_read() != saved) attn__fp_write(saved);
@@ -1382,6 +1385,7 @@ static uint32_t attn__widened(int32_t type, uint32_t x)
         return sign | attn__bits((float)(int32_t)magnitude * 5.9604644775390625e-8f);
     return sign | ((magnitude << 13) + (112u << 23));
 }
+
 /* The element of 16 bits nearest to a float, that with an even last bit where two are; one NaN. */
 static uint16_t attn__narrowed(int32_t type, uint32_t x)
 {
@@ -1512,6 +1516,7 @@ enum {
     ATTN__PARTS = 16,           /* a chunk's sum of weights: 16 partial sums by key index mod 16, then a tree */
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
+
 enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
 enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
@@ -1551,6 +1556,7 @@ typedef struct attn__product {
     int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
+
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
@@ -1793,6 +1799,7 @@ static void attn__chain_scalar(const attn__product *p)
         }
     }
 }
+
 static void attn__product_scalar(const attn__product *p)
 {
     attn__product part = *p;
@@ -1818,6 +1825,7 @@ static float attn__of_b(const attn__product *p, int64_t row, int64_t column)
                                               row % p->b_group * p->b_row + at));
     return p->b_type == ATTN_I8 ? x * p->b_scale[row * p->b_scales + group] : x;
 }
+
 static void attn__dots_scalar(const attn__product *p, int64_t columns)
 {
     const int pieces = p->b_group < ATTN__GROUP;
@@ -1835,6 +1843,7 @@ static void attn__dots_scalar(const attn__product *p, int64_t columns)
             p->c[r * p->c_row + j] = sum;
         }
 }
+
 static void attn__skinny_scalar(const attn__product *p)
 {
     int64_t r, k, i;
@@ -2201,11 +2210,13 @@ static void attn__widen_scalar(const attn__stored *w)
                 *to = *to * w->scale[r * w->scale_row + j / ATTN__CODES_PER_SCALE * w->grouped];
         }
 }
+
 ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn__half *to, int64_t n)
 {
     int64_t j;
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
 }
+
 ATTN__PLAIN static uint32_t attn__largest_scalar(const float *x, int64_t n)
 {
     uint32_t largest = 0;
@@ -2216,6 +2227,7 @@ ATTN__PLAIN static uint32_t attn__largest_scalar(const float *x, int64_t n)
     }
     return largest;
 }
+
 /* 1.5 * 2^23: what is added to it, up to 2^22, is rounded to whole numbers, of which the low bits are the sum's. */
 static const float attn__code_magic = 12582912.0f;
 ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, float scale, int8_t *codes)
@@ -2249,6 +2261,7 @@ static void attn__rotate_row(const attn__rotate *p, int64_t g, int64_t r, int64_
     }
     for (n = 2*p->pairs + rest; n < 2*p->pairs + p->rest; n++) out[n] = attn__quiet(x[n]);
 }
+
 /* What whole vectors leave; is_nan: there may be NaNs in what they rotated. */
 ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pairs, int64_t rest, int is_nan)
 {
@@ -2261,6 +2274,7 @@ ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pai
             for (n = 0; is_nan && n < 2*p->pairs; n++) out[n] = attn__quiet(out[n]);
         }
 }
+
 static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
@@ -2443,6 +2457,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_bytes)(const uint8_t *p)
     ATTN__COPY(&four, p, sizeof four);
     return ATTN__FLOATS(vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))))));
 }
+
 ATTN__HELPER ATTN__VEC ATTN__V(load_codes)(const int8_t *p)
 {
     uint32_t four;
@@ -2536,25 +2551,30 @@ ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
     const attn__u4 v = {p[0], p[1], p[2], p[3]};
     return (attn__f4)v;
 }
+
 ATTN__HELPER attn__f4 ATTN__V(load_codes)(const int8_t *p)
 {
     const attn__i4 v = {p[0], p[1], p[2], p[3]};
     return (attn__f4)v;
 }
+
 ATTN__HELPER attn__f4 ATTN__V(load_halves)(const attn__half *p)
 {
     const attn__u4 v = {p[0], p[1], p[2], p[3]};
     return (attn__f4)v;
 }
+
 ATTN__HELPER void ATTN__V(store_halves)(attn__half *p, attn__f4 x)
 {
     int i;
     for (i = 0; i < 4; i++) p[i] = (uint16_t)((attn__u4)x)[i];
 }
+
 ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
 {
     return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
 }
+
 ATTN__HELPER int ATTN__V(any)(attn__i4 m)
 {
 #  if ATTN__X64
@@ -2566,6 +2586,7 @@ ATTN__HELPER int ATTN__V(any)(attn__i4 m)
     return (halves[0] | halves[1]) != 0;
 #  endif
 }
+
 ATTN__HELPER attn__f4 ATTN__V(sqrt)(attn__f4 x)
 {
     const attn__f4 v = {attn__sqrt(x[0]), attn__sqrt(x[1]), attn__sqrt(x[2]), attn__sqrt(x[3])};
@@ -2590,6 +2611,7 @@ ATTN__HELPER void ATTN__V(transpose_4x4)(attn__f4 *r)
     r[2] = ATTN__SHUFFLE(c, d, 0, 1, 4, 5);
     r[3] = ATTN__SHUFFLE(c, d, 2, 3, 6, 7);
 }
+
 /* ---- FMA, by an instruction or without */
 #  if defined(__aarch64__) && defined(__ARM_NEON)       /* by name: of four lanes' calls gcc makes few vectors */
 #    define ATTN__FACTOR        float
@@ -2633,10 +2655,12 @@ ATTN__HELPER attn__d2 ATTN__V(low)(attn__f4 x)
 {
     return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), attn__d2);
 }
+
 ATTN__HELPER attn__d2 ATTN__V(high)(attn__f4 x)
 {
     return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), attn__d2);
 }
+
 ATTN__HELPER attn__f4 ATTN__V(narrow)(attn__d2 low, attn__d2 high)
 {
     return __builtin_shufflevector(__builtin_convertvector(low, attn__f2), __builtin_convertvector(high, attn__f2),
@@ -2658,10 +2682,12 @@ ATTN__HELPER attn__d2 ATTN__V(to_odd)(attn__d2 p, attn__d2 c)
     const attn__u2 inexact = (attn__u2)(rest < zero) | (attn__u2)(rest > zero);         /* neither with a NaN */
     return (attn__d2)(bits + (inexact & ((bits & 1u) - 1u) & (1u - 2u * apart)));
 }
+
 ATTN__NOINLINE static attn__f4 ATTN__V(fma_exact)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
 {
     return ATTN__V(narrow)(ATTN__V(to_odd)(al * bl, ATTN__V(low)(c)), ATTN__V(to_odd)(ah * bh, ATTN__V(high)(c)));
 }
+
 ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
 {
     const attn__d2 low = al * bl + ATTN__V(low)(c), high = ah * bh + ATTN__V(high)(c);
@@ -2671,10 +2697,12 @@ ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, a
     if (__builtin_expect(ATTN__ANY(halfway | tiny), 0)) return ATTN__V(fma_exact)(al, ah, bl, bh, c);
     return r;
 }
+
 ATTN__NOINLINE static attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 {
     return ATTN__V(fma_wide)(ATTN__V(low)(a), ATTN__V(high)(a), ATTN__V(low)(b), ATTN__V(high)(b), c);
 }
+
 ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 {
     return ATTN__V(fma_wide)(a, a, ATTN__V(low)(b), ATTN__V(high)(b), c);
@@ -2829,6 +2857,7 @@ ATTN__HELPER void ATTN__V(exp_side_by_side)(const int N, ATTN__VEC *x)
     ATTN__V(exp_poly)(N, x, t);
     ATTN__EACH(u, N) x[u] = ATTN__MUL(x[u], ATTN__LEFT(t[u], 23));
 }
+
 /* The same with 0 there, as attn__exp has it. */
 ATTN__HELPER void ATTN__V(exp_cut)(const int N, ATTN__VEC *x)
 {
@@ -2885,6 +2914,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(quiet)(ATTN__VEC x)
 {
     return ATTN__PICK(ATTN__ALL(ATTN__NAN), x, ATTN__SAME(x, x));
 }
+
 ATTN__HELPER ATTN__VEC ATTN__V(plus_zero)(ATTN__VEC x)                   /* see attn__plus_zero */
 {
     ATTN__KEEP(x);
@@ -2910,6 +2940,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(load_f16)(const attn__half *p)
                    ATTN__V(is_nan)(y));
     return ATTN__XOR(y, ATTN__LEFT(ATTN__AND(x, ATTN__ALL_BITS(0x8000u)), 16));
 }
+
 ATTN__HELPER void ATTN__V(store_f16)(attn__half *p, ATTN__VEC x)
 {
     const ATTN__VEC a = ATTN__AND(x, ATTN__ALL_BITS(0x7fffffffu)), half = ATTN__ALL_BITS(126u << 23);
@@ -2929,6 +2960,7 @@ ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
     ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 16),
                                     ATTN__ALL_BITS(0xffffu)));
 }
+
 /* LANES elements as floats; codes without their scale */
 ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
 {
@@ -2937,6 +2969,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(widened)(const void *p, const int32_t type)
     if (type == ATTN_I8) return ATTN__TO_FLOATS(ATTN__LOAD_CODES((const int8_t *)p));
     return ATTN__LOAD((const float *)p);
 }
+
 /* Where bytes after p lie, which may be no element. */
 ATTN__HELPER const char *ATTN__V(after)(const void *p, int64_t bytes)
 {
@@ -3035,6 +3068,7 @@ ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains
         ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
     }
 }
+
 /* All rows of N vectors. Returns NaN where one of them has what is not finite. */
 ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, const int merges, int64_t rows, int64_t ld,
                                               float *to, const float *before, const float *o, const float *acc,
@@ -3054,6 +3088,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, con
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
 }
+
 ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
                                      const float *before, const float *o, const float *acc, const float *old,
                                      const float *fresh)
@@ -3070,6 +3105,7 @@ ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t
     }
     return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
+
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
                                 const float *acc, const float *old, const float *fresh)
 {
@@ -3216,6 +3252,7 @@ ATTN__HELPER void ATTN__V(transpose_step)(ATTN__VEC *x, const char *from, int64_
     if (type == ATTN_F16) ATTN__V(transpose)(x);
     else ATTN__V(transpose_4x4)(x);
 }
+
 /* The n-th element in 32 bits, as a float. */
 ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t type, ATTN__VEC scale)
 {
@@ -3227,6 +3264,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
     if (n == 2) x = ATTN__LEFT(x, 8);
     return ATTN__MUL(ATTN__TO_FLOATS(ATTN__RIGHT(x, 24)), scale);
 }
+
 /* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
    order of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache,
    the next lines of each, for one query: with more there is the time to fetch whole groups. */
@@ -3269,6 +3307,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *
         if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at + x*row));
     }
 }
+
 /* The scales of LANES rows from j on, for the columns from k on: 4 vectors, a group apart. */
 ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_t j, int64_t k)
 {
@@ -3280,12 +3319,14 @@ ATTN__HELPER void ATTN__V(turn_scales)(float *to, const attn__product *p, int64_
     else ATTN__V(transpose_step)(x, (const char *)(from + k/ATTN__CODES_PER_SCALE), row, four, ATTN_F32);
     ATTN__EACH(i, 4) ATTN__STORE(to + i*ATTN__GROUP, x[i]);
 }
+
 /* A column of a group, where no step is left. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(column_of_b)(const attn__product *p, int64_t j, int64_t k, float *column)
 {
     int64_t x;
     for (x = 0; x < ATTN__GROUP; x++) column[x] = attn__of_b(p, j + x, k);
 }
+
 /* R rows from `row` on times the columns k .. k + n, [n][ATTN__SHARED_ROWS], of so many rows of B from j on. */
 #define ATTN__SHARED_ROWS (ATTN__LANES == ATTN__GROUP ? 2*ATTN__GROUP : ATTN__GROUP)
 ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, int64_t row, int64_t j, int64_t k,
@@ -3313,6 +3354,7 @@ ATTN__HELPER void ATTN__V(dots_of_columns)(const int R, const attn__product *p, 
         }
     }
 }
+
 /* All rows; once for all types, which have become floats. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_of_floats)(const attn__product *p, int64_t j, int64_t k, int64_t n)
 {
@@ -3322,6 +3364,7 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_of_floats)(const attn__product *p,
     else for (row = 0; row < p->rows; row += ATTN__SKINNY_SHARED)
         ATTN__V(dots_of_columns)(ATTN__SKINNY_SHARED, p, row, j, k, n);
 }
+
 /* Where B's LANES rows from the j-th on begin, and how far after that each four of them. */
 ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, int64_t row, int64_t *four)
 {
@@ -3334,6 +3377,7 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     }
     return from[0];
 }
+
 /* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
    way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. pieces: B's rows lie together in fewer than a group has, and each
    lane has a number of its own. */
@@ -3383,6 +3427,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, con
     }
     if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
+
 /* A function for each type: in one large one compilers run out of registers. */
 #define ATTN__DOTS_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
@@ -3424,6 +3469,7 @@ ATTN__HELPER void ATTN__V(prefetch_row)(const int N, const char *to1, const char
         if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*i));
     }
 }
+
 /* The scale of the i-th vector of row k; the last one of a row may have two. */
 ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, int64_t k, int64_t first, int i)
 {
@@ -3436,6 +3482,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of)(const int N, const attn__product *p, in
     for (x = 0; x < ATTN__LANES; x++) each[x] = scales[(first + x)/ATTN__CODES_PER_SCALE];
     return ATTN__LOAD(each);
 }
+
 /* Do the groups that are prefetched lie one after the other? Then each pass over their columns prefetches a part of
    them in the order of memory, which the machine's own prefetching follows; else the columns that it multiplies. */
 ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
@@ -3444,6 +3491,7 @@ ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
     const char *const *ahead = p->groups + p->ahead1;
     return p->b_group > 1 && (uintptr_t)ahead[last] - (uintptr_t)ahead[0] == (uintptr_t)(last*ATTN__GROUP*step);
 }
+
 ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
                                      const int32_t type)
 {
@@ -3628,6 +3676,7 @@ ATTN__HELPER int ATTN__V(outweighs)(ATTN__VEC now, ATTN__VEC before)
     const ATTN__MASK little = ATTN__LESS(ATTN__SUB(before, now), ATTN__ALL(-128.0f));
     return !ATTN__ANY(ATTN__EITHER(ATTN__V(nonfinite)(now), ATTN__NEGATIVE(ATTN__CLEAR(ATTN__ALL(-0.0f), little))));
 }
+
 ATTN__KERNEL void ATTN__V(join)(int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old,
                                 float *fresh)
 {
@@ -3768,6 +3817,7 @@ ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const flo
         ATTN__STORE(top + i, ATTN__MAX(m[0], ATTN__LOAD(top + i)));
     }
 }
+
 ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
                                 float *top)
 {
@@ -3823,6 +3873,7 @@ ATTN__NOINLINE ATTN__KERNEL ATTN__VEC ATTN__V(take_some)(const float *x, int64_t
     for (i = 0; i < ATTN__LANES; i++) some[i] = i < n ? x[i] : 0.0f;
     return ATTN__LOAD(some);
 }
+
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(give_some)(float *x, int64_t n, ATTN__VEC v)
 {
     float some[ATTN__LANES];
@@ -3830,10 +3881,12 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(give_some)(float *x, int64_t n, ATTN__V
     ATTN__STORE(some, v);
     for (i = 0; i < n; i++) x[i] = some[i];
 }
+
 ATTN__HELPER ATTN__VEC ATTN__V(take)(const float *x, int64_t n)
 {
     return n >= ATTN__LANES ? ATTN__LOAD(x) : ATTN__V(take_some)(x, n);
 }
+
 ATTN__HELPER void ATTN__V(give)(float *x, int64_t n, ATTN__VEC v)
 {
     if (n >= ATTN__LANES) ATTN__STORE(x, v);
@@ -4117,6 +4170,7 @@ ATTN__KERNEL void ATTN__V(scale_store_far)(const float *from, int64_t row, float
     _mm_sfence();
 #endif
 }
+
 ATTN__HELPER void ATTN__V(softmax_backward_all)(const int plain, const attn__softmax_grad *g)
 {
     const int N = ATTN__SUMS > 12 ? 4 : 2;      /* as many as registers hold */
@@ -4128,6 +4182,7 @@ ATTN__HELPER void ATTN__V(softmax_backward_all)(const int plain, const attn__sof
         for (; j < g->rows; j++) ATTN__V(softmax_backward_keys)(1, plain, g, j, l, base, inverse, shift);
     }
 }
+
 ATTN__KERNEL void ATTN__V(softmax_backward)(const attn__softmax_grad *g)
 {
     if (g->keep || g->more) ATTN__V(softmax_backward_all)(0, g);
@@ -4202,6 +4257,7 @@ ATTN__HELPER void ATTN__V(widen_vectors)(const int N, const int32_t type, const 
     }
     ATTN__EACH(i, N) ATTN__STORE(to + j + i*ATTN__LANES, x[i]);
 }
+
 ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type, const int grouped)
 {
     const int64_t n = w->n, rows = w->rows, from_row = w->from_row*(type == ATTN_I8 ? 1 : 2), to_row = w->to_row;
@@ -4217,6 +4273,7 @@ ATTN__HELPER void ATTN__V(widen_rows)(const attn__stored *w, const int32_t type,
             ATTN__V(widen_vectors)(1, type, grouped, from, attn__min(j, n - ATTN__LANES), scales, scale, to);
     }
 }
+
 ATTN__KERNEL void ATTN__V(widen)(const attn__stored *w)
 {
     if (w->n < ATTN__LANES) attn__widen_scalar(w);
@@ -4225,6 +4282,7 @@ ATTN__KERNEL void ATTN__V(widen)(const attn__stored *w)
     else if (w->grouped) ATTN__V(widen_rows)(w, ATTN_I8, 1);
     else ATTN__V(widen_rows)(w, ATTN_I8, 0);
 }
+
 ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to, int64_t n)
 {
     int64_t j;
@@ -4233,6 +4291,7 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
         else ATTN__STORE_F16(to + j, ATTN__LOAD(from + j));
     if (j < n) attn__round_scalar(from + j, type, to + j, n - j);
 }
+
 ATTN__KERNEL uint32_t ATTN__V(largest)(const float *x, int64_t n)
 {
     ATTN__VEC size, largest = ATTN__ALL_BITS(0);
@@ -4248,6 +4307,7 @@ ATTN__KERNEL uint32_t ATTN__V(largest)(const float *x, int64_t n)
     n = attn__largest_scalar(lanes, ATTN__LANES);
     return rest > n ? rest : (uint32_t)n;
 }
+
 ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, float scale, int8_t *codes)
 {
     const ATTN__VEC by = ATTN__ALL(scale), most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f);
@@ -4262,6 +4322,7 @@ ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, float scale, int8
     }
     attn__quantize_scalar(x + j, n - j, scale, codes + j);
 }
+
 /* ---- rotary positions */
 ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see ATTN__APART */
 {
@@ -4269,6 +4330,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(times)(ATTN__VEC a, ATTN__VEC b)         /* see A
     ATTN__KEEP(product);
     return product;
 }
+
 /* Pairs of one row, as far as whole vectors go, by these rows of the tables. */
 ATTN__HELPER void ATTN__V(rotate_row)(const int64_t pairs, const int64_t apart, const int interleaved,
                                       const ATTN__VEC flip, const float *c, const float *s, const float *x, float *out,
@@ -4298,6 +4360,7 @@ ATTN__HELPER void ATTN__V(rotate_row)(const int64_t pairs, const int64_t apart, 
         ATTN__EACH(u, 2) ATTN__STORE(out + n*step + u*apart, interleaved ? ATTN__ZIP(y[0], y[1], u) : y[u]);
     }
 }
+
 /* All rows. To make every NaN the one NaN costs too much here: sums of the results tell whether there may be one (they
    are NaN where infinities meet, too). The other way round is the same with the two of a pair exchanged: of halves
    the pointers, else the sign of the sine. A copy of *p: see softmax_backward_keys. */
@@ -4330,6 +4393,7 @@ ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleave
         }
     return ATTN__ANY(ATTN__EITHER(ATTN__V(is_nan)(seen[0]), ATTN__V(is_nan)(seen[1])));
 }
+
 ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 {
     const int is_nan = p->interleaved ? ATTN__V(rotate_rows)(*p, 1) : ATTN__V(rotate_rows)(*p, 0);
@@ -4406,6 +4470,7 @@ ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_
     if (p->x) part.x += ATTN__LANES*i;
     return strips(&part, row);
 }
+
 static void ATTN__V(pair_product)(const attn__product *p)
 {
     const int allowed = p->kind == ATTN__PRODUCT_OF_ALLOWED, whole = p->vecs == 4 && !allowed;
@@ -4415,6 +4480,7 @@ static void ATTN__V(pair_product)(const attn__product *p)
         if (row < p->rows) ATTN__V(pairs_from)(p, i, row, ATTN__V(pairs_1x1));
     }
 }
+
 ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
 {
 #define ATTN__P(i) (i) * 0x10001 + 0x100000     /* half i of the one vector, half i of the other */
@@ -4433,6 +4499,7 @@ ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t fro
         ATTN__STORE(s + j/2*ld, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
     }
 }
+
 ATTN__KERNEL void ATTN__V(pair_values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n)
 {
     int64_t j, at;
@@ -4446,6 +4513,7 @@ ATTN__KERNEL void ATTN__V(pair_values)(attn__half *to, const attn__half *even, c
         to[2*j + 1] = odd[j];
     }
 }
+
 static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
 };
@@ -4661,6 +4729,7 @@ static int attn__cpu_has(attn_isa isa)
 #endif
     return 1;
 }
+
 /* Products of pairs, on a CPU that runs AVX-512; asked only where they are allowed. */
 static int attn__cpu_has_bf16_dot(void)
 {
@@ -4704,6 +4773,7 @@ ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status statu
     }
     return status;
 }
+
 /* A number out of its range, at one index or (j >= 0) two. */
 ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *field, const char *rule, int64_t got,
                                                 int64_t want, int64_t i, int64_t j)
@@ -4715,18 +4785,21 @@ ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *fie
     err->has_place = 1 + (j >= 0);
     return ATTN_ERR_RANGE;
 }
+
 static attn_status attn__check_within(attn_error *err, const char *field, int64_t x, int64_t most, const char *at_most,
                                       int64_t i, int64_t j)
 {
     if (x < 0) return attn__fail_at(err, field, "must be at least", x, 0, i, j);
     return x > most ? attn__fail_at(err, field, at_most, x, most, i, j) : ATTN_OK;
 }
+
 ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
 {
     attn__fail2(err, status, field, rule, 0, 0);
     if (err) err->has_numbers = 0;
     return status;
 }
+
 /* Which must divide `want`, and does not. */
 ATTN__NOINLINE static attn_status attn__fail_divides(attn_error *err, attn_status status, const char *field,
                                                      const char *rule, int64_t got, int64_t want)
@@ -4735,6 +4808,7 @@ ATTN__NOINLINE static attn_status attn__fail_divides(attn_error *err, attn_statu
     if (err) err->has_numbers = 2;
     return status;
 }
+
 /* Of another type than the rule says. */
 ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *field, const char *rule, int32_t type)
 {
@@ -4743,21 +4817,25 @@ ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *f
     if (err) err->has_type = 1;
     return ATTN_ERR_TYPE;
 }
+
 /* The first and the third where both texts are known: the rule after the end of the field, one address for two. */
 static const char *attn__rule_after(const char *field)
 {
     while (*field++) {}
     return field;
 }
+
 ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
 {
     return attn__fail(err, status, field, attn__rule_after(field));
 }
+
 ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status status, const char *field,
                                                     int64_t got, int64_t want)
 {
     return attn__fail2(err, status, field, attn__rule_after(field), got, want);
 }
+
 static attn_status attn__success(attn_error *err)
 {
     static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0, 0}, 0, 0, 0};
@@ -4781,12 +4859,14 @@ static int64_t attn__mul64(int64_t a, int64_t b)
     if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
     return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
 }
+
 /* n / of; mostly without dividing, which takes as long as ten products. (Compilers see through a test of == 1.) */
 ATTN__INLINE int64_t attn__quotient(int64_t n, int64_t of) { return n < of ? 0 : of > 1 ? n / of : n; }
 static int64_t attn__blocks(int64_t n, int64_t of)      /* rounded up */
 {
     return n <= of ? n > 0 : attn__quotient(n - 1, of) + 1;
 }
+
 /* For positions: any signs. */
 static int64_t attn__add_signed(int64_t a, int64_t b)
 {
@@ -4803,6 +4883,7 @@ static uint64_t attn__bytes_given(const void *structure)        /* its struct_by
     if (structure) ATTN__COPY(&n, structure, sizeof n);
     return n;
 }
+
 static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
 {
     static const char field[] = "struct_bytes";
@@ -4818,6 +4899,7 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
                       "must count no field that this version lacks and that is not 0");
     return ATTN_OK;
 }
+
 static const void *attn__known_part(const void *structure, void *copy, size_t known)
 {
     const uint64_t n = attn__bytes_given(structure);
@@ -4848,6 +4930,7 @@ enum {                          /* what a field is; its element type */
     ATTN__FOR_VECTORS = 1 << 6, ATTN__FOR_BILINEAR = 1 << 7, ATTN__FOR_ADDITIVE = 1 << 8,   /* which scores take it; */
     ATTN__FOR_DISTANCE = 1 << 9, ATTN__FOR_GIVEN = 1 << 10, ATTN__FOR_SOME = 31 << 6        /* without a bit: all do */
 };
+
 /* What it takes: f32, f16 or bf16; these or i8; f32 or f16; f32, f16, bf16 or f64; f32; u8; i32 or i64; i8. */
 enum { ATTN__FLOATS, ATTN__CODES, ATTN__SCALES, ATTN__ANY_FLOATS, ATTN__SINGLES, ATTN__BYTES, ATTN__INTS,
        ATTN__ONLY_CODES };
@@ -4874,6 +4957,7 @@ static const char *attn__rule_of(const attn__field *f, int text)    /* "must equ
     while (text-- > 0) while (*s++) {}
     return s;
 }
+
 static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3]" */
 {
     return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
@@ -4942,6 +5026,7 @@ enum {
 #undef ATTN__X
     ATTN__F_COUNT
 };
+
 /* As above; with the field of attn_desc that it belongs to, and of whose shape it is. */
 #define ATTN__OWNERS "what it belongs to"
 #define ATTN__GRAD_LIST(X) \
@@ -4980,6 +5065,7 @@ typedef struct attn__array {
     int64_t stride[4];
     int32_t type, rank;         /* rank: of the view, 0 = absent */
 } attn__array;
+
 static attn__array attn__transposed(attn__array a)      /* rows and columns exchanged */
 {
     const int64_t s = a.stride[2];
@@ -5152,6 +5238,7 @@ static int attn__widen(attn_view *v, const char *shape, int *axis)
     }
     return n;
 }
+
 static attn_view attn__view4(attn_view v, const char *shape)
 {
     int axis[4];
@@ -5191,6 +5278,7 @@ static void attn__set_array(const attn_view *v, const char *shape, int empty, at
     }
     if (shape[3] <= 'Z' && shape[3] != '?' && (empty || v->size[3] == 1)) a->stride[3] = 1;
 }
+
 static attn__array attn__array_of(attn_view v, const char *shape)
 {
     attn__array a;
@@ -5200,6 +5288,7 @@ static attn__array attn__array_of(attn_view v, const char *shape)
     attn__set_array(&v, shape, empty, &a);
     return a;
 }
+
 static attn__array attn__array_in(const void *structure, const attn__field *f)
 {
     return attn__array_of(attn__view_in(structure, f), f->shape);
@@ -5222,6 +5311,7 @@ static attn__span attn__span_of(const attn_view *v, int rank)
     s.end = (uintptr_t)v->data + (uintptr_t)above;
     return s;
 }
+
 /* Do the four axes nest, each stride at least as large as all that lies below it? Then no two elements coincide. */
 static int attn__nests(const attn_view *v)
 {
@@ -5287,6 +5377,7 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         return attn__fail_type(err, name, takes[f->takes].rule, v->type);
     return ATTN_OK;
 }
+
 /* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
    in 64 bits. */
 ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const attn__field *f, const int *axis,
@@ -5314,6 +5405,7 @@ ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const a
                   ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
     return ATTN_OK;
 }
+
 /* Nearly always: elements, but so few, and no negative stride, that there is no need for attn__check_extent; span: what
    they reach. */
 static int attn__is_small(const attn_view *v, attn__span *span)
@@ -5330,6 +5422,7 @@ static int attn__is_small(const attn_view *v, attn__span *span)
     span->end = span->first + (uintptr_t)((last + 1) * (uint64_t)attn__type_size(v->type));
     return sizeof(size_t) >= 8 && steps >> 14 == 0 && strides >> 40 == 0;
 }
+
 /* One view on its own: rank, type, sizes, extent. Gives it four axes; axis: as attn__widen; span: what it reaches. */
 static attn_status attn__check_view(attn_view *v, const attn__field *f, int flags, int *axis, attn__span *span,
                                     attn_error *err)
@@ -5373,6 +5466,7 @@ typedef struct attn__checker {
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
     attn__checked      found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__checker;
+
 static void attn__begin_checks(attn__checker *w, attn__call *call, int flags)
 {
     attn__zero(w, offsetof(attn__checker, axis));
@@ -5382,6 +5476,7 @@ static void attn__begin_checks(attn__checker *w, attn__call *call, int flags)
     w->count = w->in_place = w->inputs = w->results = w->layouts = w->pairs = 0;
     w->types = 0;
 }
+
 /* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
    attn__check_pairs. */
 enum { ATTN__STARTS_OF_QUERIES = 1, ATTN__STARTS_OF_KEYS = 2, ATTN__STARTS = 3, ATTN__PAGED = 4 };
@@ -5451,6 +5546,7 @@ ATTN__INLINE attn_status attn__check_letters(attn__checker *w, const attn__field
     }
     return ATTN_OK;
 }
+
 /* A gradient against what it belongs to. */
 static attn_status attn__check_owner(const attn__checker *w, const attn__field *f, const attn_view *v, const int *axis,
                                      attn_error *err)
@@ -5651,6 +5747,7 @@ static attn_status attn__refuse_flag(const attn_desc *d, attn_error *err)
     return attn__fail(err, ATTN_ERR_OPTION, !attn__is_flag(d->causal) ? "causal" : !attn__is_flag(d->scale_set) ?
                       "scale_set" : "weights_after_dropout", "must be 0 or 1");
 }
+
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
     ATTN__NUMBERS(ATTN__NUMBER_RULE)
@@ -5709,6 +5806,7 @@ static const attn__array *attn__operands_of(const attn__call *c, size_t first)  
 {
     return (const attn__array *)(const void *)((const char *)c + first);
 }
+
 /* One scale for a row of codes, or one for each 32 of them; field: of the scale's last axis. */
 static attn_status attn__check_groups(const attn_view *codes, const attn_view *scale, const char *field,
                                       attn_error *err)
@@ -5717,6 +5815,7 @@ static attn_status attn__check_groups(const attn_view *codes, const attn_view *s
     if (scale->size[3] == 1 || scale->size[3] == groups) return ATTN_OK;
     return attn__fail2(err, ATTN_ERR_SIZE, field, "must be 1, or one per 32 numbers of a row", scale->size[3], groups);
 }
+
 /* The scales of codes: f is their field. */
 static attn_status attn__check_scale(const attn_view *codes, const attn_view *scale, const attn__field *f,
                                      attn_error *err)
@@ -5727,20 +5826,24 @@ static attn_status attn__check_scale(const attn_view *codes, const attn_view *sc
     ATTN__RULE_OF(needed, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "counts for ATTN_I8 only");
     return attn__check_groups(codes, scale, attn__name_of(f, ATTN__T_SIZE + 3), err);
 }
+
 static attn__array *attn__operands(attn__call *c, size_t first)        /* the same to be written, if there is a call */
 {
     return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
 }
+
 /* ---- starts and pages: what they change of the letters, before the fields are looked at */
 static int attn__has_sequences(const attn_desc *d)      /* data without a rank will be refused */
 {
     const attn_view *a = &d->query_starts, *b = &d->key_starts, *c = &d->page_table;
     return (a->rank | b->rank | c->rank) != 0 || ((uintptr_t)a->data | (uintptr_t)b->data | (uintptr_t)c->data) != 0;
 }
+
 static int attn__starts_field(const attn_desc *d)
 {
     return d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
 }
+
 ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
@@ -5761,6 +5864,7 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const 
         attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
     return ATTN_OK;
 }
+
 /* The picture of attn_mask, which shows packed entries, too. */
 static const attn__field attn__mask_field = {
     ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
@@ -5769,11 +5873,13 @@ static int attn__is_packed(const attn__checker *w, char side)      /* I: queries
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
 }
+
 /* One entry alone looks the same packed or not: it is, where its end is told, too, and nothing forbids it. */
 static int attn__is_packed_alone(const attn__checker *w, const attn__array *starts, const attn__array *lengths)
 {
     return ATTN__LETTER(w, 'B') == 1 && starts->rank && lengths->rank && !w->pairs;
 }
+
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
    is no place for it. */
 ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first, attn_error *err)
@@ -5796,12 +5902,14 @@ ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first,
     }
     return ATTN_OK;
 }
+
 /* ---- keys in parts */
 static int attn__has_parts(const attn_desc *d)          /* data without a rank will be refused */
 {
     return (d->carry_in.rank | d->carry_out.rank) != 0 || d->key_origin != 0 ||
            ((uintptr_t)d->carry_in.data | (uintptr_t)d->carry_out.data) != 0;
 }
+
 /* What is carried: its last axis. */
 static attn_status attn__check_carry(const attn__checker *w, const attn_view *carry, const char *field, attn_error *err)
 {
@@ -5809,6 +5917,7 @@ static attn_status attn__check_carry(const attn__checker *w, const attn_view *ca
     if (!carry->rank || carry->size[carry->rank - 1] == columns) return ATTN_OK;
     return attn__fail2(err, ATTN_ERR_SIZE, field, "must equal v.size[3] + 2", carry->size[carry->rank - 1], columns);
 }
+
 ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, const attn_desc *d, attn_error *err)
 {
     static const int whole[] = {ATTN__F_weights, ATTN__F_scores, ATTN__F_scores_softcap, ATTN__F_scores_masked};
@@ -5840,6 +5949,7 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
                "parts: a part does not know where all keys end");
     return ATTN_OK;
 }
+
 /* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
 static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
@@ -5955,6 +6065,7 @@ static attn_status attn__see(int *where, const void *data, const char *field, at
     *where = *where ? *where & here : here;
     return ATTN_OK;
 }
+
 static attn_status attn__see_fields(int *where, const void *structure, const attn__field *fields, int count,
                                     attn_error *err)
 {
@@ -5966,6 +6077,7 @@ static attn_status attn__see_fields(int *where, const void *structure, const att
     }
     return ATTN_OK;
 }
+
 /* By one or two structures (NULL: none) and the workspace of options; flags may say where the call runs already. Where
    there is no array, a call runs on the host, but its sizes are asked for either place. */
 static attn_status attn__find_place(const void *a, const attn__field *of_a, int count_a, const void *b,
@@ -6010,6 +6122,7 @@ enum {
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
 };
+
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
 static int64_t attn__bytes_of(int64_t floats)
@@ -6038,37 +6151,44 @@ static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t r
 {
     return b * a->stride[0] + h * a->stride[1] + row * a->stride[2] + column * a->stride[3];
 }
+
 static int attn__is_f32(const attn__array *a) { return a->type == ATTN_F32; }
 /* Where it lies, of an f32; no pointer arithmetic, since data may be NULL where there is no element. */
 static float *attn__at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return (float *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) * sizeof(float));
 }
+
 /* The same of any type. */
 static const void *attn__place_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return (const void *)((uintptr_t)a->data + (uintptr_t)attn__index(a, b, h, row, column) *
                           (uintptr_t)attn__type_size(a->type));
 }
+
 ATTN__NOINLINE static uint32_t attn__bits_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return attn__element(attn__place_of(a, b, h, row, column), a->type, 0);
 }
+
 ATTN__NOINLINE static void attn__set_bits(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column,
                                           uint32_t bits)
 {
     *(attn__half *)(uintptr_t)attn__place_of(a, b, h, row, column) = attn__narrowed(a->type, bits);
 }
+
 static float attn__read(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     if (!attn__is_f32(a)) return attn__float(attn__bits_of(a, b, h, row, column));
     return *attn__at(a, b, h, row, column);
 }
+
 static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column, float x)
 {
     if (attn__is_f32(a)) *attn__at(a, b, h, row, column) = x;
     else attn__set_bits(a, b, h, row, column, attn__bits(x));
 }
+
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
 /* From where on rows, or a part of a row, are read or written. */
@@ -6089,10 +6209,12 @@ static int64_t attn__int_of(const void *at, int32_t type)
 {
     return type == ATTN_I32 ? *(const int32_t *)at : *(const int64_t *)at;
 }
+
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
 {
     return attn__int_of(attn__place_of(a, b, 0, row, 0), a->type);
 }
+
 static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
@@ -6113,6 +6235,7 @@ static void attn__fill(float *x, int64_t stride, int64_t n, float value)
         x[j] = x[j + 1] = x[j + 2] = x[j + 3] = x[j + 4] = x[j + 5] = x[j + 6] = x[j + 7] = value;
     for (; j < n; j++) x[j * stride] = value;
 }
+
 ATTN__NOINLINE static void attn__copy_floats(float *to, const float *from, int64_t n)
 {
     for (; n >= 8; n -= 8, to += 8, from += 8) ATTN__COPY(to, from, 8 * sizeof *to);    /* a size that is known */
@@ -6146,6 +6269,7 @@ static void attn__find_scales(const attn__kernels *f, attn__place at, int64_t ro
     } else for (r = 0; r < rows; r++)
         for (i = 0; i < each; i++) copy[r * each + i] = attn__read(scale, at.b, at.h, at.row + r, at.column + i);
 }
+
 /* Some rows as floats, those in `to` `to_row` apart. scale: of codes, else NULL. */
 static void attn__widen_rows(const attn__kernels *f, attn__place at, const attn__array *scale, int64_t rows,
                              int64_t columns, float *to, int64_t to_row)
@@ -6178,6 +6302,7 @@ static void attn__widen_rows(const attn__kernels *f, attn__place at, const attn_
         }
     }
 }
+
 /* Rows as floats: copied. */
 ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, attn__place at, const attn__array *scale,
                                                 int64_t rows, int64_t columns, float *to, int64_t to_row)
@@ -6202,6 +6327,7 @@ ATTN__NOINLINE static void attn__copy_floats_of(const attn__kernels *f, attn__pl
             if (scale) to[x - at.column] = to[x - at.column] * attn__read(scale, at.b, at.h, at.row, group);
         }
 }
+
 /* A part of a row: copied; and written from floats; and one value all along it. What is mostly so is inlined: a place
    on its way to another function costs as much as a short row. */
 ATTN__INLINE void attn__copy_row(const attn__kernels *f, attn__place at, int64_t n, float *to)
@@ -6209,6 +6335,7 @@ ATTN__INLINE void attn__copy_row(const attn__kernels *f, attn__place at, int64_t
     if (attn__is_contiguous(at.a)) attn__copy_floats(to, attn__at(at.a, at.b, at.h, at.row, at.column), n);
     else attn__copy_floats_of(f, at, NULL, 1, n, to, n);
 }
+
 ATTN__NOINLINE static void attn__round_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
 {
     const attn__array *a = at.a;
@@ -6217,11 +6344,13 @@ ATTN__NOINLINE static void attn__round_row(const attn__kernels *f, attn__place a
         f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, at.b, at.h, at.row, at.column), n);
     else for (x = 0; x < n; x++) attn__write(a, at.b, at.h, at.row, at.column + x, from[x]);
 }
+
 ATTN__INLINE void attn__store_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
 {
     if (attn__is_contiguous(at.a)) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), from, n);
     else attn__round_row(f, at, n, from);
 }
+
 static void attn__fill_row(attn__place at, int64_t n, float value)
 {
     const attn__array *a = at.a;
@@ -6258,6 +6387,7 @@ static attn__rows attn__rows_at(attn__place at)     /* f32 */
     r.column = at.a->stride[3];
     return r;
 }
+
 ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, attn__place at, const attn__array *scale, int64_t rows,
                                       int64_t columns, float *copy)
 {
@@ -6265,6 +6395,7 @@ ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, attn__place at, co
     attn__copy_floats_of(f, at, scale, rows, columns, copy, columns);
     return attn__packed_rows(copy, columns);
 }
+
 /* Floats that `copy` needs. */
 static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 {
@@ -6286,6 +6417,7 @@ static int attn__copy_rows(const attn__kernels *f, attn__place at, int64_t n, in
     }
     return !f->finite(to - n * row, n * row);
 }
+
 /* Where n rows of a block lie for the products: in place, if the array has them side by side in whole vectors, none of
    which straddles two lines, all are in use as they are, and together they fit a first cache; else copied to `to`,
    rows->row apart. Result as above. */
@@ -6303,6 +6435,7 @@ static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, i
     if (in_place) return !f->finite(rows->at, n * size);
     return attn__copy_rows(f, at, n, size, row, use, factor, to);
 }
+
 /* A part of a row of a gradient: factor * from; from NULL: nothing came together here. */
 ATTN__NOINLINE static void attn__store_grad_by_parts(const attn__kernels *f, attn__place at, int64_t n,
                                                      const float *from, float factor, int add)
@@ -6317,12 +6450,14 @@ ATTN__NOINLINE static void attn__store_grad_by_parts(const attn__kernels *f, att
         attn__store_row(f, at, count, some);
     }
 }
+
 ATTN__INLINE void attn__store_grad(const attn__kernels *f, attn__place at, int64_t n, const float *from, float factor,
                                    int add)
 {
     if (!from || !attn__is_contiguous(at.a)) attn__store_grad_by_parts(f, at, n, from, factor, add);
     else f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, at.column), n, factor, add);
 }
+
 /* So for several rows of n numbers, `row` floats apart in `from`: where both lie side by side, as one. */
 static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t rows, int64_t n, const float *from,
                               int64_t row, float factor, int add)
@@ -6343,6 +6478,7 @@ static int64_t attn__most_skinny(const attn__call *c)
 {
     return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__SKINNY_SHARED : ATTN__SKINNY;
 }
+
 /* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 32 of them at a time
    and each row costs something of its own; the tile's own way costs by keys and columns. Where both take the same time
    was measured: 9 keys for one row, 30 for 4, 50 for 8, of head size 64; half of that where floats are to be made. */
@@ -6387,6 +6523,7 @@ static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__ex
     if (c->packed_queries && c->query_lengths.rank) x->rows = attn__int_at(&c->query_lengths, b, 0);
     if (before) x->rows = c->packed_queries ? 0 : start;
 }
+
 /* Its keys: as many as the largest of its lengths, or all to the end. */
 static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
 {
@@ -6401,6 +6538,7 @@ static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
     if (!lengths->stride[2]) rows = attn__min(rows, 1);
     for (x->keys = i = 0; i < rows; i++) x->keys = attn__max(x->keys, attn__int_at(lengths, b, x->row0 + i));
 }
+
 static void attn__move_array(attn__array *a, const char *shape, const attn__extent *x, int paged)
 {
     int64_t by = 0;
@@ -6410,11 +6548,13 @@ static void attn__move_array(attn__array *a, const char *shape, const attn__exte
     if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
     a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
 }
+
 ATTN__INLINE int attn__has_same_reach(const attn__call *c)
 {
     return c->left == ATTN__HUGE && c->right == ATTN__HUGE && c->key_lengths.rank < 2 && !c->query_lengths.rank &&
            !c->alibi.rank;
 }
+
 static void attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
@@ -6452,12 +6592,14 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     e->same_reach = attn__has_same_reach(e);
     attn__cut_rows(e);
 }
+
 /* Groups of tiles, of which a task has one or some, of the rows of all streams. */
 static int64_t attn__groups(const attn__call *c, int64_t tiles)
 {
     if (c->task_heads > 1) return tiles > 0 ? attn__blocks(c->streams, c->task_heads) : 0;
     return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
+
 static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
 /* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
 static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
@@ -6471,6 +6613,7 @@ static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
     tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
     return attn__blocks(attn__groups(c, tiles), attn__groups_of_a_task(c));
 }
+
 /* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
 static int64_t attn__entries_to_see(const attn__call *c)
 {
@@ -6491,6 +6634,7 @@ static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
 {
     return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;
 }
+
 static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queries ? 1 : c->batch; }
 static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
 /* Results of queries and keys, outside of an entry's keys. */
@@ -6514,6 +6658,7 @@ static attn_status attn__check_side(const attn__array *starts, const attn__array
     return attn__fail_at(err, name, keys ? "plus key_lengths must be at most Sk" :
                          "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
 }
+
 /* Of lengths or positions [B,Sq] those of an entry's rows. */
 static attn_status attn__check_rows(const attn__call *c, int field, int64_t least, int64_t most, const char *at_most,
                                     int64_t b, const attn__extent *x, attn_error *err)
@@ -6529,6 +6674,7 @@ static attn_status attn__check_rows(const attn__call *c, int field, int64_t leas
     }
     return ATTN_OK;
 }
+
 static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
 {
     const attn__array *lengths = &c->key_lengths;
@@ -6548,6 +6694,7 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
                "must be set where an entry has not as many queries as keys: see ATTN_ALIGN_UNSET");
     return ATTN_OK;
 }
+
 /* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
    taken in ascending order, some at a time, so that no memory is needed for all of them. */
 enum { ATTN__SORTED = 512 };
@@ -6560,6 +6707,7 @@ static attn__start attn__start_of_entry(const attn__call *c, int64_t b, int keys
     x.b = b;
     return x;
 }
+
 static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
 {
     attn__extent x;
@@ -6567,10 +6715,12 @@ static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
     else attn__find_rows(c, b, 0, &x);
     return keys ? x.key0 + x.keys : x.row0 + x.rows;
 }
+
 static int attn__is_after(attn__start a, attn__start b)
 {
     return a.start != b.start ? a.start > b.start : a.b > b.b;
 }
+
 /* Of a heap of n entries, the last one in front: x in the place of that one. */
 static void attn__replace_last(attn__start *heap, int64_t n, attn__start x)
 {
@@ -6582,6 +6732,7 @@ static void attn__replace_last(attn__start *heap, int64_t n, attn__start x)
     }
     heap[at] = x;
 }
+
 /* The next entries after `last`, in ascending order, without those that are empty; returns how many. */
 static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__start last, attn__start *heap)
 {
@@ -6607,6 +6758,7 @@ static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, at
     }
     return n;
 }
+
 ATTN__NOINLINE static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
 {
     attn__start some[ATTN__SORTED], last = {-1, -1};
@@ -6631,6 +6783,7 @@ ATTN__NOINLINE static attn_status attn__check_apart(const attn__call *c, int key
     }
     return ATTN_OK;
 }
+
 /* Of a page table the pages of an entry's keys. */
 static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error *err)
 {
@@ -6644,12 +6797,14 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
                                      "must be a page of the pool: at most", b, n));
     return ATTN_OK;
 }
+
 static int attn__is_known(const attn__array *a) { return !a->rank || a->data; }   /* no data: sizes are asked for */
 static int attn__knows_entries(const attn__call *c)         /* what they hold can be looked at */
 {
     return !c->on_device && attn__is_known(&c->query_starts) && attn__is_known(&c->key_starts) &&
            attn__is_known(&c->query_lengths) && attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
+
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {
     const int starts = c->query_starts.rank || c->key_starts.rank;
@@ -6690,6 +6845,7 @@ ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floa
     else m->bytes = attn__add64(m->bytes, attn__bytes_of(attn__mul64(rows, floats)));
     return (float *)(void *)at;
 }
+
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
 
 /* What all tasks of a call share, at the start of the workspace. */
@@ -6702,6 +6858,7 @@ typedef struct attn__shared {
     float *bias;                /* sums that become a d_bias of 16 bits */
     int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
 } attn__shared;
+
 static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
@@ -6748,6 +6905,7 @@ typedef struct attn__tile_memory {
     float *rows;                        /* [ATTN__SIDE] of them, copied */
     float *scales;                      /* of a chunk's codes */
 } attn__tile_memory;
+
 typedef struct attn__tile {
     const attn__call *c;
     const attn__kernels *f;
@@ -6770,6 +6928,7 @@ typedef struct attn__tile {
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     float top[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
 } attn__tile;
+
 typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
 #ifndef ATTN_NO_BACKWARD
@@ -6790,6 +6949,7 @@ typedef struct attn__pass_memory {
     float  *matrix, *result, *part;
     float  *dk, *db, *dv, *attended;    /* sums over queries, by key; attended: does some query attend to it? */
 } attn__pass_memory;
+
 struct attn__pass {
     const attn__call *c;
     const attn__kernels *f;
@@ -6823,15 +6983,18 @@ ATTN__INLINE int attn__has_outputs(const attn__call *c)
 {
     return c->out.rank || (c->carry_out.rank && c->v.rank);
 }
+
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
     return c->sink.rank ? attn__of_head(&c->sink, h) : ATTN__NEG_INF;
 }
+
 /* Floats of a query as keys are multiplied by it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
     return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
 }
+
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
 #define ATTN__SOME_COLUMNS ((int64_t)32)        /* of all lanes' rows, at a time */
 static int64_t attn__room_to_copy(const attn__call *c)
@@ -6852,6 +7015,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
 #endif
     return floats;
 }
+
 /* Room for the scales of a chunk's codes, of k or of v, and of as many rows after them as a kernel reads at once. */
 static int64_t attn__scale_floats(const attn__call *c)
 {
@@ -6861,6 +7025,7 @@ static int64_t attn__scale_floats(const attn__call *c)
     v = c->v_scale.stride[3] ? attn__blocks(c->size_v, ATTN__CODES_PER_SCALE) : 1;
     return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
+
 /* Room for keys and values as floats, of one chunk. */
 static attn__expanded *attn__take_expanded(attn__map *map, const attn__call *c)
 {
@@ -6877,6 +7042,7 @@ static attn__expanded *attn__take_expanded(attn__map *map, const attn__call *c)
     expanded[1].rows = v;
     return expanded;
 }
+
 /* The vectors of one of so many tiles, of one width or two next to each other, and how many lie before it. */
 static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t *before)
 {
@@ -6884,6 +7050,7 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
     *before = tile * each + attn__min(tile, more);
     return each + (tile < more);
 }
+
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 #ifndef ATTN_NO_BACKWARD
 /* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
@@ -6893,14 +7060,17 @@ static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
     return attn__rows_before(p->c, p->b, p->head) + i;
 }
+
 static float *attn__row_field(const attn__pass *p, int field, int64_t i)
 {
     return p->shared.rows + field * p->c->w.rows + attn__row_index(p, i);
 }
+
 static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 {
     return (attn__tile *)(void *)(p->m.tiles + x * ATTN__TILE_BYTES);
 }
+
 static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 
@@ -6917,6 +7087,7 @@ static int64_t attn__bias_floats(const attn__call *c)
     (void)c;
     return 0;
 }
+
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
@@ -6944,6 +7115,7 @@ static void attn__give_skinny(attn__tile_memory *m, const attn__call *c, float *
     m->scales = at + ATTN__SIDE * attn__max(c->size_k, c->size_v);
     attn__fill(m->scales, 1, attn__scale_floats(c), 0.0f);      /* those after the last row are read */
 }
+
 /* Another tile for the same task: what it holds from chunk to chunk, or while other heads have their turn, is its own,
    all else is the first one's. */
 static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, const attn__tile *first)
@@ -6970,6 +7142,7 @@ static attn__tile *attn__take_next_tile(attn__map *map, const attn__call *c, con
     t->f = c->f;
     return t;
 }
+
 /* A tile and its arrays. */
 static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 {
@@ -7029,11 +7202,13 @@ static void attn__lane_rows(const attn__tile *t, const attn__array *a, int64_t c
         } while (l < count && t->i[l] == t->i[l - 1] + 1);      /* a next head begins with row 0 */
     }
 }
+
 /* Of codes, where their scales are; else NULL. */
 static const attn__array *attn__scale_of(const attn__call *c, const attn__array *a)
 {
     return a->type != ATTN_I8 ? NULL : a == &c->k ? &c->k_scale : &c->v_scale;
 }
+
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
    stand for a row: a NaN becomes the one NaN. What is not f32 on the way through t->m.copy, some columns at a time. */
 static int64_t attn__columns_at_once(const attn__tile *t) { return ATTN__MAX_LANES * ATTN__SOME_COLUMNS / t->ld; }
@@ -7058,6 +7233,7 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
         t->f->pack(to + x * t->ld, t->ld, (const float *const *)rows, direct ? a->stride[3] : 1, count, factor);
     }
 }
+
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
@@ -7074,6 +7250,7 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
             attn__store_row(t->f, attn__in(a, t->b, t->h[l], t->i[l], column + x), count, rows[l]);
     }
 }
+
 /* Numbers of bf16, `step` apart, as pairs side by side; a 0 after the last, where they are odd. */
 static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
 {
@@ -7082,6 +7259,7 @@ static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t s
     else for (x = 0; x < n; x++) to[x] = from[x * step];
     if (n % 2) to[n] = 0;
 }
+
 /* Of v the keys j and j + 1 as pairs, as far as they are within first .. end; the others are 0 and not read. */
 static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, attn__half *to)
 {
@@ -7099,6 +7277,7 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
     if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
     else for (x = 0; x < 2 * size; x++) to[x] = (attn__half)(row[x % 2] ? row[x % 2][x / 2 * v->stride[3]] : 0);
 }
+
 /* Keys from .. end of a chunk, of which first .. last may be read, into the room of expanded rows. */
 static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, const attn__expanded *expanded,
                                     int64_t from, int64_t end)
@@ -7115,6 +7294,7 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
         attn__pair_values(t, j, expanded->first, expanded->end,
                           (attn__half *)(void *)(expanded->rows + (j - chunk) / 2 * t->c->size_v));
 }
+
 /* Rows of the keys from `key` on as floats, side by side. */
 static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size, float *to)
 {
@@ -7125,6 +7305,7 @@ static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t k
                              size);
     }
 }
+
 /* Rows of k or v, as a product takes them; all of one chunk, whose first key would lie at the result. What is not f32
    becomes floats, or pairs, and what lies in several pages is put side by side, once for all tiles that a task has side
    by side, and only what they reach. */
@@ -7152,10 +7333,12 @@ ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn_
     }
     return expanded->rows;
 }
+
 static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     return attn__packed_rows(attn__expand(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
+
 static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
 {
     attn__key_run p;
@@ -7164,6 +7347,7 @@ static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64
     if (!attn__is_f32(a) || p.n < n) return attn__expanded_rows(t, a, key, n, size);
     return attn__rows_at(attn__in(a, p.b, t->head_kv, p.row, 0));
 }
+
 /* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
    gone over part by part, only some, always in the same place, so that they stay cached. */
 static int attn__in_parts(const attn__tile *t, const attn__array *a)
@@ -7171,6 +7355,7 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
     return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
+
 ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, const attn__array *a, int64_t key,
                                                       int64_t *n, int64_t size)
 {
@@ -7183,12 +7368,14 @@ ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, c
     attn__copy_keys(t, a, key, *n, size, expanded->rows);
     return attn__packed_rows(expanded->rows, size);
 }
+
 ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
                                            int64_t size)
 {
     if (t->m.expanded) return attn__some_expanded_keys(t, a, key, n, size);
     return attn__rows_at(attn__in(a, t->b, t->head_kv, key, 0));
 }
+
 /* Rows of k or v that will become floats are prefetched as they are stored, while a product of `rows` rows works on
    others: n of them from a key on, if there are so many side by side. */
 static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
@@ -7201,17 +7388,20 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
     p->fetch = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
     p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
 }
+
 /* A parameter of the tile's head likewise. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
     return attn__rows_of(t->f, attn__in(a, 0, t->head, 0, 0), NULL, rows, columns, t->m.copy);
 }
+
 /* One value along a part of a row. */
 static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l, int64_t from, int64_t to,
                             float value)
 {
     attn__fill_row(attn__in(a, t->b, t->h[l], t->i[l], from), to - from, value);
 }
+
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
@@ -7228,6 +7418,7 @@ static void attn__set_a(attn__product *p, attn__rows rows)
     p->a_row = rows.row;
     p->a_k = rows.column;
 }
+
 /* c = matrix * b, matrix [rows,depth] */
 static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *b, float *c, int64_t rows,
                         int64_t depth, int64_t ld)
@@ -7265,6 +7456,7 @@ static void attn__multiply_careful(const attn__product *p, int64_t columns, cons
             p->c[r * p->c_row + c] = p->c[r * p->c_row + c] + sum;
         }
 }
+
 static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t columns, const float *mark)
 {
     int64_t step;
@@ -7333,6 +7525,7 @@ static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows
         else if (quiet) attn__store_row(f, at, lanes, c);
         else for (l = 0; l < lanes; l++) attn__write(at.a, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
 }
+
 /* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
    floats before that, in `copy`, some of each at a time. */
 ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
@@ -7353,6 +7546,7 @@ ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x,
         m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
     }
 }
+
 static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
                             float *panel)
 {
@@ -7365,6 +7559,7 @@ static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t
         attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
     }
 }
+
 ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
                                               float *c, int64_t ld)
 {
@@ -7374,6 +7569,7 @@ ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t col
         for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
     }
 }
+
 ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
 {
     const int64_t batch = index / m->column_tiles, width = m->f->width;
@@ -7410,10 +7606,12 @@ static int64_t attn__sum_tasks(const attn__matmul *m)
     return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
                        attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
 }
+
 static int64_t attn__sum_floats(const attn__kernels *f)
 {
     return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
 }
+
 /* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
 static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
 {
@@ -7424,6 +7622,7 @@ static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t 
     }
     return 1;
 }
+
 /* covered[k] of row k0+k: is it one of the queries of batch entry b? */
 static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
 {
@@ -7432,6 +7631,7 @@ static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int6
     int64_t k;
     for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
 }
+
 /* n of b's rows, of a head of out, `lanes` columns of each, as a tile */
 static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, int64_t lanes, int64_t ld, float *panel)
 {
@@ -7446,6 +7646,7 @@ static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, in
             if (!m->f->finite(panel, lanes) && attn__sum_skips(m, at.b, head, at.row + k))
                 attn__fill(panel, 1, lanes, 0.0f);
 }
+
 /* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
 static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
 {
@@ -7459,6 +7660,7 @@ static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
     }
     return x;
 }
+
 ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
 {
     const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
@@ -7508,6 +7710,7 @@ static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel
 #endif
     attn__bmm_columns(m, index, panel);
 }
+
 static int64_t attn__matmul_tasks(const attn__matmul *m)
 {
 #ifndef ATTN_NO_BACKWARD
@@ -7515,6 +7718,7 @@ static int64_t attn__matmul_tasks(const attn__matmul *m)
 #endif
     return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
 }
+
 static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
 {
 #ifndef ATTN_NO_BACKWARD
@@ -7562,6 +7766,7 @@ static attn__array attn__ones(void)
     a.stride[3] = 0;
     return a;
 }
+
 /* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
@@ -7584,6 +7789,7 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
     if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
     return m;
 }
+
 /* of one field of the rows */
 static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
                                       int per_head, uint32_t bit)
@@ -7592,6 +7798,7 @@ static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s
     const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
     return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
 }
+
 /* of a bias that was broadcast along the keys */
 static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
 {
@@ -7659,6 +7866,7 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
         *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
     }
 }
+
 /* 0: it is not asked for, or not made so. */
 static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
@@ -7703,6 +7911,7 @@ struct attn__score {
     void (*finish_stream)(attn__pass *p);
 #endif
 };
+
 static const attn__score *attn__score_of(const attn__call *c);
 
 /* ---- products of queries and keys */
@@ -7721,6 +7930,7 @@ static void attn__load_bf16_pairs(const attn__tile *t)
             to[1] = (attn__half)(x + 1 < t->c->size_q ? rows[l][(x + 1) * q->stride[3]] : 0);
         }
 }
+
 /* Keys as lanes want the one query of a tile side by side. */
 static int attn__is_row(const attn__tile *t) { return t->skinny && t->lanes == 1; }
 static void attn__lane_to_row(attn__tile *t, int64_t n)
@@ -7728,6 +7938,7 @@ static void attn__lane_to_row(attn__tile *t, int64_t n)
     int64_t x;
     for (x = 1; x < n; x++) t->m.query[x] = t->m.query[x * t->ld];
 }
+
 static void attn__load_query(attn__tile *t)
 {
     const attn__array *q = &t->c->q;
@@ -7754,6 +7965,7 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
     p->onto = t->lane_max && !t->c->bias.rank ? ATTN__TOP : ATTN__FROM_ZERO;
     p->top = t->lane_max ? t->lane_max + lane0 : NULL;
 }
+
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
                                int64_t chain)
@@ -7775,6 +7987,7 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
         t->f->product(&p);
     }
 }
+
 static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn__call *c = t->c;
@@ -7788,6 +8001,7 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.x = t->scale + x0 * t->f->width;
     t->f->pairs->product(&p);
 }
+
 static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     if (t->skinny) attn__skinny_scores(t, c0, j0, j1);
@@ -7840,6 +8054,7 @@ static int attn__query_rows(attn__pass *p, const uint8_t *use)
     return attn__copy_rows(p->f, attn__in(&c->q, p->b, p->head, p->i0, 0), p->n, c->size_q, c->w.vector_row, use,
                            unit ? factor : NULL, p->m.q_rows);
 }
+
 /* and in dQ: the keys' rows */
 static int attn__key_rows(attn__pass *p, int64_t c0)
 {
@@ -7849,6 +8064,7 @@ static int attn__key_rows(attn__pass *p, int64_t c0)
     return attn__block_rows(p->f, attn__in(&c->k, p->b, p->head_kv, c0, 0), p->nk, c->size_k, p->seen, factor,
                             p->m.k_rows, &p->k);
 }
+
 static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i, const float *y, int64_t n)
 {
     float sum = 0.0f;
@@ -7856,6 +8072,7 @@ static float attn__dot_of(const attn__array *a, int64_t b, int64_t h, int64_t i,
     for (x = 0; x < n; x++) sum = attn__fma(attn__read(a, b, h, i, x), y[x], sum);
     return sum;
 }
+
 /* The scale's gradient, of one query: y is the sum of dS k. */
 static void attn__dot_finish_row(attn__pass *p, int64_t i, float *y)
 {
@@ -7881,6 +8098,7 @@ static void attn__cosine_prepare(attn__tile *t, int64_t count, float *to)
         to[l] = attn__inverse_of(c, &c->k, p.b, t->h[l], p.row, c->size_k, t->m.copy);
     }
 }
+
 static void attn__cosine_load(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -7889,6 +8107,7 @@ static void attn__cosine_load(attn__tile *t)
         t->scale[l] = c->scale * attn__inverse_of(c, &c->q, t->b, t->h[l], t->i[l], c->size_q, t->m.copy);
     attn__load_query(t);
 }
+
 static void attn__cosine_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     int64_t j, l;
@@ -7908,12 +8127,14 @@ static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64
         y[x] = attn__fma(attn__negate(attn__read(a, b, h, i, x) * inverse), along, y[x]) * inverse;
     return along;
 }
+
 static void attn__cosine_finish_row(attn__pass *p, int64_t i, float *y)
 {
     const attn__call *c = p->c;
     const float inverse = attn__inverse_of(c, &c->q, p->b, p->head, i, c->size_q, p->m.tile.copy);
     *attn__row_field(p, ATTN__R_SCALE, i) = attn__normal_part(&c->q, p->b, p->head, i, inverse, y, c->size_q);
 }
+
 static void attn__cosine_finish_key(attn__pass *p, int64_t j, float *dk)
 {
     const attn__call *c = p->c;
@@ -7957,6 +8178,7 @@ static int attn__bilinear_query_rows(attn__pass *p, const uint8_t *use)
     p->q = attn__packed_rows(p->m.q_rows, row);
     return !p->f->finite(p->m.q_rows, p->n * row);
 }
+
 /* u = sum of dS k, per query: M u is dq / scale, and rows of u make M's gradient */
 static const float *attn__bilinear_finish_rows(attn__pass *p, int64_t *row)
 {
@@ -7984,6 +8206,7 @@ static int64_t attn__additive_key_floats(const attn__call *c)
 {
     return attn__add64(attn__mul64(2, attn__round4(c->hidden)), 1);
 }
+
 /* projected = W x for the lanes' vectors x in `raw` ([size][ld]); a copy where W is absent. Padded rows 0. */
 static void attn__project(const attn__tile *t, const attn__array *w, int64_t size, float *projected)
 {
@@ -7992,6 +8215,7 @@ static void attn__project(const attn__tile *t, const attn__array *w, int64_t siz
     else attn__apply(t->f, attn__parameter_of(t, w, hidden, size), t->m.raw, projected, hidden, size, t->ld);
     attn__fill(projected + n, 1, attn__round4(hidden) * t->ld - n, 0.0f);
 }
+
 /* e = e^2x for rows [hidden][ld], 0 in the padded rows */
 static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
 {
@@ -8007,6 +8231,7 @@ static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
     t->f->elementary(ATTN_EXP, e, e, n);
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
+
 static int attn__clear(const float *x, int64_t stride, int64_t n)
 {
     int64_t u;
@@ -8014,6 +8239,7 @@ static int attn__clear(const float *x, int64_t stride, int64_t n)
         if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
     return 1;
 }
+
 static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
 {
     const attn__call *c = t->c;
@@ -8031,6 +8257,7 @@ static void attn__additive_prepare(attn__tile *t, int64_t count, float *to)
     for (l = 0; l < count; l++)
         keys[l][2 * padded] = attn__clear(keys[l] + padded, 1, c->hidden) ? 1.0f : 0.0f;
 }
+
 static void attn__additive_load(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -8047,6 +8274,7 @@ static void attn__additive_load(attn__tile *t)
     }
     for (; u < padded; u++) t->m.w[u] = 0.0f;
 }
+
 static void attn__additive_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const attn__call *c = t->c;
@@ -8121,6 +8349,7 @@ static void attn__additive_vectors(attn__pass *p, int64_t c0)
         p->f->fold(p->m.part, p->nk, p->m.db + (c0 - p->key0) * padded + u, padded);
     }
 }
+
 /* dq from da, [hidden][ATTN__GRAD_ROW]; da, dt and the scale's gradient stay there. Where no row of the block has
    a key, w was not loaded: da and dt are 0, and may be wanted of a row whose sink is no number. */
 static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
@@ -8151,12 +8380,14 @@ static const float *attn__additive_finish_rows(attn__pass *p, int64_t *row)
         for (u = 0; u < size; u++) p->m.result[i * *row + u] = p->m.dq[u * ATTN__GRAD_ROW + i];
     return p->m.result;
 }
+
 static int attn__all_zero(const float *x, int64_t n)
 {
     int64_t i;
     for (i = 0; i < n; i++) if (attn__bits(x[i]) << 1 != 0) return 0;
     return 1;
 }
+
 /* Where a stream ends: db of its keys stays in the workspace and becomes a part of dk. */
 static void attn__additive_finish_stream(attn__pass *p)
 {
@@ -8199,6 +8430,7 @@ static float attn__sigma_of(const attn__call *c, int64_t h)
 {
     return c->sigma_per_head.rank ? attn__of_head(&c->sigma_per_head, h) : c->sigma;
 }
+
 static void attn__distance_load(attn__tile *t)
 {
     int64_t l;
@@ -8208,10 +8440,12 @@ static void attn__distance_load(attn__tile *t)
     }
     attn__load_query(t);
 }
+
 static void attn__distance_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     attn__product_qk(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
 }
+
 static void attn__distance_finish(attn__tile *t, int64_t n)
 {
     t->f->distance(t->m.s, t->ld, n, t->c->score, t->width);
@@ -8227,6 +8461,7 @@ static float attn__distance_slope(int32_t score, float ds, float square, float w
     u = attn__sqrt(u2);
     return u == 0.0f ? 0.0f : ds / (width * (u * (1.0f - u)));
 }
+
 /* and sigma's gradient on the way. */
 static void attn__distance_elements(attn__pass *p, int64_t c0, int64_t n)
 {
@@ -8264,10 +8499,12 @@ static void attn__constant_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
     (void)c0, (void)x0, (void)x1;
     attn__fill(t->m.s + j0 * t->ld, 1, (j1 - j0) * t->ld, 0.0f);
 }
+
 static const attn__score attn__score_CONSTANT = {
     ATTN__FOR_VECTORS, ATTN__LOG_WEIGHT, NULL, NULL, NULL, attn__constant_qk, NULL
     ATTN__GRADIENTS(NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 };
+
 static void attn__given_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     const float scale = t->c->scale, least = t->c->softcap != 0.0f ? -3.40282347e38f : ATTN__NEG_INF;
@@ -8308,6 +8545,7 @@ static const attn__score *const attn__scores[] = {
     ATTN_SCORE_LIST(ATTN__X)
 #undef ATTN__X
 };
+
 static const attn__score *attn__score_of(const attn__call *c) { return attn__scores[c->score]; }
 static uint32_t attn__views_of_score(int32_t score) { return attn__scores[score]->takes; }
 static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
@@ -8351,6 +8589,7 @@ static const attn__array *attn__next_mask(const attn__call *c, int *field)
     }
     return NULL;
 }
+
 /* May query (b,h,i) attend to key j, as far as can be told without q and k? */
 static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -8382,6 +8621,7 @@ static void attn__clip_scores(attn__tile *t, const attn__reach *r)
         t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], first, last, top);
     }
 }
+
 static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     const attn__call *c = t->c;
@@ -8475,6 +8715,7 @@ static attn__dropper attn__dropper_of(const attn__call *c, int64_t b, int64_t h,
     x.ready = 0;
     return x;
 }
+
 static int attn__kept(attn__dropper *x, int64_t key)
 {
     const uint32_t j = (uint32_t)key + x->j;
@@ -8488,6 +8729,7 @@ static int attn__kept(attn__dropper *x, int64_t key)
     }
     return x->words[j % 4] >= x->below;
 }
+
 /* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
 static uint64_t attn__drop_below(float p)
 {
@@ -8495,6 +8737,7 @@ static uint64_t attn__drop_below(float p)
     const uint64_t whole = (uint64_t)bound;
     return whole + ((double)whole < bound);
 }
+
 static void attn__set_dropout(attn__call *c, const attn_desc *d)
 {
     int i;
@@ -8520,6 +8763,7 @@ static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
     a.data = attn__at(&a, 0, 0, c->row0, c->key0);
     return a;
 }
+
 /* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
                                     float factor, int add)
@@ -8538,6 +8782,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
         if (streamed) p->f->scale_store_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
     }
 }
+
 /* The gradients of bias and ALiBi: sums of dS. */
 static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
 {
@@ -8558,6 +8803,7 @@ static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
         }
     }
 }
+
 /* dS through the softcap: times 1 - tanh^2. */
 static void attn__grad_softcap(attn__pass *p, int64_t n)
 {
@@ -8596,6 +8842,7 @@ static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn
     r->to[x] = to;
     if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
 }
+
 static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
 {
     int32_t x;
@@ -8657,6 +8904,7 @@ static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t
         change[last]--;
     }
 }
+
 /* The same with starts: c0 counts in the arrays. */
 ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
@@ -8670,6 +8918,7 @@ ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, i
         attn__cover_rows(&e, b, c0 - x.key0, n, change);
     }
 }
+
 static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
 {
     int32_t change[ATTN__CHUNK + 1];
@@ -8693,6 +8942,7 @@ static int attn__are_zeros(const uint8_t *row, int64_t n)
     }
     return !any;
 }
+
 /* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
    last one; or j. */
 static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
@@ -8702,6 +8952,7 @@ static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j,
     while (j < end && !row[j * step]) j++;
     return j;
 }
+
 static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
 {
     while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
@@ -8709,6 +8960,7 @@ static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, 
     while (end > j && !row[(end - 1) * step]) end--;
     return end;
 }
+
 /* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
    say that these are all. */
 static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
@@ -8750,10 +9002,12 @@ static int64_t attn__skinny_row(const attn__tile *t)
     const int64_t width = t->f->width;
     return t->c->size_v / width * width + width;
 }
+
 static int64_t attn__output_floats(const attn__tile *t)
 {
     return t->skinny ? t->lanes * attn__skinny_row(t) : t->c->size_v * t->ld;
 }
+
 /* [lanes][row] at `from` -> t's layout */
 static void attn__skinny_transpose(const attn__tile *t, const float *from, int64_t row, int64_t n, float *to)
 {
@@ -8791,6 +9045,7 @@ static int64_t attn__list_stretch(const attn__tile *t, const attn__array *a, int
     }
     return count;
 }
+
 /* n pointers to rows in the order of visiting them, from `skip` rows after `key` of k or v on, where the keys up to
    `until` are in use: the rest of the chunk, its v after its k, k of the next chunk; the last one again where nothing
    is left. */
@@ -8817,11 +9072,13 @@ static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t k
     if (!count) count = attn__list_stretch(t, a, end - 1, end, 1, 1, list);
     for (; count < n; count++) list[count] = list[count - 1];
 }
+
 /* How many rows or groups of so many bytes ahead of those in use others are prefetched. */
 static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, int64_t most)
 {
     return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
 }
+
 /* After s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
    meanwhile: p->ahead1 after each into the first cache, of groups for several rows as many as these take side by side;
    p->ahead2 after it into the second, for one row, which leaves the memory little time, and for single rows of one
@@ -8836,6 +9093,7 @@ static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes
     p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, at_once, most1);
     p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
 }
+
 static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t together,
                             attn__product *p)
 {
@@ -8848,6 +9106,7 @@ static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t k
     attn__list_rows(t, a, key, key + n, 0, together, s->count + s->ahead, s->rows);
     if (apart) attn__list_rows(t, a, key, key + n, ahead2, 1, s->count, s->rows + p->ahead2);
 }
+
 /* ---- several heads of a task take turns: some keys of each, then the next keys of each. One list serves all of them,
    since the rows of a head lie as far after those of the head before as any others. */
 /* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
@@ -8865,16 +9124,19 @@ static const attn__array *attn__keys_after(const attn__tile *t, const attn__arra
     *key = attn__min(end, t->last - 1);
     return end < t->last ? &t->c->k : a;
 }
+
 /* From a row of a head to the same one of a later head. */
 static uintptr_t attn__head_step(const attn__array *a, int64_t heads)
 {
     return (uintptr_t)heads * (uintptr_t)a->stride[1] * (uintptr_t)attn__type_size(a->type);
 }
+
 static void attn__add_to_rows(const char **to, const char *const *rows, int64_t n, uintptr_t step)
 {
     int64_t i;
     for (i = 0; i < n; i++) to[i] = (const char *)((uintptr_t)rows[i] + step);
 }
+
 /* What all heads use next, single rows, is brought near in the order of memory, as many in each turn. */
 static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t heads)
 {
@@ -8889,6 +9151,7 @@ static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t h
         for (x = 0; x < heads; x++, at += step) *next++ = (const char *)at;
     }
 }
+
 /* The first head's, and what comes after all heads' turns. */
 static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
                                int64_t together, attn__product *p)
@@ -8907,6 +9170,7 @@ static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__arr
     p->next = together == 1 ? s->next : NULL;
     if (together == 1) attn__list_next(t, next, heads);
 }
+
 /* From a head to t's. */
 static void attn__list_next_head(const attn__tile *t, const attn__array *a, int last, attn__product *p)
 {
@@ -8916,6 +9180,7 @@ static void attn__list_next_head(const attn__tile *t, const attn__array *a, int 
     s->head = t->head_kv;
     if (p->next) p->next += s->count;
 }
+
 /* The scales of n rows of codes, side by side as floats, and what may be read after them. */
 static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
                              attn__product *p)
@@ -8938,6 +9203,7 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
                            to + (i + r) * each);
     }
 }
+
 /* ---- n rows of k or v as what is multiplied */
 /* In which way, the same for all heads of a task, and of how many of the n keys: in groups, where they lie so, within
    pages, too; else up to ATTN__SIDE single rows, which are copied if they are of k, or for kernels that take f32 alone.
@@ -8967,6 +9233,7 @@ static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int6
     s->count = whole ? attn__blocks(n, ATTN__GROUP) : copied ? (int64_t)ATTN__SIDE : n;
     return n;
 }
+
 /* Single rows, copied side by side; the rest of ATTN__SIDE is 0. k is read 16 rows at a time, some bytes of each: of
    rows at the same place of their pages a first cache cannot hold so many. `floats`: where they are, if converted. */
 static void attn__skinny_copy(const attn__tile *t, int64_t n, int64_t bytes, const float *floats,
@@ -8987,6 +9254,7 @@ static void attn__skinny_copy(const attn__tile *t, int64_t n, int64_t bytes, con
     attn__zero(rows + n * bytes, (size_t)((ATTN__SIDE - n) * bytes));
     for (i = 0; i < ATTN__SIDE; i += ATTN__GROUP) s->copies[i / ATTN__GROUP] = rows + i * bytes;
 }
+
 /* And for t, the x-th of the heads, whose turn it is: lists, copies and scales. */
 static void attn__skinny_head(const attn__tile *t, int64_t x, int64_t heads, const attn__array *a, int64_t key,
                               int64_t n, int64_t size, attn__product *p)
@@ -9010,6 +9278,7 @@ static void attn__skinny_head(const attn__tile *t, int64_t x, int64_t heads, con
     for (i = 0; floats && !copied && i < s->count; i++) s->rows[i] = (const char *)(floats + i * ATTN__GROUP * size);
     if (scale && !converted) attn__skinny_scales(t, scale, key, n, size, p);
 }
+
 static void attn__skinny_scores_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1)
 {
     const attn__tile *t = tiles[0];
@@ -9031,6 +9300,7 @@ static void attn__skinny_scores_of_heads(attn__tile *const *tiles, int64_t heads
         }
     }
 }
+
 /* ---- Heads of one row each whose rows of a key lie one after the other, as in [B,S,H,D] or pages of one key: lanes
    are then the rows of some keys, of all heads, so that memory is read in its order, and each has its own head's query:
    in t->m.raw, which nobody needs once the queries are loaded. */
@@ -9041,6 +9311,7 @@ static int attn__heads_are_lanes(const attn__tile *t, int64_t heads)
     return t->f->types && attn__has_one_row_a_head(t) && k->type != ATTN_I8 && k->stride[1] == t->c->size_k &&
            heads % 4 == 0 && t->f->width % heads == 0;
 }
+
 static void attn__heads_to_lanes(attn__tile *const *tiles, int64_t heads)
 {
     const attn__tile *t = tiles[0];
@@ -9049,6 +9320,7 @@ static void attn__heads_to_lanes(attn__tile *const *tiles, int64_t heads)
     for (k = 0; k < t->c->size_k; k++)
         for (l = 0; l < t->ld; l++) *to++ = tiles[l % heads]->m.query[k];
 }
+
 static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t n)
 {
     const attn__tile *t = tiles[0];
@@ -9083,11 +9355,13 @@ static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64
             for (i = 0; i < some; i++) tiles[x]->m.skinny_s[j + i] = p.c[i * heads + x];
     }
 }
+
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1)
 {
     attn__skinny_scores_of_heads(&t, 1, c0, j0, j1);
     if (!t->as_rows) attn__skinny_transpose(t, t->m.skinny_s + j0, ATTN__SKINNY_ROW, j1 - j0, t->m.s + j0 * t->ld);
 }
+
 static void attn__skinny_weights(attn__tile *t, int64_t n, float *cmax, float *csum)
 {
     const int64_t up = attn__up(n, ATTN__PARTS);
@@ -9131,11 +9405,13 @@ static void attn__skinny_columns(const attn__tile *t, int64_t n, const attn__pro
         }
     }
 }
+
 /* Where a chain of a chunk is summed: the first one in t->m.acc, to which the others are added. */
 static float *attn__chain_at(const attn__tile *t, int64_t heads, int64_t j0)
 {
     return !j0 ? t->m.acc : heads > 1 ? t->m.chain : t->m.part;
 }
+
 static void attn__begin_chain(attn__tile *t, int64_t j0, int64_t j1, float *sum)
 {
     float *weights[ATTN__SKINNY];
@@ -9144,6 +9420,7 @@ static void attn__begin_chain(attn__tile *t, int64_t j0, int64_t j1, float *sum)
     if (!t->as_rows) t->f->unpack(weights, t->lanes, 1, t->m.s + j0 * t->ld, t->ld, j1 - j0, t->ones);
     attn__fill(sum, 1, t->lanes * attn__skinny_row(t), 0.0f);
 }
+
 static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
 {
     const int64_t width = t->f->width, size = t->c->size_v, row = attn__skinny_row(t), whole = row - width;
@@ -9153,6 +9430,7 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
             sum[l * row + column] = sum[l * row + column + width - (size - whole)];
     if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones);
 }
+
 /* n single rows of v, no codes, for heads of one row each: so few keys of all heads in turn that these and the next
    ones have room in a first cache. Measured: with two heads that costs more than it saves. */
 static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
@@ -9177,6 +9455,7 @@ static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, 
         }
     }
 }
+
 static void attn__skinny_chain(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
                                 const attn__reach *r)
 {
@@ -9224,6 +9503,7 @@ static void attn__skinny_from_lanes(attn__tile *t)
     t->m.part = t->m.acc;
     t->m.acc = to;
 }
+
 static void attn__skinny_to_lanes(attn__tile *t)
 {
     float *o = t->m.o;
@@ -9231,6 +9511,7 @@ static void attn__skinny_to_lanes(attn__tile *t)
     t->m.o = t->m.part;
     t->m.part = o;
 }
+
 /* A tile's outputs that are rows. */
 static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
 {
@@ -9334,6 +9615,7 @@ static void attn__load_queries(attn__tile *t)
     ATTN__COPY(t->h, h, sizeof h);
     ATTN__COPY(t->i, i, sizeof i);
 }
+
 /* A tile of stream `index` of all; first: NULL, or the task's. */
 static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
 {
@@ -9350,6 +9632,7 @@ static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const a
     if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
     return t;
 }
+
 static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
 {
     const attn__call *c = task->c;
@@ -9383,6 +9666,7 @@ static void attn__partly_reached_scores(attn__tile *t, int64_t c0, int64_t j, co
     for (x = s->from; x < s->to; x++)
         if (j >= r->all_to[x]) attn__copy_floats(t->lane_max + x * width, tops + x * width, width);
 }
+
 static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     attn__stretch s;
@@ -9395,10 +9679,12 @@ static void attn__raw_scores(attn__tile *t, int64_t c0, int64_t n, const attn__r
         else attn__score_of(t->c)->qk(t, c0, j, s.end, s.from, s.to);
     }
 }
+
 static void attn__finish_scores(attn__tile *t, int64_t n)
 {
     if (attn__score_of(t->c)->finish) attn__score_of(t->c)->finish(t, n);
 }
+
 static void attn__chunk_scores(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
 {
     attn__raw_scores(t, c0, n, r);
@@ -9430,6 +9716,7 @@ static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, i
     t->f->softmax_lanes(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->lane_max != NULL, mark, cmax + lane0,
                         csum + lane0);
 }
+
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
 {
@@ -9456,6 +9743,7 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
     }
     return attn__packed_rows(attn__expand(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
 }
+
 /* A chunk's weights and its reach in pairs of keys. */
 ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
 {
@@ -9473,6 +9761,7 @@ ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__
         half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
     }
 }
+
 /* The bias that comes next, column j of a chunk: of the next chunk, or of the tile that follows. It is prefetched while
    the values are multiplied: later, all at once, it would be waited for. NULL: there is none, or not as floats. */
 static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
@@ -9485,6 +9774,7 @@ static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
     if (next < t->last) return attn__ahead(row, 1, next + j);
     return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
 }
+
 /* paired: NULL, or the reach of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
                                const attn__reach *paired, int32_t kind, float *acc)
@@ -9526,12 +9816,14 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         }
     }
 }
+
 /* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
    whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
 static const float *attn__outputs_before(const attn__tile *t, int64_t c0)
 {
     return c0 <= t->first && !t->c->carry_in.rank ? NULL : t->m.o;
 }
+
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
     const int64_t row = attn__skinny_row(t), width = t->f->width;
@@ -9548,12 +9840,14 @@ static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, cons
     }
     return finite;
 }
+
 static void attn__keep_merged(attn__tile *t)
 {
     float *o = t->m.o;
     t->m.o = t->m.part;
     t->m.part = o;
 }
+
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is
    added to the others where the chunk is merged, unless that is for later. Returns as the one above. */
 static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
@@ -9588,6 +9882,7 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
     attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
     if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
 }
+
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
 static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
 static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
@@ -9604,6 +9899,7 @@ static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax
         for (l = 0; l < t->lanes; l++) attn__copy_floats(rows[l], t->m.acc + l * attn__skinny_row(t), outputs);
     else if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
+
 /* and is joined from there. */
 static void attn__join_saved(attn__tile *t, int64_t c0)
 {
@@ -9644,6 +9940,7 @@ static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
     } else if (!attn__outputs_before(t, c0) && attn__has_outputs(c))
         attn__fill(t->m.o, 1, attn__output_floats(t), 0.0f);
 }
+
 static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
@@ -9675,6 +9972,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
+
 /* What the masks exclude for all lanes is out of their reach, as after a window: it is not computed. */
 static void attn__masked_chunk(attn__tile *t, int64_t c0, int64_t n)
 {
@@ -9707,6 +10005,7 @@ static int attn__reach_whole(attn__tile *const *tiles, int64_t count, int64_t c0
         if (!tiles[0]->skinny || tiles[0]->all_first > c0 || tiles[0]->all_last < c0 + n) return 0;
     return 1;
 }
+
 static void attn__chunk_of_heads(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
 {
     float cmax[ATTN__TASK_HEADS][ATTN__MAX_WIDTH], csum[ATTN__TASK_HEADS][ATTN__MAX_WIDTH];
@@ -9752,6 +10051,7 @@ static const float *attn__softmax_only_scores(const attn__tile *t, int64_t l)
     }
     return x;
 }
+
 /* Chunks in ascending order into the row's maximum and sum; lanes are chunks on the way. */
 static void attn__softmax_only_join(attn__tile *t, int64_t l, int64_t chunks, float *tops, float *sums)
 {
@@ -9764,6 +10064,7 @@ static void attn__softmax_only_join(attn__tile *t, int64_t l, int64_t chunks, fl
     t->f->join(ATTN__PARTS, before, none, tops, attn__zeros, old, fresh);
     for (c = 0; c < chunks; c++) t->sum[l] = attn__fma(sums[c], fresh[c], t->sum[l] * old[c]);
 }
+
 /* A row's maximum and sum. Chunks and the 16 sums go by absolute key, so edges are filled up. */
 static void attn__softmax_only_row(attn__tile *t, int64_t l)
 {
@@ -9809,6 +10110,7 @@ static void attn__begin_outputs(attn__tile *t)
         attn__fill(t->m.o + l * row + size, 1, row - size, 0.0f);
     }
 }
+
 /* and after the last. */
 static void attn__store_carry(const attn__tile *t)
 {
@@ -9830,6 +10132,7 @@ static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int6
     if (c->dropout == 0.0f) return weight;
     return attn__kept(drop, j) ? weight * c->keep_scale : 0.0f;
 }
+
 static void attn__uniform_row(const attn__tile *t, int64_t l)
 {
     const attn__call *c = t->c;
@@ -9873,6 +10176,7 @@ static void attn__store_weights(const attn__tile *t, int64_t l, int64_t c0, int6
     }
     if (!direct) attn__store_row(t->f, attn__in(o, t->b, t->h[l], t->i[l], c0), n, w);
 }
+
 /* One row of weights, which holds masked scores in the chunks that were visited; in the plain case only under masks. */
 static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
 {
@@ -9889,6 +10193,7 @@ static void attn__finish_weights(const attn__tile *t, int64_t l, float inverse)
     }
     if (first < last) attn__fill_lane(t, &c->weights, l, last, c->keys, 0.0f);
 }
+
 /* All of them where they could not hold scores, since they are not f32: these are computed again. inverse: as below */
 ATTN__NOINLINE static void attn__store_all_weights(attn__tile *t, const float *inverse)
 {
@@ -9931,6 +10236,7 @@ static float attn__finish_row(attn__tile *t, int64_t l, float *inverse)
     if (c->weights.rank) attn__finish_weights(t, l, *inverse);
     return c->dropout > 0.0f ? *inverse * c->keep_scale : *inverse;
 }
+
 static void attn__finish_tile(attn__tile *t)
 {
     const attn__call *c = t->c;
@@ -9962,6 +10268,7 @@ static int attn__has_row_results(const attn__call *c)
 {
     return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank || c->carry_out.rank;
 }
+
 /* What comes before the chunks. */
 static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
 {
@@ -9979,6 +10286,7 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
     }
     return t;
 }
+
 static void attn__run_keys(attn__task *task)
 {
     const attn__call *c = task->c;
@@ -9988,6 +10296,7 @@ static void attn__run_keys(attn__task *task)
     attn__prepare_keys(t, task->index % c->key_blocks * ATTN__CHUNK,
                        task->shared.prepared + stream * c->keys * c->key_floats);
 }
+
 static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
 /* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
 static const attn__call *attn__entry_call(attn__task *task)
@@ -10006,6 +10315,7 @@ static const attn__call *attn__entry_call(attn__task *task)
     task->index -= before[f];
     return task->c = e;
 }
+
 static void attn__run_group(attn__task *task)
 {
     const attn__call *c = task->c;
@@ -10049,6 +10359,7 @@ static void attn__run_group(attn__task *task)
         free_part = tiles[i]->m.part;
     }
 }
+
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__entry_call(task);
@@ -10059,11 +10370,13 @@ ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
         attn__run_group(task);
     }
 }
+
 static void attn__run_tiles(attn__task *task)
 {
     if (task->c->ragged) attn__run_entry_groups(task);
     else attn__run_group(task);
 }
+
 static void attn__run_join(attn__task *task)
 {
     const attn__call *c = task->c;
@@ -10224,6 +10537,7 @@ static void attn__open_rows(attn__pass *p)
     }
     for (; i < lanes; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
 }
+
 /* Its tiles, with their queries and d_out as lanes. */
 static void attn__open_tiles(attn__pass *p)
 {
@@ -10249,6 +10563,7 @@ static void attn__open_tiles(attn__pass *p)
     }
     if (p->first >= p->last) p->first = p->last = 0;
 }
+
 /* See `ascends` of the pass. */
 static uint8_t attn__block_ascends(const attn__pass *p)
 {
@@ -10268,6 +10583,7 @@ static uint8_t attn__block_ascends(const attn__pass *p)
     }
     return 1;
 }
+
 static void attn__open_block(attn__pass *p, int64_t i0)
 {
     const attn__call *c = p->c;
@@ -10304,11 +10620,13 @@ static void attn__open_hulls(attn__hull *h, int64_t n)
         h->to = 0;
     }
 }
+
 static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
 {
     h->from = attn__min(h->from, from);
     h->to = attn__max(h->to, to);
 }
+
 static void attn__find_hulls(attn__pass *p, int64_t c0)
 {
     int64_t x, l, a, b, g;
@@ -10354,12 +10672,14 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
         t->f->product(&q);
     }
 }
+
 /* A copy of the tile's scores, at its lanes of the block. */
 static void attn__keep_scores(const attn__tile *t, int64_t n, float *to, int64_t lane0)
 {
     int64_t j;
     for (j = 0; to && j < n; j++) attn__copy_floats(to + lane0 + j * ATTN__GRAD_ROW, t->m.s + j * t->ld, t->ld);
 }
+
 /* P and dS of lanes from .. to of the block: nothing. */
 static void attn__exclude_lanes(attn__pass *p, int64_t n, int64_t from, int64_t to)
 {
@@ -10369,6 +10689,7 @@ static void attn__exclude_lanes(attn__pass *p, int64_t n, int64_t from, int64_t 
         attn__fill(p->m.ds + j * ATTN__GRAD_ROW + from, 1, to - from, 0.0f);
     }
 }
+
 /* The keys that products take of the hull that vector x of a tile is part of: 0 to 0, where it is empty. */
 static attn__hull attn__hull_keys(const attn__pass *p, const attn__tile *t, int64_t lane0, int64_t n, int32_t x)
 {
@@ -10378,6 +10699,7 @@ static attn__hull attn__hull_keys(const attn__pass *p, const attn__tile *t, int6
     h.to = attn__min(attn__up(h.to, ATTN__HULL_KEYS), n);
     return h;
 }
+
 /* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there, with a dP of 0, for
    nothing has written theirs. */
 static void attn__softmax_backward_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
@@ -10407,6 +10729,7 @@ static void attn__softmax_backward_hulls(attn__pass *p, attn__tile *t, int64_t l
         t->f->softmax_backward(&g);
     }
 }
+
 /* P and dS of one tile against the keys c0 .. c0+n, into its lanes of the block. */
 static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n)
 {
@@ -10489,6 +10812,7 @@ static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
     if (c0 + ATTN_GRAD_KEYS < attn__min(p->last, p->key1)) return attn__ahead(row, 1, c0 + ATTN_GRAD_KEYS);
     return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
 }
+
 /* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
    as b has; to: rows of `pad` floats. */
 static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
@@ -10520,6 +10844,7 @@ static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const f
         attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
     }
 }
+
 /* dS times the vectors of both sides; for distance kernels their difference. */
 static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
@@ -10576,6 +10901,7 @@ static void attn__finish_block_gradient(attn__pass *p)
                                           nothing ? NULL : y, row, factor, attn__adds(c, ATTN_GRAD_Q));
     }
 }
+
 static void attn__finish_keys_gradient(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -10597,6 +10923,7 @@ static void attn__finish_keys_gradient(attn__pass *p)
                           factor, attn__adds(c, ATTN_GRAD_K));
     }
 }
+
 static void attn__clear_keys(attn__pass *p)
 {
     const attn__call *c = p->c;
@@ -10623,6 +10950,7 @@ static void attn__clear_outside(const attn__pass *p)
         if (scores) attn__fill_outside(&c->d_given_scores, p->b, p->head, i, c, 0.0f);
     }
 }
+
 /* Blocks q0 .. q1 of queries of the pass's head against its keys. */
 static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 {
@@ -10636,10 +10964,12 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
         attn__clear_outside(p);
     }
 }
+
 static void attn__finish_stream_gradient(attn__pass *p)
 {
     if (p->c->w.vectors && attn__score_of(p->c)->finish_stream) attn__score_of(p->c)->finish_stream(p);
 }
+
 static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
 {
     const int64_t blocks = attn__key_blocks(p->c);
@@ -10647,6 +10977,7 @@ static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
     p->key0 = blocks * part / parts * ATTN_GRAD_KEYS;
     p->key1 = part + 1 < parts ? blocks * (part + 1) / parts * ATTN_GRAD_KEYS : p->c->keys;
 }
+
 /* Rows of dk and dv outside of the entry's keys. */
 static void attn__clear_keys_outside(const attn__pass *p)
 {
@@ -10661,6 +10992,7 @@ static void attn__clear_keys_outside(const attn__pass *p)
                                          attn__adds(c, ATTN_GRAD_V));
     }
 }
+
 /* One unit, a batch entry's key head and the query heads that read it; or one of `parts` of its keys, or of its blocks
    of queries. own: NULL, or with starts room for the entry's calls: its rows, and those in front of them. */
 static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t parts, attn__call *own)
@@ -10748,6 +11080,7 @@ static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int 
                 else attn__store_grad(c->f, attn__in(&c->d_bias, b, h, i, 0), n[3], attn__at(&to, b, h, i, 0), 1.0f,
                                       attn__adds(c, ATTN_GRAD_BIAS));
 }
+
 static void attn__run_bias(attn__task *task) { attn__set_bias_rows(task->c, &task->shared, 1); }
 static attn__pass *attn__open_pass(attn__task *task)
 {
@@ -10759,6 +11092,7 @@ static attn__pass *attn__open_pass(attn__task *task)
     p->key1 = task->c->keys;
     return p;
 }
+
 static void attn__run_rows(attn__task *task)
 {
     const attn__call *c = task->c;
@@ -10813,12 +11147,14 @@ static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
 {
     return attn__min(w->blocks - round * w->slots, w->slots);
 }
+
 static float *attn__in_slot(const attn__pass *p, float *sums, int64_t slot)
 {
     const int64_t unit = p->b * p->c->heads + p->head;
     if (!sums) return NULL;
     return (float *)(void *)((char *)sums + (unit * p->c->w.slots + slot - p->worker) * p->c->worker_bytes);
 }
+
 static attn__pass *attn__open_unit(attn__task *task, int64_t unit)
 {
     attn__pass *p = attn__open_pass(task);
@@ -10827,10 +11163,12 @@ static attn__pass *attn__open_unit(attn__task *task, int64_t unit)
     p->head = p->head_kv = unit % p->c->heads;
     return p;
 }
+
 static int64_t attn__round_of(const attn__task *task)
 {
     return (task->phase - (task->c->key_blocks > 0) - 1) / 2;
 }
+
 static void attn__run_round(attn__task *task)
 {
     const attn__backward *w = &task->c->w;
@@ -10844,6 +11182,7 @@ static void attn__run_round(attn__task *task)
     if (round == 0 || slot > 0) attn__clear_keys(p);
     attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
 }
+
 /* The sums of slots 1 .. n, `pad` floats per key, added to those of the first; returns where they are for key0. */
 static float *attn__merge_slots(const attn__pass *p, float *sums, int64_t pad, int64_t n)
 {
@@ -10855,6 +11194,7 @@ static float *attn__merge_slots(const attn__pass *p, float *sums, int64_t pad, i
         p->f->scale_store(attn__in_slot(p, sums, slot) + p->key0 * pad, to, (p->key1 - p->key0) * pad, 1.0f, 1);
     return to;
 }
+
 static void attn__run_merge(attn__task *task)
 {
     const attn__backward *w = &task->c->w;
@@ -10869,6 +11209,7 @@ static void attn__run_merge(attn__task *task)
     attn__finish_stream_gradient(p);
     attn__finish_keys_gradient(p);
 }
+
 static void attn__run_sums(attn__task *task)
 {
     attn__matmul m;
@@ -10924,6 +11265,7 @@ static const attn__call *attn__call_of(const attn_plan *plan)
 {
     return (const attn__call *)(const void *)plan->internal;
 }
+
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
     attn__fp_state saved;
@@ -10943,6 +11285,7 @@ static void attn__for_each(const attn_parallel *parallel, int64_t count, attn_ta
     if (parallel->run && count > 1) parallel->run(parallel->user, count, task, arg);
     else for (i = 0; i < count; i++) task(arg, i, 0);
 }
+
 typedef struct attn__job { const attn_plan *plan; void *workspace; int32_t phase; } attn__job;
 static void attn__job_task(void *arg, int64_t index, int32_t worker)
 {
@@ -10976,6 +11319,7 @@ static void attn__set_sizes(attn__call *c, const attn__checker *w)
     c->packed_keys = attn__is_packed(w, 'J') ||
                      (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
 }
+
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
 #define ATTN__X(type, f, ...) c->f = d->f;
@@ -11006,6 +11350,7 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     }
     c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
 }
+
 /* Which products of the forward pass are those of pairs of bf16. */
 static int32_t attn__fast_products(const attn__call *c)
 {
@@ -11018,6 +11363,7 @@ static int32_t attn__fast_products(const attn__call *c)
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
     return fast && c->f->pairs && attn__cpu_has_bf16_dot() ? fast : 0;
 }
+
 /* Tiles of a stream's rows. */
 static void attn__cut_rows(attn__call *c)
 {
@@ -11025,6 +11371,7 @@ static void attn__cut_rows(attn__call *c)
     c->tiles = attn__blocks(c->stream_rows, c->ld);
     c->fast = attn__fast_products(c);
 }
+
 /* Room for a tile, of no more lanes and keys than there are, nor of more lanes than `most`. Rows are those of all
    heads, though with more key heads a tile has fewer: workspace must not shrink as a size grows. */
 static void attn__set_room(attn__call *c, int64_t most)
@@ -11038,6 +11385,7 @@ static void attn__set_room(attn__call *c, int64_t most)
         c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c),
                                                                    attn__add64(c->size_v, c->f->width)));
 }
+
 /* How many streams a task may have, with few rows: where their heads lie side by side in a row, or in a page.
    It does not depend on what workspace must not shrink with: queries, workers and the rows of a page. */
 static int64_t attn__most_task_heads(const attn__call *c)
@@ -11048,6 +11396,7 @@ static int64_t attn__most_task_heads(const attn__call *c)
     if (c->page) return most;
     return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
 }
+
 static int64_t attn__worker_bytes(const attn__call *c);
 /* Whether it has; with room for both ways, as which of them it is changes with sizes. Measured: with pages it is slower
    where an entry has fewer than a chunk's number of them. */
@@ -11068,6 +11417,7 @@ static void attn__set_task_heads(attn__call *c)
     c->task_heads = 1;
     attn__set_room(c, c->ld);
 }
+
 static int64_t attn__skinny_floats(const attn__call *c)
 {
     const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
@@ -11076,6 +11426,7 @@ static int64_t attn__skinny_floats(const attn__call *c)
     return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
                        attn__add64(rows, attn__scale_floats(c)));
 }
+
 /* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
    maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
    are cut or not, so that it never shrinks as a size grows. */
@@ -11087,6 +11438,7 @@ static int64_t attn__slot_count(const attn__call *c)
         return 0;
     return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
 }
+
 /* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
 static int64_t attn__end_of_keys(const attn__call *c)
 {
@@ -11100,6 +11452,7 @@ static int64_t attn__end_of_keys(const attn__call *c)
     }
     return end;
 }
+
 /* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
 static void attn__set_tiles(attn__call *c)
 {
@@ -11126,6 +11479,7 @@ static void attn__set_tiles(attn__call *c)
     if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
         c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
 }
+
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
 static int64_t attn__worker_bytes(const attn__call *c)
 {
@@ -11154,12 +11508,14 @@ static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int6
     c->step[plan->phases] = (uint8_t)step;
     plan->tasks[plan->phases++] = tasks;
 }
+
 /* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
 static int64_t attn__row_tasks(const attn__call *c, int64_t each)
 {
     if (!c->ragged || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
     return each ? attn__count_entries(c, NULL) : 0;
 }
+
 static void attn__forward_steps(attn__call *c, attn_plan *plan)
 {
     const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
@@ -11247,6 +11603,7 @@ static void attn__set_backward(attn__call *c)
     w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
     attn__set_block_tasks(c);
 }
+
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
@@ -11312,6 +11669,7 @@ static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, 
 #endif
     return ATTN_OK;
 }
+
 /* What a resolved call does in which order, and the memory that it needs. */
 static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
 {
@@ -11351,6 +11709,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
 #endif
     return attn__success(err);
 }
+
 /* Everything but the running. g: NULL, or the gradients that are wanted. */
 ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                              attn_plan *plan, int flags, attn_error *err)
@@ -11376,6 +11735,7 @@ static attn_view attn__no_view(attn_view v, int rank)
     v.rank = rank;
     return v;
 }
+
 /* A view that lies in `rows` rows of `row` elements, if so many can be. */
 static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
 {
@@ -11383,6 +11743,7 @@ static attn_view attn__within(attn_view v, int64_t row, int64_t rows)
         v.rank = ATTN__RANK_OVERFLOW;
     return v;
 }
+
 static attn_view attn__view(const void *data, attn_type type, int rank, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
 {
     attn_view v = {data, {n0, n1, n2, n3}, {0, 0, 0, 0}, (int32_t)type, rank};
@@ -11394,6 +11755,7 @@ static attn_view attn__view(const void *data, attn_type type, int rank, int64_t 
     for (i = rank; i < 4; i++) v.size[i] = 0;
     return attn__within(v, v.stride[0], v.size[0]);
 }
+
 static int attn__has_axis(const attn_view *v, int axis) { return axis >= 0 && axis < v->rank && axis <= 3; }
 static attn_out attn__out(attn_view v)              /* the same, writable */
 {
@@ -11401,6 +11763,7 @@ static attn_out attn__out(attn_view v)              /* the same, writable */
     ATTN__COPY(&o, &v, sizeof o);
     return o;
 }
+
 ATTN_DEF attn_view attn_view_of(attn_out o)
 {
     attn_view v;
@@ -11446,6 +11809,7 @@ ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_
     if (data && attn__elements(&v) > 0) v.data = data + which * whole.stride[2];
     return v;
 }
+
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 {
     attn_view v = attn_view_bshd(data, b, s, h, d);
@@ -11454,6 +11818,7 @@ ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64
     v.stride[2] = row;
     return attn__within(v, v.stride[0], b);
 }
+
 ATTN_DEF attn_out attn_out_rows(float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row)
 { return attn__out(attn_view_rows(data, b, s, h, d, row)); }
 ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t count)
@@ -11473,6 +11838,7 @@ ATTN_DEF attn_view attn_view_slice(attn_view v, int axis, int64_t first, int64_t
                                 (uintptr_t)attn__type_size(v.type));
     return v;
 }
+
 ATTN_DEF attn_out attn_out_slice(attn_out o, int axis, int64_t first, int64_t count)
 { return attn__out(attn_view_slice(attn_view_of(o), axis, first, count)); }
 ATTN_DEF attn_view attn_view_swap(attn_view v, int axis_a, int axis_b)
@@ -11497,12 +11863,14 @@ static attn__text attn__text_into(char *at, size_t size)
     attn__text t = {at, at ? size : 0, 0, NULL};
     return t;
 }
+
 static void attn__put_byte(attn__text *t, uint32_t byte)
 {
     if (t->full && t->length == t->size) t->full(t);
     if (t->length < t->size) t->at[t->length] = (char)(unsigned char)byte;
     t->length++;
 }
+
 static void attn__put(attn__text *t, const char *s) { while (*s) attn__put_byte(t, (unsigned char)*s++); }
 
 /* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-7; every digit counts. */
@@ -11527,6 +11895,7 @@ static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
     attn__put(t, "e");
     attn__put_decimal(t, n - 1 + e10, 0);
 }
+
 /* A finite number, to six digits. */
 static void attn__put_number(attn__text *t, float x)
 {
@@ -11539,12 +11908,14 @@ static void attn__put_number(attn__text *t, float x)
     for (; digits != 0 && digits % 10 == 0; e10++) digits /= 10;
     attn__put_decimal(t, x < 0.0f ? -digits : digits, e10);
 }
+
 static void attn__put_colour(attn__text *t, int64_t rgb)
 {
     int shift;
     attn__put(t, "#");
     for (shift = 20; shift >= 0; shift -= 4) attn__put_byte(t, (unsigned char)"0123456789abcdef"[rgb >> shift & 15]);
 }
+
 /* % stands for the next argument, @ for the next as a colour. */
 static void attn__format(attn__text *t, const char *format, const int64_t *next)
 {
@@ -11563,6 +11934,7 @@ static size_t attn__end_text(const attn__text *t)
     if (t->size) t->at[t->length < t->size ? t->length : t->size - 1] = 0;
     return t->length;
 }
+
 /* f16, or as the header names it: ATTN_F16 */
 static void attn__put_type(attn__text *t, int64_t type, int as_name)
 {
@@ -11575,6 +11947,7 @@ static void attn__put_type(attn__text *t, int64_t type, int as_name)
     if (as_name) attn__put(t, "ATTN_");
     for (s = names[type]; *s; s++) attn__put_byte(t, (unsigned char)*s - (as_name && *s >= 'a' ? 32u : 0u));
 }
+
 static void attn__put_error(attn__text *t, const attn_error *err)
 {
     attn__put(t, err->field);
@@ -11596,28 +11969,33 @@ ATTN_DEF size_t attn_error_string(const attn_error *err, char *text, size_t size
     else attn__put_error(&t, err);
     return attn__end_text(&t);
 }
+
 /* The n-th of a list of texts, each with a 0 at its end; the first one stands for every n beyond them. */
 static const char *attn__nth_text(const char *texts, int n, int count)
 {
     for (n = n >= 0 && n < count ? n + 1 : 0; n > 0; n--) while (*texts++) {}
     return texts;
 }
+
 ATTN_DEF const char *attn_status_string(attn_status status)
 {
 #define ATTN_X(name, text) "\0" text
     return attn__nth_text("unknown status" ATTN_STATUS_LIST(ATTN_X), (int)status, ATTN_STATUS_COUNT);
 }
+
 ATTN_DEF const char *attn_isa_string(attn_isa isa)
 {
     return attn__nth_text("unknown instruction set" ATTN_ISA_LIST(ATTN_X), (int)isa, ATTN_ISA_COUNT);
 #undef ATTN_X
 }
+
 ATTN_DEF const char *attn_score_string(attn_score score)
 {
 #define ATTN_X(name, text, bound) "\0" text
     return attn__nth_text("unknown score" ATTN_SCORE_LIST(ATTN_X), (int)score, ATTN_SCORE_COUNT);
 #undef ATTN_X
 }
+
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
 /* --------------------------------------------------------------------------------------------------- >>attention
@@ -11691,6 +12069,7 @@ static attn_status attn__plan_known(const attn_desc *desc, const struct attn_gra
         return attn__plan_on_device(plan, desc, err);)
     return st;
 }
+
 /* For a caller whose structures are older: apart, for the copies take room on the stack. */
 ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const struct attn_grad *grad, int backward,
                                                    attn_plan *plan, int flags, attn_error *err)
@@ -11703,12 +12082,14 @@ ATTN__NOINLINE static attn_status attn__plan_older(const attn_desc *desc, const 
     ATTN__KNOWN(attn_desc, desc, &copy, stream);
     return attn__plan_known(desc, grad, backward, plan, flags, err);
 }
+
 static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                    int flags, attn_error *err)
 {
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__plan_older : attn__plan_known)(
         desc, grad, backward, plan, flags, err);
 }
+
 static attn_status attn__run_plan(void *call, const attn_desc *desc, void *workspace, attn_error *err)
 {
     const attn_plan *plan = (const attn_plan *)call;
@@ -11722,6 +12103,7 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
+
 /* Where the caller gives no workspace: what this call uses, for a large block takes time even if it is not written. */
 static int64_t attn__bytes_to_take(const attn_plan *plan)
 {
@@ -11729,6 +12111,7 @@ static int64_t attn__bytes_to_take(const attn_plan *plan)
     if (!plan->workspace_bytes || c->on_device) return (int64_t)plan->workspace_bytes;
     return c->shared_bytes + c->worker_bytes * c->workers + ATTN__ALIGN;
 }
+
 /* Sizes are asked for without data, and before it is known which results are wanted. */
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
@@ -11746,11 +12129,13 @@ ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
 {
     return attn__attention(desc, NULL, 0, NULL, err);
 }
+
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
     ATTN__NOT_NULL(bytes);
     return attn__attention(desc, NULL, 0, bytes, err);
 }
+
 /* Another function, and the one that says how much workspace it needs; in the former `call` gets no bytes. */
 #define ATTN__CALL(name, call, ...) \
     ATTN_DEF attn_status name(__VA_ARGS__, attn_error *err) \
@@ -11802,12 +12187,14 @@ static void attn__put_option(attn__text *t, const char *name, float x)
     attn__put(t, name);
     attn__put_number(t, x);
 }
+
 static void attn__put_limit(attn__text *t, const char *name, int64_t x)
 {
     attn__put(t, name);
     if (x < 0) attn__put(t, "unbounded");
     else ATTN__FORMAT(t, "%", x);
 }
+
 /* "; with scale 0.125, causal, align bottom-right, dropout 0.1, bias, mask" */
 ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, const attn__call *c)
 {
@@ -11839,6 +12226,7 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         attn__put(t, attn__name_of(f, ATTN__T_VIEW));
     }
 }
+
 /* Pairs of a query and a key of an entry that lengths, causal and window allow. */
 static int64_t attn__count_pairs(const attn__call *c, int64_t b)
 {
@@ -11849,6 +12237,7 @@ static int64_t attn__count_pairs(const attn__call *c, int64_t b)
     }
     return sum;
 }
+
 enum { ATTN__COUNTED_ROWS = 1 << 20 };  /* at most; an entry takes as long as some rows, even one without a query */
 /* "; 50.3906 % of the pairs allowed by lengths, causal and window"; packed entries count as padded to the longest */
 ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
@@ -11871,6 +12260,7 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
     attn__put_option(t, "; ", (float)(100 * allowed / all));
     attn__put(t, " % of the pairs allowed by lengths, causal and window");
 }
+
 /* "; k f16, v i8, converted on the way, for 4 tiles at a time" */
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
@@ -11890,6 +12280,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
                   c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
                   c->fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
 }
+
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
@@ -11953,6 +12344,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn__put(&t, c->workers == 1 ? "worker" : "workers");
     return attn__end_text(&t);
 }
+
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
 {
     return attn__explain(desc, NULL, 0, text, size);
@@ -11976,6 +12368,7 @@ static void attn__copy_without(void *copy, const void *structure, size_t size, c
     attn__zero(copy, sizeof(uint64_t));             /* struct_bytes */
     for (; count > 0; count--, f++) if (f->flags & flags) attn__zero((char *)copy + f->offset, sizeof(attn_view));
 }
+
 static attn_status attn__options(const attn_desc *options, uint32_t without, attn_desc *d, attn_error *err)
 {
     ATTN__KNOWN(attn_desc, options, d, stream);
@@ -12059,6 +12452,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
     return st;
 }
+
 ATTN__CALL(attn_softmax, attn__softmax(x, attn_view_of(out), NULL, options, bytes, err),
            attn_view x, attn_out out, const attn_desc *options)
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err)
@@ -12098,6 +12492,7 @@ ATTN__NOINLINE static attn_status attn__reaching(const attn_desc *options, attn_
                        sizeof(attn_view));
     return ATTN_OK;
 }
+
 /* A mask as data, and where it is not NULL what makes it: no scores, only what says who may attend to whom. */
 static attn_status attn__mask_check(const void *mask, const attn__field *f, const attn_desc *options, int flags,
                                     attn__call *c, attn_error *err)
@@ -12123,6 +12518,7 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     c->ld = 1;
     return w.layouts ? attn__check_entries(c, err) : ATTN_OK;
 }
+
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
 {
     int64_t b, h, i, j;
@@ -12136,6 +12532,7 @@ ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_
                                                          attn__mask_at(c, b, h, i, j));
             }
 }
+
 /* With starts: each entry where it lies. A function of its own for its stack's sake. */
 ATTN__NOINLINE static void attn__mask_entries(const attn__array *mask, const attn__call *c)
 {
@@ -12150,6 +12547,7 @@ ATTN__NOINLINE static void attn__mask_entries(const attn__array *mask, const att
             }
     }
 }
+
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
@@ -12178,10 +12576,12 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     attn__fp_leave(saved);
     return st == ATTN_OK ? attn__success(err) : st;
 }
+
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     return attn__mask(mask, options, 0, err);
 }
+
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
 {
     return attn__mask(mask, options, 1, err);
@@ -12211,6 +12611,7 @@ ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t 
                     attn__write(&a[5], b, h, i, 0, sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum)));
             }
 }
+
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err)
 {
@@ -12257,6 +12658,7 @@ static uint32_t attn__bits_to_odd(double x)
     if ((from << 1) < (to << 1)) bits--;                                        /* towards 0, then the last bit set */
     return bits | 1u;
 }
+
 /* Some numbers of a row of doubles, as floats that rounding to `type` rounds once. */
 static void attn__floats_of_doubles(const attn__array *from, int32_t type, int64_t b, int64_t h, int64_t i,
                                     int64_t column, int64_t n, float *some)
@@ -12268,6 +12670,7 @@ static void attn__floats_of_doubles(const attn__array *from, int32_t type, int64
         some[j] = type == ATTN_F32 ? (float)number : attn__float(attn__bits_to_odd(number));
     }
 }
+
 /* The other way round; of doubles, where `some` is NULL. */
 static void attn__doubles_of(const attn__array *from, const attn__array *to, int64_t b, int64_t h, int64_t i,
                              int64_t column, int64_t n, const float *some)
@@ -12280,6 +12683,7 @@ static void attn__doubles_of(const attn__array *from, const attn__array *to, int
         y[j * to->stride[3]] = number == number ? number : (double)ATTN__NAN;
     }
 }
+
 /* Rows of all heads, n numbers in each. The kernel of rotary positions, turning nothing, makes each NaN the one. */
 ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn__array *from, const attn__array *to,
                                               int64_t b, int64_t heads, int64_t rows, int64_t n)
@@ -12330,6 +12734,7 @@ static attn_status attn__check_arrays(const attn_view *v, const attn__field *fie
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
     return attn__check_overlaps(&w, err);
 }
+
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
 {
     static const attn__field fields[2] = {ATTN__ROWS(from, 0, "bhqd", ANY_FLOATS, 0),
@@ -12348,6 +12753,7 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     attn__fp_leave(saved);
     return attn__success(err);
 }
+
 /* Numbers x .. x+n of a row as codes: a: from, codes, scale. */
 static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                 int64_t x, int64_t n, int64_t group)
@@ -12376,6 +12782,7 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
+
 /* A whole row, with so many scales. */
 static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                int64_t columns, int64_t groups)
@@ -12384,6 +12791,7 @@ static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int
     int64_t x;
     for (x = 0; x < groups; x++) attn__quantize_some(f, a, b, h, i, x * n, attn__min(columns - x * n, n), x);
 }
+
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
 {
     static const attn__field fields[3] = {
@@ -12406,6 +12814,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     attn__fp_leave(saved);
     return attn__success(err);
 }
+
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err)
 {
     static const attn__field fields[2] = {
@@ -12467,6 +12876,7 @@ static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
     const int64_t bytes = attn__bytes_of(attn__matmul_floats(m));
     return attn__add64(attn__mul64(bytes, attn__max(d->parallel.workers, 1)), ATTN__ALIGN);
 }
+
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__matmul *m = (const attn__matmul *)arg;
@@ -12475,6 +12885,7 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
     attn__matmul_tile(m, index, panel);
     attn__fp_leave(saved);
 }
+
 /* Products one after the other; without a result it is left out. */
 typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
 static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
@@ -12520,6 +12931,7 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
     ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, NULL, err));
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
+
 /* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a
    task per tile of out) */
 static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
@@ -12537,6 +12949,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }
+
 static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
 /* c: out; or d_out, and da or db is given, and both are not NULL. */
@@ -12574,6 +12987,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
+
 ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
            attn_view a, attn_view b, attn_out out, const attn_desc *options)
 
@@ -12583,6 +12997,7 @@ ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out
 {
     return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
 }
+
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
                                                       attn_out db, const attn_desc *options, size_t *bytes,
                                                       attn_error *err)
@@ -12608,6 +13023,7 @@ enum {
 #undef ATTN__X
     ATTN__H_COUNT
 };
+
 static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
 #define ATTN__X(f, shape, axes, flags) ATTN__ROW(attn_mha_desc, f, shape, axes, FLOATS, flags, 0),
     ATTN__MHA_LIST(ATTN__X)
@@ -12698,6 +13114,7 @@ static const attn__field attn__mha_grad_fields[ATTN__H_COUNT] = {
     ATTN__MHA_INPUTS(ATTN__X)
 #undef ATTN__X
 };
+
 /* The gradients against what they belong to, and against everything else. */
 static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *desc, const attn_mha_grad *grad,
                                         const attn_grad *own, const attn_desc *d, attn_error *err)
@@ -12763,6 +13180,7 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
+
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's. */
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
@@ -12804,6 +13222,7 @@ static attn__array attn__split_heads(attn_view v, int64_t heads)
     a.rank = 4;
     return a;
 }
+
 /* What the attention, or its gradients, find between the layers. */
 static void attn__mha_set_operands(attn__mha_call *a, int backward)
 {
@@ -12827,6 +13246,7 @@ static void attn__mha_set_operands(attn__mha_call *a, int backward)
     }
 #endif
 }
+
 static attn_status attn__mha_plan(attn__mha_call *a, int backward, attn_error *err)
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
@@ -12860,6 +13280,7 @@ static int attn__next_rows(const attn__mha_call *a, int i, attn__band *r)
     }
     return r->count > 0;
 }
+
 static attn_view attn__only(attn_view v, const attn__band *r) { return attn_view_slice(v, 1, r->first, r->count); }
 
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn__band *r)
@@ -12868,6 +13289,7 @@ static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn
     return attn__matmul_of_views(&a->attention, attn__only(i < 3 ? l->outer : l->inner, r),
                                  attn__transposed_view(l->w), attn__only(i < 3 ? l->inner : l->outer, r), 1);
 }
+
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
     const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
@@ -12896,6 +13318,7 @@ static void attn__sum_entries(const attn__mha_call *a, int i, attn__matmul *m)
     m->batch[0] = c->batch;
     m->a.stride[0] = m->b.stride[0] = 0;
 }
+
 /* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; dx (+)= dy w below. */
 static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
@@ -12921,11 +13344,13 @@ static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, att
     attn__sum_entries(a, i, &m[1]);
     return attn__run_products(&p, d, a->inner, err);
 }
+
 /* Is the input of layer i that of layer i + by? */
 static int attn__mha_shares(const attn__mha_call *a, int i, int by)
 {
     return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
 }
+
 /* Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
 static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
@@ -12951,11 +13376,13 @@ static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn
     }
     return ATTN_OK;
 }
+
 static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
     ATTN__TRY(attn__mha_weight_gradient(a, i, err));
     return attn__mha_input_gradient(a, i, err);
 }
+
 /* The gradient of layer i's input from its sum: the rows of all layers that have it, each once. */
 static void attn__mha_store_sum(const attn__mha_call *a, int i)
 {
@@ -13009,6 +13436,7 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
 #endif
     return ATTN_OK;
 }
+
 static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
                                    size_t *bytes, attn_error *err)
 {
@@ -13045,6 +13473,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
+
 /* As attn__plan_older. */
 ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
                                                   int backward, size_t *bytes, attn_error *err)
@@ -13057,12 +13486,14 @@ ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, con
     ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
     return attn__mha_known(desc, grad, backward, bytes, err);
 }
+
 static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward, size_t *bytes,
                              attn_error *err)
 {
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
         desc, grad, backward, bytes, err);
 }
+
 ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
 
 #ifndef ATTN_NO_BACKWARD
@@ -13077,10 +13508,12 @@ static void attn__put_place(attn__text *t, const char *name, int64_t offset, int
     attn__put(t, name);
     ATTN__FORMAT(t, " % %\n", offset, size);
 }
+
 static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
     for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
 }
+
 typedef struct attn__offset { char name[22]; uint16_t offset, size; } attn__offset;
 static void attn__put_places(attn__text *t, const char *structure, int64_t size, const attn__offset *p, size_t count)
 {
@@ -13250,6 +13683,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     }
     return ATTN_OK;
 }
+
 /* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
 static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
 {
@@ -13259,6 +13693,7 @@ static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows
     for (h = 0; p->scale.rank && h < heads; h++)
         for (i = 0; i < rows; i++) attn__quantize_row(p->f, a, 0, h, i, columns, p->groups);
 }
+
 static void attn__append_entry(const attn__append *p, int64_t b)
 {
     const int paged = p->v[ATTN__A_page_table].rank > 0;
@@ -13280,6 +13715,7 @@ static void attn__append_entry(const attn__append *p, int64_t b)
         attn__append_run(p, a, n);
     }
 }
+
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err)
 {
@@ -13325,6 +13761,7 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     if (!c->positions.rank) return i;
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
+
 /* Some of the pairs of some rows, or of the numbers after them, or whole rows: through a buffer. first: where they
    begin, as a pair or a column. */
 static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
@@ -13360,6 +13797,7 @@ static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, in
         if (split) attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column + c->pairs), n, some + r * width + n);
     }
 }
+
 /* Rows that do not lie there as floats side by side. */
 static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h)
 {
@@ -13384,6 +13822,7 @@ static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h)
         }
     }
 }
+
 /* Rows that do: those of some positions in a call of the kernel, heads inside where they lie closer. */
 static void attn__rotate_floats(const attn__rotation *c, int64_t b)
 {
@@ -13410,6 +13849,7 @@ static void attn__rotate_floats(const attn__rotation *c, int64_t b)
         c->f->rotate(&t);
     }
 }
+
 ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
 {
     const int floats = attn__is_contiguous(&c->x) && attn__is_contiguous(&c->out) && c->whole_tables;
@@ -13419,6 +13859,7 @@ ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
         else for (h = 0; h < c->size[1]; h++) attn__rotate_stored(c, b, h);
     }
 }
+
 /* Does every row have its row in the tables? */
 static attn_status attn__check_positions(const attn__rotation *c, int64_t table, attn_error *err)
 {
@@ -13437,6 +13878,7 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
                                          each ? i : -1));
     return ATTN_OK;
 }
+
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err)
 {
@@ -13494,6 +13936,7 @@ static double attn__product_of(double a, double b)
     ATTN__APART(product);
     return product;
 }
+
 static attn__wide attn__wide_sum(double a, double b)
 {
     attn__wide s;
@@ -13503,6 +13946,7 @@ static attn__wide attn__wide_sum(double a, double b)
     s.low = (a - (s.high - t)) + (b - t);
     return s;
 }
+
 static attn__wide attn__wide_product(double a, double b)
 {
     const double x = attn__product_of(134217729.0, a), y = attn__product_of(134217729.0, b);    /* 2^27 + 1 */
@@ -13512,22 +13956,26 @@ static attn__wide attn__wide_product(double a, double b)
     p.low = ((a1 * b1 - p.high) + a1 * b2 + a2 * b1) + a2 * b2;
     return p;
 }
+
 static attn__wide attn__wide_plus(attn__wide a, attn__wide b)
 {
     const attn__wide s = attn__wide_sum(a.high, b.high);
     return attn__wide_sum(s.high, s.low + (a.low + b.low));
 }
+
 static attn__wide attn__wide_times(attn__wide a, attn__wide b)
 {
     const attn__wide p = attn__wide_product(a.high, b.high);
     return attn__wide_sum(p.high, p.low + (attn__product_of(a.high, b.low) + attn__product_of(a.low, b.high)));
 }
+
 static attn__wide attn__wide_over(attn__wide a, double b)
 {
     const double q = a.high / b;
     const attn__wide p = attn__wide_product(q, b);
     return attn__wide_sum(q, ((a.high - p.high) - p.low + a.low) / b);
 }
+
 static attn__wide attn__wide_of(double x) { return attn__wide_sum(x, 0.0); }
 /* e^x, |x| < 500: x = n ln 2 + r, |r| <= ln2/2, and the series of e^r. */
 static attn__wide attn__wide_exp(attn__wide x)
@@ -13546,6 +13994,7 @@ static attn__wide attn__wide_exp(attn__wide x)
     p.low *= power;
     return p;
 }
+
 /* ln x of a normal x > 0 by Newton's method, from the exponent and the first bits: 0.06, 2e-3, 2e-6, 2e-12, 1e-24. */
 static attn__wide attn__wide_log(double x)
 {
@@ -13567,6 +14016,7 @@ typedef struct attn__frequencies {
     attn__wide     log_base;    /* of NTK's base */
     double         size, low, high;     /* size: R */
 } attn__frequencies;
+
 static const double attn__two_pi = 6.283185307179586;
 
 /* How many pairs turn more than `turns` times within the training's context: c in the manual. */
@@ -13575,6 +14025,7 @@ static double attn__pairs_above(const attn__frequencies *f, double turns)
     const double context = (double)f->d.original_positions / (turns * attn__two_pi);
     return f->size * attn__wide_log(context).high / (2.0 * f->log_base.high);
 }
+
 static void attn__set_frequencies(attn__frequencies *f)
 {
     const double n = f->size;
@@ -13601,6 +14052,7 @@ static void attn__set_frequencies(attn__frequencies *f)
     }
     if (f->low == f->high) f->high += 0.001;
 }
+
 static double attn__frequency(const attn__frequencies *f, int64_t pair)
 {
     const attn_rope_desc *d = &f->d;
@@ -13616,6 +14068,7 @@ static double attn__frequency(const attn__frequencies *f, int64_t pair)
     if (part >= 1.0) return w;
     return part > 0.0 ? attn__product_of(w / d->factor, 1.0 - part) + attn__product_of(w, part) : w / d->factor;
 }
+
 /* Cosine and sine of an angle from 0 to 2^26: less k quarter turns, in parts of 27 bits (the last one of 53), of which
    k times each is exact; then Taylor's series, to 1e-18. */
 static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
@@ -13644,6 +14097,7 @@ static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
     *cosine = k & 2 ? -c : c;
     *sine = k & 2 ? -s : s;
 }
+
 ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequencies *f, int64_t rows, int64_t pairs)
 {
     double w[ATTN__MAX_LANES], c, s;
@@ -13660,6 +14114,7 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
             }
     }
 }
+
 /* The numbers of a descriptor, and their defaults. By their bits, which for positive numbers have the same order. */
 static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 {
@@ -13701,6 +14156,7 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
                "original_positions", "must be within 1..2^48");
     return ATTN_OK;
 }
+
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err)
 {
     static const attn__field fields[2] = {
@@ -13779,6 +14235,7 @@ typedef struct attn__pic {
     double   low, high;             /* range of the colours, low < high */
     char     number[32], bytes[512];                /* the latest number as text; what is not written yet */
 } attn__pic;
+
 typedef void attn__pic_draw(attn__pic *p);
 
 static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
@@ -13787,6 +14244,7 @@ static double attn__pic_pow10(int e)
 {
     return e < 0 ? 1 / attn__pic_pow10(-e) : e > 0 ? 10 * attn__pic_pow10(e - 1) : 1;
 }
+
 /* The power of ten of the first digit of x > 0. */
 static int attn__pic_exponent(double x)
 {
@@ -13795,6 +14253,7 @@ static int attn__pic_exponent(double x)
     for (; x < 1; e--) x *= 10;
     return e;
 }
+
 static int64_t attn__pic_floor(double x) { return (int64_t)x - ((double)(int64_t)x > x); }
 
 /* mantissa * 10^e10 in p->number. */
@@ -13817,6 +14276,7 @@ static void attn__pic_flush(attn__text *out)
     }
     out->length = 0;
 }
+
 static void attn__pic_puts(attn__pic *p, const char *s) { attn__put(&p->out, s); }
 
 /* How many columns the code points from `first` to before `end` take: combining marks none, East Asian letters and
@@ -13827,12 +14287,14 @@ static const struct { uint32_t first, end; int columns; } attn__pic_ranges[] = {
     {0xD800, 0xE000, -1}, {0xF900, 0xFB00, 2}, {0xFE00, 0xFE10, 0}, {0xFF00, 0xFF61, 2}, {0x1F300, 0x1FB00, 2},
     {0x20000, 0x40000, 2}, {0x110000, 0xFFFFFFFF, -1}
 };
+
 static int attn__pic_columns(uint32_t c)
 {
     int i = 0;
     while (c >= attn__pic_ranges[i].end) i++;
     return c < attn__pic_ranges[i].first ? 1 : attn__pic_ranges[i].columns;
 }
+
 /* The next code point, made harmless: what is not UTF-8, or has no place in a picture, becomes U+FFFD; 0 at the end. */
 static uint32_t attn__pic_next(const char **text)
 {
@@ -13849,6 +14311,7 @@ static uint32_t attn__pic_next(const char **text)
     if (c == '\t' || c == '\n' || c == '\r') return ' ';
     return (c & 0xFFFE) == 0xFFFE || attn__pic_columns(c) < 0 ? 0xFFFD : c;
 }
+
 /* Columns of a string that may be absent. */
 static int64_t attn__pic_length(const char *s)
 {
@@ -13857,6 +14320,7 @@ static int64_t attn__pic_length(const char *s)
     while (s && (c = attn__pic_next(&s)) != 0) n += attn__pic_columns(c);
     return n;
 }
+
 /* Columns of a label as it is drawn. */
 static int64_t attn__pic_cut(const char *label) { return attn__min(attn__pic_length(label), ATTN__PIC_LABEL); }
 
@@ -13871,6 +14335,7 @@ static void attn__pic_code(attn__pic *p, uint32_t c)
     attn__put_byte(&p->out, (shift ? 0xFF80u >> shift / 6 : 0) | c >> shift);
     while (shift > 0) attn__put_byte(&p->out, 0x80 | (c >> (shift -= 6) & 0x3F));
 }
+
 static void attn__pic_spaces(attn__pic *p, int64_t column) { while (p->column < column) attn__pic_code(p, ' '); }
 
 /* Puts at most `most` columns of s, exactly so many with an ellipsis at the end where something is cut off. */
@@ -13908,6 +14373,7 @@ static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
     { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
+
 /* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN, -2 where it is masked. */
 static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
 {
@@ -13917,6 +14383,7 @@ static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
     if (attn__is_nan(value)) return -1;
     return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
 }
+
 /* The colour 0xrrggbb of such a place. */
 static uint32_t attn__pic_colour(const attn__pic *p, double place)
 {
@@ -13932,15 +14399,18 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
     }
     return rgb;
 }
+
 static uint32_t attn__pic_cell(const attn__pic *p, int64_t row, int64_t column)
 {
     return attn__pic_colour(p, attn__pic_place(p, row, column));
 }
+
 /* Is white read better on the colour than black? */
 static int attn__pic_is_dark(uint32_t rgb)
 {
     return (rgb >> 16) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 <= 140000;
 }
+
 /* A value as text, rounded to a multiple of 10^e. */
 static const char *attn__pic_rounded(attn__pic *p, float value, int e)
 {
@@ -13950,6 +14420,7 @@ static const char *attn__pic_rounded(attn__pic *p, float value, int e)
     for (; x > 1e7 || x < -1e7; e++) x /= 10;
     return attn__pic_decimal(p, attn__pic_floor(x + 0.5), e);
 }
+
 /* As exact as the range of the colours asks for. */
 static const char *attn__pic_number(attn__pic *p, float value)
 {
@@ -14076,10 +14547,12 @@ static void attn__pic_choose_ticks(attn__pic *p)
     p->tick_unit = unit == 25 ? 25 : unit / 10;
     p->tick_e10 = unit == 25 ? e : e + 1;
 }
+
 static const char *attn__pic_tick(attn__pic *p, int64_t k)
 {
     return attn__pic_decimal(p, k * p->tick_unit, p->tick_e10);
 }
+
 static const char *attn__pic_word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
 /* The label of row or column i of a panel. */
 static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_t i)
@@ -14199,6 +14672,7 @@ static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const 
     attn__pic_text(p, s, most);
     attn__pic_puts(p, "</text>\n");
 }
+
 /* A title in the middle of the panels, moved or cut to stay in the picture. */
 static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, const char *s, int64_t per_column)
 {
@@ -14553,6 +15027,7 @@ static attn_status attn__pic_run(attn__pic_draw *draw, const attn_heatmap *map, 
     attn__fp_leave(p.caller);
     return st;
 }
+
 ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writer, attn_error *err)
 { return attn__pic_run(attn__pic_ansi, map, writer, err); }
 ATTN_DEF attn_status attn_heatmap_svg(const attn_heatmap *map, attn_writer writer, attn_error *err)
@@ -14571,6 +15046,7 @@ static int attn__buffer_write(void *user, const char *bytes, size_t count)
     b->length = attn__end_text(&text);
     return 0;
 }
+
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 {
     attn_writer w;

@@ -3652,8 +3652,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     const int64_t parts = m.padded / 32, h = n / parts % p.heads, b = n / parts / p.heads, first = n % parts * 32;
     const int64_t i = first + hw::lane();
     const tile_row r = row_at(p, b, h, 1, (int)i);
-    /* what is beyond the last query has weight 0, whatever ALiBi makes of its score. The shift of rows without mass shows
-       whether d_out is finite, too, for 0 times infinity is NaN */
+    /* what is beyond the last query has weight 0, whatever ALiBi makes of its score. The shift of rows without mass
+       shows whether d_out is finite, too, for 0 times infinity is NaN */
     row_grad g = {is_inside(p, r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(p, r)) {
         const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);

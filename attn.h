@@ -1696,7 +1696,7 @@ typedef struct attn__additive_gradient {
     /* y[j] = e^(scale*x[j] - top) * factor, 0 where that is below 2^-126 or scale*x[j] is -inf (even when factor is
        NaN); y may be x */ \
     X(void, normalise, (const float *x, float *y, int64_t n, float scale, float top, float factor)) \
-    /* what weigh computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] that lie side by side; the
+    /* what softmax_lanes computes, for chunks, ATTN__PARTS at most, of one row of scores scale*x[j] side by side; the
        weights go to y, which may be x, or nowhere. n: of each chunk's scores those that count, the others are as good
        as -inf; a multiple of ATTN__PARTS */ \
     X(void, softmax_row, (const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top, float *sum)) \
@@ -1743,7 +1743,7 @@ typedef struct attn__pair_kernels {
 
 typedef struct attn__kernels {
     int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
-    int32_t types;              /* do `dots` and `few` take a B that is not f32? */
+    int32_t types;              /* do `dots` and `skinny` take a B that is not f32? */
     const attn__pair_kernels *pairs;    /* NULL: none in this build; the CPU may lack them, too */
 #define ATTN__X(result, name, parameters) result (*name) parameters;
     ATTN__KERNEL_LIST(ATTN__X)
@@ -1909,7 +1909,7 @@ static void attn__additive_direct_scalar(const attn__additive *p)
 }
 
 static void attn__softmax_lanes_scalar(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
-                               float *sum)
+                                       float *sum)
 {
     float m = known ? *top : ATTN__NEG_INF, part[ATTN__PARTS], base;
     int64_t j;
@@ -3236,7 +3236,7 @@ ATTN__KERNEL void ATTN__V(product)(const attn__product *p)
 /* A step of LANES rows: four from `from` on, `row` bytes apart, the next four from four[1] bytes after `from` on, and
    so on. The n-th 32 bits of all of them become x[n]; of f16 the n-th float. */
 ATTN__HELPER void ATTN__V(transpose_step)(ATTN__VEC *x, const char *from, int64_t row, const int64_t *four,
-                                     const int32_t type)
+                                          const int32_t type)
 {
     int i, q;
     ATTN__EACH(i, 4) {
@@ -3493,7 +3493,7 @@ ATTN__HELPER int ATTN__V(one_piece)(const attn__product *p, int64_t step)
 }
 
 ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__product *p, int64_t row, int64_t column,
-                                     const int32_t type)
+                                        const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size, left = p->rows - row;
     const int64_t first = p->b_first + column, part = N*ATTN__LANES*size;
@@ -3622,7 +3622,7 @@ ATTN__KERNEL void ATTN__V(additive_direct)(const attn__additive *p)
 
 /* ---- weights, and chunks into the whole */
 /* Scores of N keys become weights. */
-ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__VEC base, int mark, ATTN__VEC *part)
+ATTN__HELPER void ATTN__V(softmax_keys)(const int N, float *s, int64_t ld, ATTN__VEC base, int mark, ATTN__VEC *part)
 {
     ATTN__VEC x[4];
     int u;
@@ -3638,7 +3638,7 @@ ATTN__HELPER void ATTN__V(weigh_keys)(const int N, float *s, int64_t ld, ATTN__V
 
 /* Whole groups of 16 keys, each with its own sum, go four at a time. */
 ATTN__KERNEL void ATTN__V(softmax_lanes)(float *s, int64_t ld, int64_t j0, int64_t j1, int known, int mark, float *top,
-                                 float *sum)
+                                         float *sum)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__VEC m, base, part[ATTN__PARTS], largest[4];
@@ -3656,9 +3656,9 @@ ATTN__KERNEL void ATTN__V(softmax_lanes)(float *s, int64_t ld, int64_t j0, int64
     for (j = j0; j < j1;) {
         r = (int)((uint64_t)j % ATTN__PARTS);
         if (r > 0 || j + ATTN__PARTS > j1 || mark) {
-            ATTN__V(weigh_keys)(1, s + j*ld, ld, base, mark, part + r);
+            ATTN__V(softmax_keys)(1, s + j*ld, ld, base, mark, part + r);
             j++;
-        } else for (; r < ATTN__PARTS; r += 4, j += 4) ATTN__V(weigh_keys)(4, s + j*ld, ld, base, 0, part + r);
+        } else for (; r < ATTN__PARTS; r += 4, j += 4) ATTN__V(softmax_keys)(4, s + j*ld, ld, base, 0, part + r);
     }
     ATTN__STORE(top, m);
     ATTN__STORE(sum, ATTN__V(tree)(ATTN__PARTS, part));
@@ -3981,7 +3981,7 @@ ATTN__KERNEL void ATTN__V(exclude_in_row)(const float *x, float *y, int64_t n, c
 
 /* All chunks in each of four steps: what one chunk waits for another has at hand. */
 ATTN__KERNEL void ATTN__V(softmax_row)(const float *x, float *y, int64_t chunks, int64_t n, float scale, float *top,
-                                float *sum)
+                                       float *sum)
 {
     enum { VECS = ATTN__PARTS / ATTN__LANES };
     const ATTN__VEC by = ATTN__ALL(scale);
@@ -4759,7 +4759,7 @@ ATTN_DEF attn_isa attn_best_isa(void)
 /* ------------------------------------------------------------------------------------------------------ >>errors
    How every check says no, and sums and products of sizes that stop at ATTN__HUGE instead of wrapping around. */
 ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
-                                          int64_t got, int64_t want)
+                                              int64_t got, int64_t want)
 {
     if (err) {
         err->status = (int32_t)status;
@@ -5447,7 +5447,7 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
     return ATTN_OK;
 }
 
-/* A walk over the tables of a call: what each letter stands for and by which field; the views that are there. */
+/* What is known while the tables of a call are checked: what each letter stands for and by which field; its views. */
 #define ATTN__LETTER(w, letter) ((w)->size[(letter) - 'A'])
 typedef struct attn__checked { const attn__field *field; const void *structure; attn__span span; } attn__checked;
 typedef struct attn__checker {
@@ -5950,7 +5950,7 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
     return ATTN_OK;
 }
 
-/* All rules of a descriptor; without: as attn__check_fields, where the walk knows the sizes already. */
+/* All rules of a descriptor; without: as attn__check_fields, where the checker knows the sizes already. */
 static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
@@ -5997,7 +5997,7 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* Of what the walk found, what a backward call reads: the forward's results are inputs now, or do not count. */
+/* Of what the checker found, what a backward call reads: the forward's results are inputs now, or do not count. */
 static void attn__keep_inputs(attn__checker *w)
 {
     int i, n = 0;
@@ -6141,10 +6141,10 @@ enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 
 /* ------------------------------------------------------------------------------------------------------ >>arrays
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
-   caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of), rows
-   made lanes and back (attn__load_lanes, attn__store_lanes), copies of rows. What is f32 is used where it lies;
-   of other types some rows at a time become floats, in a buffer, by the kernel `widen`, and results leave by `round`;
-   where they do not lie side by side, one by one. */
+   caller's does it here: single elements (attn__read, attn__write), rows as a product takes them (attn__rows_of),
+   copies of rows; in >>keys rows become lanes and back (attn__load_lanes, attn__store_lanes). What is f32 is used where
+   it lies; of other types some rows at a time become floats, in a buffer, by the kernel `widen`, and results leave by
+   `round`; where they do not lie side by side, one by one. */
 
 /* How far element (b, h, row, column) is from the first one. */
 static int64_t attn__index(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
@@ -6427,7 +6427,7 @@ static int attn__block_rows(const attn__kernels *f, attn__place at, int64_t n, i
     const int64_t row = rows->row;
     const int fits = attn__is_contiguous(at.a) && at.a->stride[2] == size && size % f->width == 0 && !factor &&
                      size <= ATTN__CACHE_FLOATS / n;
-    const float *first = fits ? attn__at(at.a, at.b, at.h, at.row, 0) : NULL;
+    const float *first = fits ? attn__at(at.a, at.b, at.h, at.row, at.column) : NULL;
     int in_place = fits && (uintptr_t)first % ((uintptr_t)f->width * sizeof *first) == 0;
     int64_t i;
     for (i = 0; in_place && i < n; i++) in_place = use[i];
@@ -6464,7 +6464,7 @@ static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t ro
 {
     const int as_one = from && row == n && at.a->stride[2] == n && attn__is_contiguous(at.a);
     int64_t r;
-    if (as_one) f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, 0), rows * n, factor, add);
+    if (as_one) f->scale_store(from, attn__at(at.a, at.b, at.h, at.row, at.column), rows * n, factor, add);
     else for (r = 0; r < rows; r++, at.row++)
         attn__store_grad(f, at, n, from ? from + r * row : NULL, factor, add);
 }
@@ -6895,7 +6895,7 @@ typedef struct attn__lists {
 typedef struct attn__tile_memory {
     float *raw, *query;                 /* queries before projecting; what is multiplied by keys */
     float *o, *acc, *part;              /* outputs so far, of a chunk, of a chain */
-    float *chain;                       /* of a chain, of one of several heads */
+    float *chain;                       /* of a chain, where a task has several heads */
     float *s, *t;                       /* a chunk's scores, then weights; scratch of that size */
     float *w;                           /* w_v, padded */
     float *copy;                        /* rows of a parameter, or of all lanes, that are not f32 */
@@ -7310,7 +7310,7 @@ static void attn__copy_keys(const attn__tile *t, const attn__array *a, int64_t k
    becomes floats, or pairs, and what lies in several pages is put side by side, once for all tiles that a task has side
    by side, and only what they reach. */
 ATTN__NOINLINE static const float *attn__expand(const attn__tile *t, const attn__array *a, int64_t key, int64_t n,
-                                              int64_t size, int paired)
+                                                int64_t size, int paired)
 {
     attn__expanded *expanded = &t->m.expanded[a == &t->c->v];
     const int64_t chunk = key / ATTN__CHUNK * ATTN__CHUNK;
@@ -7357,7 +7357,7 @@ static int attn__in_parts(const attn__tile *t, const attn__array *a)
 }
 
 ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, const attn__array *a, int64_t key,
-                                                      int64_t *n, int64_t size)
+                                                          int64_t *n, int64_t size)
 {
     attn__expanded *expanded;
     if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__key_run_of(t->c, t->b, key, *n).n == *n))
@@ -7968,7 +7968,7 @@ static void attn__set_scores(attn__product *p, const attn__tile *t, int64_t j0, 
 
 /* K's rows against the tile's queries; kind: ATTN__PRODUCT or ATTN__SQUARED_DISTANCE, in chains of `chain` */
 static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1, int32_t kind,
-                               int64_t chain)
+                             int64_t chain)
 {
     const attn__call *c = t->c;
     attn__product p;
@@ -8033,7 +8033,7 @@ static float attn__inverse_norm(const float *v, int64_t stride, int64_t n)
 
 /* 1/|row|, for the cosine */
 static float attn__inverse_of(const attn__call *c, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                                      int64_t size, float *copy)
+                              int64_t size, float *copy)
 {
     const attn__rows row = attn__rows_of(c->f, attn__in(a, b, h, i, 0), attn__scale_of(c, a), 1, size, copy);
     return attn__inverse_norm(row.at, row.column, size);
@@ -8119,7 +8119,7 @@ static void attn__cosine_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, i
 #ifndef ATTN_NO_BACKWARD
 /* y becomes inverse * (y - v (v . y)) for the unit vector v = x * inverse; returns v . y */
 static float attn__normal_part(const attn__array *a, int64_t b, int64_t h, int64_t i, float inverse,
-                                       float *y, int64_t n)
+                               float *y, int64_t n)
 {
     const float along = attn__dot_of(a, b, h, i, y, n) * inverse;
     int64_t x;
@@ -9154,7 +9154,7 @@ static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t h
 
 /* The first head's, and what comes after all heads' turns. */
 static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
-                               int64_t together, attn__product *p)
+                             int64_t together, attn__product *p)
 {
     attn__lists *s = t->m.lists;
     int64_t at = key, i = attn__list_stretch(t, a, key, key + n, together, s->count, s->rows);
@@ -9183,7 +9183,7 @@ static void attn__list_next_head(const attn__tile *t, const attn__array *a, int 
 
 /* The scales of n rows of codes, side by side as floats, and what may be read after them. */
 static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, int64_t key, int64_t n, int64_t size,
-                             attn__product *p)
+                                attn__product *p)
 {
     const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
     const int packed = scale->stride[2] == each && (each == 1 || scale->stride[3] == 1);
@@ -9434,7 +9434,7 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
 /* n single rows of v, no codes, for heads of one row each: so few keys of all heads in turn that these and the next
    ones have room in a first cache. Measured: with two heads that costs more than it saves. */
 static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
-                                      int64_t n, attn__product *p)
+                                       int64_t n, attn__product *p)
 {
     const attn__tile *t = tiles[0];
     const attn__array *v = &t->c->v;
@@ -9457,7 +9457,7 @@ static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, 
 }
 
 static void attn__skinny_chain(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j1,
-                                const attn__reach *r)
+                               const attn__reach *r)
 {
     const attn__tile *t = tiles[0];
     const int64_t size = t->c->size_v;
@@ -9710,7 +9710,7 @@ static void attn__store_raw_scores(attn__tile *t, int64_t from, int64_t to)
 
 /* ---- its weights. Scores of the tile's vector x become weights relative to the chunk's maximum, between the keys that
    some lane reaches. mark: tell excluded ones from those that underflow. */
-static void attn__weigh_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
+static void attn__softmax_vector(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
     t->f->softmax_lanes(t->m.s + lane0, t->ld, r->from[x], r->to[x], t->lane_max != NULL, mark, cmax + lane0,
@@ -9724,7 +9724,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     int64_t j;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
-        attn__weigh_vector(t, r, x, mark, cmax, csum);
+        attn__softmax_vector(t, r, x, mark, cmax, csum);
         for (j = 0; !r->whole && !r->hull_only && j < n; j++)   /* between vectors that reach it: excluded, inert */
             if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
         if (t->c->dropout > 0.0f) attn__drop_lanes(t, c0, x * width, width, r->from[x], r->to[x], t->m.s);
@@ -10436,7 +10436,7 @@ static void attn__row_stats(attn__pass *p, attn__tile *t)
         n = attn__min(t->last - c0, ATTN__CHUNK);
         attn__find_reach(t, c0, n, &r);
         attn__chunk_scores(t, c0, n, &r);
-        for (x = 0; x < t->vecs; x++) attn__weigh_vector(t, &r, x, 0, cmax, csum);
+        for (x = 0; x < t->vecs; x++) attn__softmax_vector(t, &r, x, 0, cmax, csum);
         t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
     }
 }
@@ -10703,7 +10703,7 @@ static attn__hull attn__hull_keys(const attn__pass *p, const attn__tile *t, int6
 /* P and dS of these keys alone, vector by vector; those that it does not reach are excluded there, with a dP of 0, for
    nothing has written theirs. */
 static void attn__softmax_backward_hulls(attn__pass *p, attn__tile *t, int64_t lane0, int64_t n, const attn__reach *r,
-                              attn__softmax_grad g)
+                                         attn__softmax_grad g)
 {
     const attn__softmax_grad all = g;
     const int64_t width = t->f->width;
@@ -11296,7 +11296,7 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 /* ---------------------------------------------------------------------------------------------------- >>planning
    From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
 
-/* The sizes that the letters of a walk stand for, and what follows from the types that it saw. */
+/* The sizes that the letters of a checker stand for, and what follows from the types that it saw. */
 static void attn__set_sizes(attn__call *c, const attn__checker *w)
 {
     c->not_f32 = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;

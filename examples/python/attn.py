@@ -16,8 +16,8 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
           q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
           minus infinity.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
-          torch's autograd, torch.compile (fullgraph=True, too), torch.func.grad and vmap, from torch 2.4 on. All other
-          functions refuse a tensor that requires grad, except under torch.no_grad().
+          torch's autograd and, from torch 2.4 on, in torch.compile (fullgraph=True, too), torch.func.grad and vmap. All
+          other functions refuse a tensor that requires grad, except under torch.no_grad().
 DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
           call there, masks and lengths included. It is enqueued on torch's current stream, and takes its memory from
           torch. The library with the kernels is the one that `make cuda-lib` builds: name it in ATTN_LIBRARY.
@@ -487,8 +487,10 @@ def _built(headers=()):
                           f"({error.strerror}): name another in ATTN_CACHE") from None
     with room as folder:
         fresh, source = os.path.join(folder, os.path.basename(path)), os.path.join(folder, "library.c")
-        with open(source, "w") as file:
-            file.writelines(f'#include "{os.path.abspath(header)}"\n' for header in headers)
+        with open(source, "w", errors="surrogateescape") as file:   # a path may be no text
+            for header in headers:                                  # of these the second has pictures alone
+                include = f'#include "{os.path.abspath(header)}"\n'
+                file.write(include if header == headers[0] else f"#ifndef ATTN_NO_HEATMAP\n{include}#endif\n")
             file.write(_THREADS)
         command += [source, "-o", fresh, "-lm"]
         try:
@@ -1301,6 +1303,8 @@ def _enter_torch():
         return
     import torch
     if not hasattr(torch.library, "custom_op"):
+        if _is_compiling():
+            raise RuntimeError(f"attn.sdpa is compiled with PyTorch 2.4 or later, not {torch.__version__}")
         _functions["sdpa"] = _of_autograd(torch, _operate, _operate_backward)
         return
     made, attention = _operator(torch, "sdpa", _operate, _shapes, f"({_CALL}) -> (Tensor, Tensor)", tuple)
@@ -1323,8 +1327,7 @@ _enter_torch._dynamo_marked_constant = True     # torch.compile calls it and doe
 
 
 def _is_compiling():
-    torch = sys.modules.get("torch")
-    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+    return getattr(getattr(sys.modules.get("torch"), "compiler", None), "is_compiling", bool)()     # bool() is False
 
 
 def _seen(torch, given):
@@ -1806,10 +1809,10 @@ class Heatmap:
     def html(self) -> str:
         """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
         if not hasattr(lib, "attn_heatmap_html"):       # another library (ATTN_LIBRARY): one that has it is built
-            built = _declared(ctypes.CDLL(_built(_headers())))
-            if not hasattr(built, "attn_heatmap_html"):
+            headers = _headers()
+            if len(headers) < 2:
                 raise ImportError("attn_heatmap_html.h is neither beside attn.py nor in ../web")
-            lib.attn_heatmap_html = built.attn_heatmap_html
+            lib.attn_heatmap_html = _declared(ctypes.CDLL(_built(headers))).attn_heatmap_html
         return self._written("attn_heatmap_html").decode()
 
     def ansi(self, terminal: Literal["truecolor", "256", "ascii"] = "truecolor") -> str:

@@ -5,6 +5,8 @@
        #define ATTN_HEATMAP_HTML_IMPLEMENTATION        // in ONE C or C++ file of a program; the others just include
        #include "attn_heatmap_html.h"
 
+   Copy it beside attn.h; `make install` does not install it.
+
    The page shows one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of
    one that the arrow keys move to; zoom; light and dark; phones. It loads nothing. It never cuts labels, and ignores
    width, height and numbers. It has 13 KB and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each

@@ -118,4 +118,3 @@ $(DEVICE)/fast-plain: $(DEVICE_OBJ)/fast-plain.o
 	$(NVCC) $^ -o $@
 $(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
-

@@ -340,9 +340,10 @@ static uint32_t attn_html__stored(const attn_html__page *p, int64_t b, int64_t h
 static int attn_html__is_masked(const attn_html__page *p, int64_t b, int64_t h, int64_t i, int64_t j) {
     return p->map.mask.rank && !*attn_html__at(&p->map.mask, 1, b, h, i, j);
 }
+/* No step of it is inexact: the caller may have unmasked that exception. */
 static float attn_html__as_float(int32_t type, uint32_t word) {
     const uint16_t half = (uint16_t)word;
-    float x = (float)word;
+    float x = (float)(word & 255);
     if (type == ATTN_F32) memcpy(&x, &word, sizeof x);
     else if (type != ATTN_U8)
         attn_convert(attn_view_typed((attn_type)type, &half, 1, 1, 0, 0, 0), attn_out_f32(&x, 1, 1, 0, 0, 0), NULL);

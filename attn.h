@@ -48,7 +48,7 @@
        >>checks          each field by its row of the table
        >>overlap         may two arrays share bytes?
        >>rules           what no table can say: lengths, starts, pages, parts, options that exclude each other
-       >>blocking        the sizes of chunks, tiles and blocks
+       >>tuning          every number that was measured, and where
        >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
        >>entries         batch entries of different lengths: each is run as a call of its own
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
@@ -6097,47 +6097,107 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
 }
 #endif
 
-/* ---------------------------------------------------------------------------------------------------- >>blocking
-   How large the pieces are that work is cut into, and other numbers that the rooms below share. */
+/* ------------------------------------------------------------------------------------------------------ >>tuning
+   The numbers that were measured: where one way of computing becomes the faster one, how large pieces of work are, how
+   far ahead memory is prefetched. They change time alone, no bit. In brackets: where, and the commit that has figures.
+   Kernels prefetch some rows ahead of their own, which is written there. */
 enum {
-    ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks */
-    ATTN__CUT_CHUNKS = 8,       /* chunks that a task gets then, at least */
-    ATTN__CUT_TASKS = 16,       /* tasks that are enough */
-    ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V are read side by side then */
+    ATTN__CACHE_FLOATS = 8192,  /* what every first cache holds */
+    ATTN__LARGE = 1 << 21,      /* floats of an array that no second cache holds */
+    ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
+    ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
                                    those that are brought into the first cache meanwhile: a small part of it */
-    ATTN__AHEAD2 = 16384,       /* the same for the second: enough for the memory's latency */
+    ATTN__AHEAD2 = 16384,       /* the same for the second: enough for the memory's latency [Zen 5, f259f22] */
     ATTN__GROUPS_AHEAD = 16,    /* groups of rows that these are at most */
     ATTN__ROWS_AHEAD = 4,       /* scattered rows that the former are at most: at the same place of their pages they
-                                   share few of the first cache's sets */
-    ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
+                                   share few of the first cache's sets [Xeon, AVX-512, ccd7231] */
+    ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V few queries read side by side */
+
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
-    ATTN__TASK_HEADS = 8,       /* heads whose rows lie side by side, with few queries: for so many of them at once */
-    ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE, /* dots writes whole sides, from any key of a chunk on */
-    ATTN__CACHE_FLOATS = 8192,          /* what every first cache holds */
-    ATTN__LARGE = 1 << 21,              /* floats of an array that no second cache holds */
-    ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
+    ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
+    ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
-    ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows */
+    ATTN__WORKER_TASKS = 4,     /* backward: tasks for each worker, where keys and queries are cut into tasks */
+    ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks, */
+    ATTN__CUT_CHUNKS = 8,       /* each of so many chunks at least, */
+    ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2, fbe9741] */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
-    ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2                /* two phases each */
+
+    ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
+    ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
+    ATTN__SUM_ROWS = 64         /* rows of a tile of a sum over rows */
 };
 
-static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
-static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
-static int64_t attn__bytes_of(int64_t floats)
+/* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
+   of keys and values for them first; four are always few. [Zen 5, 86c03fe] */
+static int attn__as_they_are(const attn__call *c)
 {
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
+    return c->f->types && c->k.type != ATTN_F32 && c->v.type != ATTN_F32;
 }
-#define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
-#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 
-enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
-       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left by the blocks */
-       ATTN__R_COUNT };
-enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
-/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
-enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+static int64_t attn__most_skinny(const attn__call *c)
+{
+    return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__SKINNY_SHARED : ATTN__SKINNY;
+}
+
+/* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 32 of them at a time
+   and each row costs something of its own; the tile's own way costs by keys and columns. Both take the same time with
+   9 keys for one row, 30 for 4, 50 for 8, of head size 64; half of that where floats are to be made. [Zen 5,
+   abbd0cb] */
+static int attn__is_skinny(const attn__call *c, int64_t rows)
+{
+    const int64_t work = attn__mul64(c->keys, attn__add64(attn__add64(c->size_k, c->size_v), 64));
+    return c->skinny_floats && c->tiles == 1 && rows <= attn__most_skinny(c) &&
+           work >= (rows + 1) * (attn__as_they_are(c) ? 640 : 1280);
+}
+
+/* Few rows of several heads: with pages their turns are slower where an entry has fewer than a chunk's number of them.
+   [Xeon, AVX-512, b78c020] */
+static int attn__heads_take_turns(const attn__call *c)
+{
+    return c->task_heads > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c) &&
+           c->keys / ATTN__CHUNK >= c->page;
+}
+
+/* And rows that do not lie side by side are best taken as single ones; on vectors of less than a group, which leave
+   less time for copies, only where a group of them has no room in a first cache. [Zen 5, 21c4e2e] */
+static int attn__takes_single_rows(const attn__call *c, const attn__array *a, int64_t size)
+{
+    const int64_t stride = a->stride[2] % ATTN__SAME_SETS * attn__type_size(a->type);
+    return c->f->types && c->task_heads > 1 && a->stride[2] != size &&
+           (c->f->width == ATTN__GROUP || stride % ATTN__SAME_SETS == 0);
+}
+
+/* How many rows or groups of so many bytes ahead of those in use others are prefetched. */
+static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, int64_t most)
+{
+    return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
+}
+
+/* `together` rows of so many bytes to a pointer, for `rows` queries: p->ahead1 after those in use come into the first
+   cache, of groups for several queries as many as these take side by side; p->ahead2 after them into the second, for
+   one query, which leaves the memory little time, and for single rows of one head at a time, which the machine's own
+   prefetching cannot follow. */
+static void attn__set_ahead(const attn__call *c, int64_t rows, int64_t together, int64_t bytes, attn__product *p)
+{
+    const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
+    const int far2 = (in_order || c->task_heads == 1) && (together == 1 || rows == 1);
+    const int64_t at_once = together > 1 && rows > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
+    const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
+    const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
+    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, at_once, most1);
+    p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
+}
+
+/* So few keys of v that single rows of all heads, and the next ones, have room in a first cache. [Zen 5, 3584a3a] */
+static int64_t attn__keys_of_a_turn(const attn__call *c, int64_t heads)
+{
+    const int64_t size = attn__type_size(c->v.type), step = c->v.stride[c->page == 1 ? 0 : 2] * size;
+    return attn__rows_ahead(ATTN__AHEAD2, heads * c->size_v * size, 1,
+                            step % ATTN__SAME_SETS ? (int64_t)ATTN__SIDE : (int64_t)ATTN__ROWS_AHEAD);
+}
 
 /* ------------------------------------------------------------------------------------------------------ >>arrays
    All that knows how operands are stored: types, strides, heads, broadcasting. Whoever reads or writes an array of the
@@ -6469,25 +6529,6 @@ static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t ro
         attn__store_grad(f, at, n, from ? from + r * row : NULL, factor, add);
 }
 #endif
-
-/* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
-   of keys and values for them first; four are always few. */
-static int attn__as_they_are(const attn__call *c)
-{ return c->f->types && !attn__is_f32(&c->k) && !attn__is_f32(&c->v); }
-static int64_t attn__most_skinny(const attn__call *c)
-{
-    return c->f->width < (attn__as_they_are(c) ? 1 : 2) * ATTN__SKINNY ? ATTN__SKINNY_SHARED : ATTN__SKINNY;
-}
-
-/* Is a tile of so many rows laid the other way? With few keys that is slower, as it takes some 32 of them at a time
-   and each row costs something of its own; the tile's own way costs by keys and columns. Where both take the same time
-   was measured: 9 keys for one row, 30 for 4, 50 for 8, of head size 64; half of that where floats are to be made. */
-static int attn__is_skinny(const attn__call *c, int64_t rows)
-{
-    const int64_t work = attn__mul64(c->keys, attn__add64(attn__add64(c->size_k, c->size_v), 64));
-    return c->skinny_floats && c->tiles == 1 && rows <= attn__most_skinny(c) &&
-           work >= (rows + 1) * (attn__as_they_are(c) ? 640 : 1280);
-}
 
 /* ---- where the keys lie: those from `key` on of batch entry b are n rows of k and v from `row` on, of their batch
    entry, or of a page, whose end may cut n */
@@ -6837,6 +6878,13 @@ static int64_t attn__count_entries(const attn__call *c, int64_t *before)
    the run are one text. */
 typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 
+static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
+static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
+static int64_t attn__bytes_of(int64_t floats)
+{
+    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
+}
+
 ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
     char *at = m->base ? m->base + m->bytes : NULL;
@@ -6848,6 +6896,9 @@ ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floa
 
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
 
+enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
+       ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left by the blocks */
+       ATTN__R_COUNT };
 /* What all tasks of a call share, at the start of the workspace. */
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
@@ -6878,6 +6929,7 @@ typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
+enum { ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE };     /* dots writes whole sides, from any key on */
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
    bf16, for all tiles of a task. */
 typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
@@ -6928,11 +6980,15 @@ typedef struct attn__tile {
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     float top[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
 } attn__tile;
+#define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
 
 typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
+enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
+/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* From the first to the last row of one side of a block that some of so many rows of the other side reach: for products
    no longer than needed. */
 enum { ATTN__HULL_KEYS = 16, ATTN__HULL_QUERIES = 32 };
@@ -6996,7 +7052,6 @@ static int64_t attn__query_floats(const attn__call *c)
 }
 
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
-#define ATTN__SOME_COLUMNS ((int64_t)32)        /* of all lanes' rows, at a time */
 static int64_t attn__room_to_copy(const attn__call *c)
 {
     const attn__array *const of[] = {&c->q, &c->k, &c->bilinear, &c->w_q, &c->w_k};
@@ -7008,7 +7063,7 @@ static int64_t attn__room_to_copy(const attn__call *c)
     if (!c->not_f32) return 0;
     for (i = 0; i < 5; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
-        floats = attn__max(floats, ATTN__MAX_LANES * ATTN__SOME_COLUMNS);
+        floats = attn__max(floats, ATTN__MAX_LANES * (int)ATTN__SOME_COLUMNS);
 #ifndef ATTN_NO_BACKWARD
     for (a = attn__operands_of(c, offsetof(attn__call, d_out)), end = a + ATTN__G_COUNT; c->is_backward && a < end; a++)
         floats = attn__max(floats, attn__copied(a, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
@@ -7211,7 +7266,11 @@ static const attn__array *attn__scale_of(const attn__call *c, const attn__array 
 
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
    stand for a row: a NaN becomes the one NaN. What is not f32 on the way through t->m.copy, some columns at a time. */
-static int64_t attn__columns_at_once(const attn__tile *t) { return ATTN__MAX_LANES * ATTN__SOME_COLUMNS / t->ld; }
+static int64_t attn__columns_at_once(const attn__tile *t)
+{
+    return ATTN__MAX_LANES * (int)ATTN__SOME_COLUMNS / t->ld;
+}
+
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
 {
@@ -7339,40 +7398,30 @@ static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a,
     return attn__packed_rows(attn__expand(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
 
-static attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size)
+/* As many of them as there are at once, *n at most: mostly all; but of a tile that shares them with no other, and is
+   small enough to be gone over part by part, only some, always in the same place, so that they stay cached. */
+static int attn__in_parts(const attn__tile *t)
 {
-    attn__key_run p;
-    if (!t->m.expanded) return attn__rows_at(attn__in(a, t->b, t->head_kv, key, 0));
-    p = attn__key_run_of(t->c, t->b, key, n);
-    if (!attn__is_f32(a) || p.n < n) return attn__expanded_rows(t, a, key, n, size);
-    return attn__rows_at(attn__in(a, p.b, t->head_kv, p.row, 0));
-}
-
-/* As many of them as are made at once: all; but for a tile that shares them with no other, and is small enough to be
-   gone over part by part, only some, always in the same place, so that they stay cached. */
-static int attn__in_parts(const attn__tile *t, const attn__array *a)
-{
-    return (!attn__is_f32(a) || t->c->page) && t->c->tiles == 1 && !t->c->is_backward &&
+    return t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
 
-ATTN__NOINLINE static attn__rows attn__some_expanded_keys(const attn__tile *t, const attn__array *a, int64_t key,
-                                                          int64_t *n, int64_t size)
+ATTN__NOINLINE static attn__rows attn__keys_as_floats(const attn__tile *t, const attn__array *a, int64_t key,
+                                                      int64_t *n, int64_t size)
 {
-    attn__expanded *expanded;
-    if (!attn__in_parts(t, a) || (attn__is_f32(a) && attn__key_run_of(t->c, t->b, key, *n).n == *n))
-        return attn__keys_of(t, a, key, *n, size);
-    expanded = &t->m.expanded[a == &t->c->v];
+    const attn__key_run p = attn__key_run_of(t->c, t->b, key, *n);
+    attn__expanded *expanded = &t->m.expanded[a == &t->c->v];
+    if (attn__is_f32(a) && p.n == *n) return attn__rows_at(attn__in(a, p.b, t->head_kv, p.row, 0));
+    if (!attn__in_parts(t)) return attn__expanded_rows(t, a, key, *n, size);
     expanded->b = -1;                       /* what it held is gone */
     *n = attn__min(*n, attn__max(ATTN__CACHE_FLOATS / attn__max(size, 1) / ATTN__SIDE, 1) * ATTN__SIDE);
     attn__copy_keys(t, a, key, *n, size, expanded->rows);
     return attn__packed_rows(expanded->rows, size);
 }
 
-ATTN__INLINE attn__rows attn__some_keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n,
-                                           int64_t size)
+ATTN__INLINE attn__rows attn__keys_of(const attn__tile *t, const attn__array *a, int64_t key, int64_t *n, int64_t size)
 {
-    if (t->m.expanded) return attn__some_expanded_keys(t, a, key, n, size);
+    if (t->m.expanded) return attn__keys_as_floats(t, a, key, n, size);
     return attn__rows_at(attn__in(a, t->b, t->head_kv, key, 0));
 }
 
@@ -7514,7 +7563,6 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 
 /* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-enum { ATTN__BMM_ROWS = 64 };
 static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
                             int64_t ld)
 {
@@ -7975,7 +8023,7 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     int64_t n;
     for (; j0 < j1; j0 += n) {
         n = j1 - j0;
-        attn__set_a(&p, attn__some_keys_of(t, &c->k, c0 + j0, &n, c->size_k));
+        attn__set_a(&p, attn__keys_of(t, &c->k, c0 + j0, &n, c->size_k));
         attn__set_scores(&p, t, j0, j0 + n, x0, x1);
         p.kind = kind;
         if (p.a_k == 1 && attn__has_outputs(c) && !c->page && attn__is_contiguous(&c->v)) {
@@ -8232,6 +8280,7 @@ static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
 
+#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 static int attn__clear(const float *x, int64_t stride, int64_t n)
 {
     int64_t u;
@@ -9073,27 +9122,6 @@ static void attn__list_rows(const attn__tile *t, const attn__array *a, int64_t k
     for (; count < n; count++) list[count] = list[count - 1];
 }
 
-/* How many rows or groups of so many bytes ahead of those in use others are prefetched. */
-static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, int64_t most)
-{
-    return attn__min(attn__max(distance / attn__max(bytes, 1), least), most);
-}
-
-/* After s->count pointers to the rows in use, `together` rows of so many bytes to a pointer, are what is brought near
-   meanwhile: p->ahead1 after each into the first cache, of groups for several rows as many as these take side by side;
-   p->ahead2 after it into the second, for one row, which leaves the memory little time, and for single rows of one
-   head at a time, which the machine's own prefetching cannot follow. */
-static void attn__set_ahead(const attn__tile *t, int64_t together, int64_t bytes, attn__product *p)
-{
-    const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int far2 = (in_order || t->c->task_heads == 1) && (together == 1 || t->lanes == 1);
-    const int64_t at_once = together > 1 && t->lanes > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
-    const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
-    const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
-    p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, at_once, most1);
-    p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
-}
-
 static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t together,
                             attn__product *p)
 {
@@ -9109,20 +9137,10 @@ static void attn__list_head(const attn__tile *t, const attn__array *a, int64_t k
 
 /* ---- several heads of a task take turns: some keys of each, then the next keys of each. One list serves all of them,
    since the rows of a head lie as far after those of the head before as any others. */
-/* Whose rows are next after the n keys from *key on; where nothing is left, the last of these. */
-static const attn__array *attn__keys_after(const attn__tile *t, const attn__array *a, int64_t n, int64_t *key)
+static void attn__add_to_rows(const char **to, const char *const *rows, int64_t n, uintptr_t step)
 {
-    const int64_t c0 = *key / ATTN__CHUNK * ATTN__CHUNK, end = attn__min(c0 + ATTN__CHUNK, t->last);
-    if (*key + n < end) {
-        *key += n;
-        return a;
-    }
-    if (a == &t->c->k) {
-        *key = c0;
-        return &t->c->v;
-    }
-    *key = attn__min(end, t->last - 1);
-    return end < t->last ? &t->c->k : a;
+    int64_t i;
+    for (i = 0; i < n; i++) to[i] = (const char *)((uintptr_t)rows[i] + step);
 }
 
 /* From a row of a head to the same one of a later head. */
@@ -9131,44 +9149,26 @@ static uintptr_t attn__head_step(const attn__array *a, int64_t heads)
     return (uintptr_t)heads * (uintptr_t)a->stride[1] * (uintptr_t)attn__type_size(a->type);
 }
 
-static void attn__add_to_rows(const char **to, const char *const *rows, int64_t n, uintptr_t step)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) to[i] = (const char *)((uintptr_t)rows[i] + step);
-}
-
-/* What all heads use next, single rows, is brought near in the order of memory, as many in each turn. */
-static void attn__list_next(const attn__tile *t, const attn__array *a, int64_t heads)
-{
-    attn__lists *s = t->m.lists;
-    const uintptr_t step = attn__head_step(a, 1);
-    const char **next = s->next;
-    int64_t i, x;
-    if (a->stride[1] > a->stride[t->c->page == 1 ? 0 : 2])
-        for (x = 0; x < heads; x++, next += s->count) attn__add_to_rows(next, s->after, s->count, (uintptr_t)x * step);
-    else for (i = 0; i < s->count; i++) {           /* the rows of a key lie side by side */
-        uintptr_t at = (uintptr_t)s->after[i];
-        for (x = 0; x < heads; x++, at += step) *next++ = (const char *)at;
-    }
-}
-
-/* The first head's, and what comes after all heads' turns. */
+/* The first head's. Prefetched meanwhile is what comes next: the next head's rows, and in the last head's turn what
+   comes after it; of single rows what comes after all turns, in the order of memory, an equal share in each turn. */
 static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__array *a, int64_t key, int64_t n,
                              int64_t together, attn__product *p)
 {
     attn__lists *s = t->m.lists;
-    int64_t at = key, i = attn__list_stretch(t, a, key, key + n, together, s->count, s->rows);
-    const attn__array *next = attn__keys_after(t, a, n, &at);
-    const int64_t end = attn__min((at / ATTN__CHUNK + 1) * ATTN__CHUNK, t->last);
-    for (; i < s->count; i++) s->rows[i] = s->rows[i - 1];
-    for (i = attn__list_stretch(t, next, at, end, together, s->count, s->after); i < s->count; i++)
-        s->after[i] = s->after[i - 1];
+    const uintptr_t step = attn__head_step(a, 1);
+    const int across = a->stride[1] <= a->stride[t->c->page == 1 ? 0 : 2];     /* a key's rows lie side by side */
+    int64_t i, x;
+    attn__list_rows(t, a, key, key + n, 0, together, s->count, s->rows);
+    attn__list_rows(t, a, key, key + n, n, together, s->count, s->after);
     s->head = t->head_kv;
     p->ahead1 = attn__min(p->ahead1, s->count);
     p->ahead2 = s->ahead = attn__min(p->ahead2, s->count);
-    attn__add_to_rows(s->rows + s->count, s->rows, s->ahead, attn__head_step(a, 1));
+    attn__add_to_rows(s->rows + s->count, s->rows, s->ahead, step);
     p->next = together == 1 ? s->next : NULL;
-    if (together == 1) attn__list_next(t, next, heads);
+    for (i = 0; p->next && i < s->count; i++)
+        for (x = 0; x < heads; x++)
+            s->next[across ? i * heads + x : x * s->count + i] =
+                (const char *)((uintptr_t)s->after[i] + (uintptr_t)x * step);
 }
 
 /* From a head to t's. */
@@ -9207,9 +9207,7 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
 /* ---- n rows of k or v as what is multiplied */
 /* In which way, the same for all heads of a task, and of how many of the n keys: in groups, where they lie so, within
    pages, too; else up to ATTN__SIDE single rows, which are copied if they are of k, or for kernels that take f32 alone.
-   Of k whole sides of rows are read, of v any number. Measured: of several heads rows that do not lie side by side are
-   best taken as single ones; on vectors of less than a group, which leave less time for copies, only where a group of
-   them has no room in a first cache. */
+   Of k whole sides of rows are read, of v any number. */
 static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int64_t key, int64_t n, int64_t size,
                                  attn__product *p)
 {
@@ -9217,11 +9215,8 @@ static int64_t attn__skinny_rows(const attn__tile *t, const attn__array *a, int6
     const int converted = !t->f->types && a->type != ATTN_F32, is_k = a == &t->c->k;
     const int64_t run = converted ? n : attn__key_run_of(t->c, t->b, key, n).n;
     const int in_groups = run == n || (t->c->page | (t->c->key0 + key)) % ATTN__GROUP == 0;
-    const int64_t stride = a->stride[2] % ATTN__SAME_SETS * attn__type_size(a->type);
-    const int apart = t->f->types && t->c->task_heads > 1 && a->stride[2] != size &&
-                      (t->f->width == ATTN__GROUP || stride % ATTN__SAME_SETS == 0);
     const int64_t least = is_k ? ATTN__SIDE : run == n ? 1 : ATTN__GROUP;
-    const int64_t whole = apart ? 0 : (in_groups ? n : run) / least * least;
+    const int64_t whole = attn__takes_single_rows(t->c, a, size) ? 0 : (in_groups ? n : run) / least * least;
     const int copied = !whole && (is_k || !t->f->types);
     n = whole ? whole : attn__min(n, ATTN__SIDE);
     p->b_type = converted ? ATTN_F32 : a->type;
@@ -9267,7 +9262,7 @@ static void attn__skinny_head(const attn__tile *t, int64_t x, int64_t heads, con
     int64_t i;
     if (x) attn__list_next_head(t, a, x == heads - 1, p);
     else {
-        attn__set_ahead(t, together, bytes, p);
+        attn__set_ahead(t->c, t->lanes, together, bytes, p);
         if (heads > 1) attn__list_heads(t, heads, a, key, n, together, p);
         else attn__list_head(t, a, key, n, together, p);
     }
@@ -9341,7 +9336,7 @@ static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64
     p.b_type = keys->type;
     p.b_first = 0;
     p.b_scales = 1;
-    attn__set_ahead(t, ATTN__GROUP, p.depth * attn__type_size(p.b_type), &p);
+    attn__set_ahead(t->c, 1, ATTN__GROUP, p.depth * attn__type_size(p.b_type), &p);
     p.ahead1 *= together;
     p.ahead2 *= together;
     for (j = 0; j < n; j += some) {
@@ -9431,16 +9426,13 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
     if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones);
 }
 
-/* n single rows of v, no codes, for heads of one row each: so few keys of all heads in turn that these and the next
-   ones have room in a first cache. Measured: with two heads that costs more than it saves. */
+/* n single rows of v, no codes, for heads of one row each: some keys of all heads in turn. */
 static void attn__single_rows_of_heads(attn__tile *const *tiles, int64_t heads, int64_t c0, int64_t j0, int64_t j,
                                        int64_t n, attn__product *p)
 {
     const attn__tile *t = tiles[0];
     const attn__array *v = &t->c->v;
-    const int64_t size = attn__type_size(v->type), step = v->stride[t->c->page == 1 ? 0 : 2] * size;
-    const int64_t most = step % ATTN__SAME_SETS ? (int64_t)ATTN__SIDE : (int64_t)ATTN__ROWS_AHEAD;
-    const int64_t turn = attn__rows_ahead(ATTN__AHEAD2, heads * t->c->size_v * size, 1, most);
+    const int64_t turn = attn__keys_of_a_turn(t->c, heads);
     int64_t i, x, some;
     p->ahead1 = p->ahead2 = turn;
     attn__list_head(t, v, c0 + j, n, 1, p);
@@ -9477,7 +9469,7 @@ static void attn__skinny_chain(attn__tile *const *tiles, int64_t heads, int64_t 
         s = attn__stretch_at(r, j, j1);
         for (; s.from < s.to && j < s.end; j += n) {
             n = attn__skinny_rows(t, &t->c->v, c0 + j, s.end - j, size, &p);
-            if (heads >= 4 && p.b_group == 1 && attn__has_one_row_a_head(t) && p.b_type != ATTN_I8) {
+            if (heads >= ATTN__TURN_HEADS && p.b_group == 1 && attn__has_one_row_a_head(t) && p.b_type != ATTN_I8) {
                 attn__single_rows_of_heads(tiles, heads, c0, j0, j, n, &p);
                 continue;
             }
@@ -9803,7 +9795,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
         for (; j < s.end; j += n) {
             n = s.end - j;
             if (paired) v = attn__bf16_values(t, c0, j, s.end, paired);
-            else v = attn__some_keys_of(t, &c->v, c0 + j, &n, c->size_v);
+            else v = attn__keys_of(t, &c->v, c0 + j, &n, c->size_v);
             p.a = v.at;
             p.a_row = v.column;
             p.a_k = v.row;
@@ -10140,12 +10132,12 @@ static void attn__uniform_row(const attn__tile *t, int64_t l)
     const int64_t columns = c->out.rank ? c->size_v : 0;
     float *o = t->m.o + l, *acc = t->m.acc + l;
     attn__rows v = {NULL, 0, 0};
-    int64_t x, j;
+    int64_t x, j, one = 1;
     attn__fill(o, t->ld, columns, 0.0f);
     attn__fill(acc, t->ld, columns, 0.0f);
     for (j = 0; j < c->keys; j++) {
         const float w = attn__uniform_weight(c, &drop, j);
-        if (columns) v = attn__keys_of(t, &c->v, j, 1, columns);
+        if (columns) v = attn__keys_of(t, &c->v, j, &one, columns);
         for (x = 0; x < columns; x++)
             acc[x * t->ld] = attn__fma(w, v.at[x * v.column], acc[x * t->ld]);
         if (j % ATTN__CHUNK == ATTN__CHUNK - 1 || j == c->keys - 1) {
@@ -10664,10 +10656,10 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
-        attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, s.end - j, c->size_v));
+        q.rows = s.end - j;
+        attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, &q.rows, c->size_v));
         q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
-        q.rows = s.end - j;
         q.vecs = s.to - s.from;
         t->f->product(&q);
     }
@@ -11398,8 +11390,7 @@ static int64_t attn__most_task_heads(const attn__call *c)
 }
 
 static int64_t attn__worker_bytes(const attn__call *c);
-/* Whether it has; with room for both ways, as which of them it is changes with sizes. Measured: with pages it is slower
-   where an entry has fewer than a chunk's number of them. */
+/* Whether it has; with room for both ways, as which of them it is changes with sizes. */
 static void attn__set_task_heads(attn__call *c)
 {
     const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
@@ -11412,8 +11403,7 @@ static void attn__set_task_heads(attn__call *c)
     attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
     c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
     c->task_heads = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
-    if (c->task_heads > 1 && c->tiles == 1 && c->stream_rows <= attn__most_skinny(c) &&
-        c->keys / ATTN__CHUNK >= c->page) return;
+    if (attn__heads_take_turns(c)) return;
     c->task_heads = 1;
     attn__set_room(c, c->ld);
 }
@@ -11540,6 +11530,7 @@ static void attn__set_bias(attn__call *c)
     c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
+enum { ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2 };          /* two phases each */
 /* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
    fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
    dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
@@ -11552,10 +11543,11 @@ static void attn__set_block_tasks(attn__call *c)
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
     const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
+    const int64_t tasks = ATTN__WORKER_TASKS * workers;
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     w->main_tasks = w->does ? key_units : 0;
     if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
-        (!both && key_units >= 4 * workers)) return;
+        (!both && key_units >= tasks)) return;
     w->slots = attn__min(workers / units, w->blocks);
     if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
         w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
@@ -11568,9 +11560,9 @@ static void attn__set_block_tasks(attn__call *c)
         w->rounds = 0;
     }
     if (both && whole <= cut) return;
-    if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(4 * workers, key_units), attn__max(key_blocks, 1));
+    if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(tasks, key_units), attn__max(key_blocks, 1));
     if (w->bias_in_common && c->ragged) w->key_parts = attn__min(w->key_parts, 1);     /* each entry is cut elsewhere */
-    if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(4 * workers, units), attn__max(w->blocks, 1));
+    if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(tasks, units), attn__max(w->blocks, 1));
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
 
@@ -15110,7 +15102,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__CODES_PER_SCALE
-#undef ATTN__SOME_COLUMNS
 #undef ATTN__MAY_ALIAS
 #undef ATTN__0
 #undef ATTN__PASS_FLOATS

@@ -51,16 +51,16 @@
        >>tuning          every number that was measured, and where
        >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
        >>entries         batch entries of different lengths: each is run as a call of its own
-       >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass
+       >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass; what a score is
+       >>planning        from descriptor to call; its steps, their number of tasks, its workspace
        >>keys            rows of queries, keys and values as products take them
        >>products        matrix products and sums over rows
        >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
-       >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
        >>skinny          scores and outputs of few queries
+       >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
        >>tile            the forward pass: a tile of queries against chunks of keys
        >>gradients       the backward pass: blocks of queries against blocks of keys
        >>tasks           which of these a task runs
-       >>planning        from descriptor to call; its steps, their number of tasks, its workspace
        The functions of the API:
        >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
        >>pieces          softmax, scores, masks, merging;  >>conversion: types;  >>bmm: batched matrix products
@@ -1006,7 +1006,6 @@ ATTN_DEF attn_status attn_heatmap_ansi(const attn_heatmap *map, attn_writer writ
 ATTN_DEF attn_status attn_heatmap_svg (const attn_heatmap *map, attn_writer writer, attn_error *err);
 ATTN_DEF attn_status attn_heatmap_ppm (const attn_heatmap *map, attn_writer writer, attn_error *err);
 #endif /* ATTN_NO_HEATMAP */
-
 
 /* ---- private: what attn_cuda.cuh has for the implementation below */
 #if defined(ATTN_CUDA) || defined(ATTN__CUDA_SEAM)
@@ -6929,6 +6928,37 @@ typedef struct attn__reach {
     int32_t first[ATTN__MAX_LANES], last[ATTN__MAX_LANES];      /* per lane */
 } attn__reach;
 
+/* The stretch of keys from j on, up to n, that the same vectors reach: where it ends, and these, from <= x < to; a key
+   that no lane reaches is in no stretch with vectors, and is never read. */
+typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
+static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
+{
+    attn__stretch s;
+    int32_t x;
+    int64_t l;
+    int some = !r->gaps;
+    s.end = n;
+    s.from = 0;
+    s.to = r->whole ? r->vecs : 0;
+    if (r->whole) return s;
+    for (x = r->vecs - 1; x >= 0; x--)
+        if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
+        else if (j < r->to[x]) {
+            s.end = attn__min(s.end, r->to[x]);
+            if (!s.to) s.to = x + 1;
+            s.from = x;
+        }
+    for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++) {
+        if (j < r->first[l]) s.end = attn__min(s.end, r->first[l]);
+        else if (j < r->last[l]) {
+            s.end = attn__min(s.end, r->last[l]);
+            some = 1;
+        }
+    }
+    if (!some) s.to = s.from;
+    return s;
+}
+
 enum { ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE };     /* dots writes whole sides, from any key on */
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
    bf16, for all tiles of a task. */
@@ -7032,8 +7062,50 @@ struct attn__pass {
 };
 #define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
 
+/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
+enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
+       ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
 #endif
+
+/* ---- what planning has to know of a score */
+enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
+       ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
+       ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
+       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
+       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
+       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
+#ifndef ATTN_NO_BACKWARD
+#  define ATTN__GRADIENTS(...) , __VA_ARGS__
+#else
+#  define ATTN__GRADIENTS(...)
+#endif
+/* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
+struct attn__score {
+    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
+    int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
+    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
+    void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
+    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
+    void (*qk)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
+    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
+#ifndef ATTN_NO_BACKWARD
+    /* backward; NULL: nothing. P and dS become what is summed: */
+    void (*elements)(attn__pass *p, int64_t c0, int64_t n);
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
+    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
+    const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
+    void (*finish_row)(attn__pass *p, int64_t i, float *y);
+    void (*finish_key)(attn__pass *p, int64_t j, float *dk);
+    void (*finish_stream)(attn__pass *p);
+#endif
+};
+
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
+static const attn__score *attn__score_of(const attn__call *c);
+static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
+
 /* Are values multiplied? For out, or to be carried on. */
 ATTN__INLINE int attn__has_outputs(const attn__call *c)
 {
@@ -7106,6 +7178,7 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
     return each + (tile < more);
 }
 
+static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 #ifndef ATTN_NO_BACKWARD
 /* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
@@ -7229,6 +7302,51 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
     return t;
 }
 
+#ifndef ATTN_NO_BACKWARD
+/* The memory of a backward pass. */
+static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
+{
+    attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
+    const attn__backward *w = &c->w;
+    const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
+    const int64_t keys = attn__up(c->all_keys, block), more = attn__max(c->size_q, c->size_k);
+    attn__pass_memory m;
+    const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
+    m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
+    m.tile.query = attn__take(map, attn__query_floats(c), lanes);
+    m.d_out = attn__take(map, c->size_v, lanes);
+    m.tile.raw = attn__take(map, more, c->ld);
+    m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
+    m.tile.s = attn__take(map, block, c->ld);
+    m.tile.t = attn__take(map, block, c->ld);
+    m.dp = attn__take(map, block, c->ld);
+    m.keep = attn__take(map, block, c->ld);
+    m.p = attn__take(map, block, row);
+    m.ds = attn__take(map, block, row);
+    m.soft = c->softcap != 0.0f ? attn__take(map, block, row) : NULL;
+    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block, row) : NULL;
+    m.dq = attn__take(map, w->pad_u, row);
+    m.dt = additive ? attn__take(map, w->pad_u, row) : NULL;
+    m.q_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes);       /* monotone */
+    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, block);
+    m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
+    m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
+    m.result = attn__take(map, attn__max(wide, block), lanes);
+    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
+    m.dk = attn__take(map, w->pad_k, keys);
+    m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
+    m.dv = attn__take(map, w->pad_v, keys);
+    m.attended = attn__take(map, 1, w->save_b ? keys : 0);
+    m.tile.copy = attn__take(map, 1, c->copy_floats);
+    m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
+    if (!p) return NULL;
+    p->m = m;
+    p->c = c;
+    p->f = c->f;
+    return p;
+}
+#endif
+
 typedef struct attn__task {
     const attn__call *c;
     attn__shared shared;
@@ -7236,6 +7354,471 @@ typedef struct attn__task {
     int64_t index;
     int32_t worker, phase;
 } attn__task;
+
+/* ---------------------------------------------------------------------------------------------------- >>planning
+   From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
+#ifndef ATTN_NO_BACKWARD
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m);
+static int64_t attn__sum_tasks(const attn__matmul *m);
+static int64_t attn__sum_floats(const attn__kernels *f);
+#endif
+
+/* The sizes that the letters of a checker stand for, and what follows from the types that it saw. */
+static void attn__set_sizes(attn__call *c, const attn__checker *w)
+{
+    c->not_f32 = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
+    c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
+    c->batch = ATTN__LETTER(w, 'B');
+    c->heads = ATTN__LETTER(w, 'H');
+    c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
+    c->queries = ATTN__LETTER(w, 'Q');
+    c->keys = ATTN__LETTER(w, 'S');
+    c->size_q = ATTN__LETTER(w, 'D');
+    c->size_k = ATTN__LETTER(w, 'E');
+    c->size_v = ATTN__LETTER(w, 'V');
+    c->hidden = ATTN__LETTER(w, 'U');
+    c->all_queries = c->queries;
+    c->all_keys = c->keys;
+    if (!w->layouts) return;
+    c->page = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
+    c->pool = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
+    c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
+    c->packed_keys = attn__is_packed(w, 'J') ||
+                     (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
+}
+
+/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
+static uint64_t attn__drop_below(float p)
+{
+    const double bound = (double)p * 4294967296.0;
+    const uint64_t whole = (uint64_t)bound;
+    return whole + ((double)whole < bound);
+}
+
+static void attn__set_dropout(attn__call *c, const attn_desc *d)
+{
+    int i;
+    c->dropout = d->dropout;
+    c->keep_scale = 1.0f;
+    if (d->dropout == 0.0f) return;
+    c->keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
+    c->drop_below = attn__drop_below(d->dropout);
+    c->seed = d->seed;
+    for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
+    c->origin[3] += (uint32_t)d->key_origin;
+}
+
+static void attn__set_options(attn__call *c, const attn_desc *d)
+{
+#define ATTN__X(type, f, ...) c->f = d->f;
+    ATTN__SCORE_NUMBERS(ATTN__X)
+    ATTN__NUMBERS(ATTN__X)
+#undef ATTN__X
+    if (c->isa == ATTN_ISA_AUTO) c->isa = (int32_t)attn_best_isa();
+    c->f = attn__table(c->isa);
+    c->workers = d->parallel.workers ? d->parallel.workers : 1;
+    if (!d->scale_set && c->scale == 0.0f)
+        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
+    if (c->sigma == 0.0f) c->sigma = 1.0f;
+    if (c->carry_out.rank) c->sink.rank = 0;    /* it counts once, in the call that ends */
+    attn__set_dropout(c, d);
+    c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
+    c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
+    if (d->causal) c->right = 0;
+    c->ragged = c->query_starts.rank || c->key_starts.rank ||
+                (c->page && (c->scores.rank || c->scores_softcap.rank || c->weights.rank ||
+                             c->empty == ATTN_EMPTY_UNIFORM));      /* what asks for all of an entry's keys */
+    c->same_reach = attn__has_same_reach(c);
+    c->plain_scores = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
+    c->softmax_only = c->plain_scores && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
+                      c->scale > 0.0f && !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
+    if (c->masked) {
+        c->plain_scores = 0;
+        c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
+    }
+    c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
+}
+
+/* Which products of the forward pass are those of pairs of bf16. */
+static int32_t attn__fast_products(const attn__call *c)
+{
+    const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
+    int32_t fast = 0;
+    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
+        c->stream_rows <= ATTN__SKINNY) return 0;
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
+        c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
+    if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
+    return fast && c->f->pairs && attn__cpu_has_bf16_dot() ? fast : 0;
+}
+
+/* Tiles of a stream's rows. */
+static void attn__cut_rows(attn__call *c)
+{
+    c->stream_rows = attn__mul64(c->stream_heads, c->queries);
+    c->tiles = attn__blocks(c->stream_rows, c->ld);
+    c->fast = attn__fast_products(c);
+}
+
+/* Room for a tile, of no more lanes and keys than there are, nor of more lanes than `most`. Rows are those of all
+   heads, though with more key heads a tile has fewer: workspace must not shrink as a size grows. */
+static void attn__set_room(attn__call *c, int64_t most)
+{
+    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), most), width = c->f->width;
+    const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
+    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;    /* keys are prepared by tiles of all lanes */
+    c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
+    c->output_floats = attn__mul64(c->size_v, c->room_lanes);
+    if (c->skinny_floats)
+        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c),
+                                                                   attn__add64(c->size_v, c->f->width)));
+}
+
+/* How many streams a task may have, with few rows: where their heads lie side by side in a row, or in a page.
+   It does not depend on what workspace must not shrink with: queries, workers and the rows of a page. */
+static int64_t attn__most_task_heads(const attn__call *c)
+{
+    const int64_t most = attn__min(c->streams, ATTN__TASK_HEADS);
+    if (!c->skinny_floats || !c->plain_scores || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
+        attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
+    if (c->page) return most;
+    return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
+}
+
+static int64_t attn__worker_bytes(const attn__call *c);
+/* Whether it has; with room for both ways, as which of them it is changes with sizes. */
+static void attn__set_task_heads(attn__call *c)
+{
+    const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
+    const int64_t most = attn__most_task_heads(c);
+    c->task_heads = 1;
+    attn__set_room(c, c->ld);
+    if (most == 1) return;
+    c->worker_bytes = attn__worker_bytes(c);
+    c->task_heads = most;
+    attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
+    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
+    c->task_heads = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
+    if (attn__heads_take_turns(c)) return;
+    c->task_heads = 1;
+    attn__set_room(c, c->ld);
+}
+
+static int64_t attn__skinny_floats(const attn__call *c)
+{
+    const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
+    if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
+        (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
+    return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
+                       attn__add64(rows, attn__scale_floats(c)));
+}
+
+/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
+   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
+   are cut or not, so that it never shrinks as a size grows. */
+static int64_t attn__slot_count(const attn__call *c)
+{
+    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
+        return 0;
+    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
+}
+
+/* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
+static int64_t attn__end_of_keys(const attn__call *c)
+{
+    const int64_t all = attn__entries_to_see(c);
+    attn__extent x;
+    int64_t b, end = 0;
+    if (!c->key_lengths.rank || c->scores.rank || c->scores_softcap.rank || !attn__knows_entries(c)) return c->keys;
+    for (b = 0; b < all; b++) {
+        attn__find_keys(c, b, &x);
+        end = attn__max(x.key0 + x.keys, end);
+    }
+    return end;
+}
+
+/* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
+static void attn__set_tiles(attn__call *c)
+{
+    const attn__score *score = attn__score_of(c);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
+    int64_t tiles, used;
+    c->reached = attn__end_of_keys(c);
+    used = attn__blocks(c->reached, ATTN__CHUNK);
+    c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
+                 c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
+    c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
+    c->ld = attn__lanes(c->f);
+    attn__cut_rows(c);
+    c->key_floats = score->key_floats ? score->key_floats(c) : 0;
+    c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
+    c->copy_floats = attn__room_to_copy(c);
+    c->skinny_floats = attn__skinny_floats(c);
+    c->task_tiles = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__TASK_TILES : 1;
+    attn__set_task_heads(c);
+    tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
+    c->parts = 1;
+    c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
+    c->slots = attn__slot_count(c);
+    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
+        c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
+}
+
+/* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
+static int64_t attn__worker_bytes(const attn__call *c)
+{
+    attn__map m;
+    int64_t i;
+    m.base = NULL;
+    m.bytes = c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0;
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) {
+        const int64_t calls = m.bytes;
+        int64_t bytes;
+        attn__take_pass(&m, c);
+        bytes = m.bytes;
+        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
+        attn__take_tile(&m, c);
+        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
+    }
+#endif
+    attn__take_tile(&m, c);
+    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
+    return m.bytes;
+}
+
+static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)
+{
+    c->step[plan->phases] = (uint8_t)step;
+    plan->tasks[plan->phases++] = tasks;
+}
+
+/* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
+static int64_t attn__row_tasks(const attn__call *c, int64_t each)
+{
+    if (!c->ragged || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
+    return each ? attn__count_entries(c, NULL) : 0;
+}
+
+static void attn__forward_steps(attn__call *c, attn_plan *plan)
+{
+    const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
+    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
+    if (c->key_blocks > 0)
+        attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
+                                                                     c->key_blocks) : 0);
+    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts));
+    if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
+}
+#ifndef ATTN_NO_BACKWARD
+/* What the gradient of the bias is made of. */
+static void attn__set_bias(attn__call *c)
+{
+    const int64_t shape[4] = {c->batch, c->heads, c->queries, c->keys}, *n = c->bias_size;
+    const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
+    c->w.bias = ATTN__BIAS_NONE;
+    if (!c->d_bias.rank) return;
+    if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
+        c->w.bias = ATTN__BIAS_ROWS;
+    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
+    c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
+}
+
+enum { ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2 };          /* two phases each */
+/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
+   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
+   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
+   both need all of it, five and five). What takes longest for its slowest worker tells. */
+static void attn__set_block_tasks(attn__call *c)
+{
+    attn__backward *w = &c->w;
+    const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
+    const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
+    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
+    const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
+    const int64_t tasks = ATTN__WORKER_TASKS * workers;
+    const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
+    w->main_tasks = w->does ? key_units : 0;
+    if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
+        (!both && key_units >= tasks)) return;
+    w->slots = attn__min(workers / units, w->blocks);
+    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
+        w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
+        w->rounds = attn__blocks(w->blocks, w->slots);
+        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
+            w->merge_parts = attn__min(key_blocks, workers);
+            w->main_tasks = units * w->blocks;
+            return;
+        }
+        w->rounds = 0;
+    }
+    if (both && whole <= cut) return;
+    if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(tasks, key_units), attn__max(key_blocks, 1));
+    if (w->bias_in_common && c->ragged) w->key_parts = attn__min(w->key_parts, 1);     /* each entry is cut elsewhere */
+    if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(tasks, units), attn__max(w->blocks, 1));
+    w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
+}
+
+/* What is wanted, and the sizes that follow. */
+static void attn__set_backward(attn__call *c)
+{
+    attn__backward *w = &c->w;
+    const attn__score *score = attn__score_of(c);
+    const int additive = c->score == ATTN_SCORE_ADDITIVE, width = c->f->width;
+    const int below_q = c->dq.rank || c->d_bilinear.rank || c->d_w_q.rank || c->d_w_v.rank ||
+                        (c->d_scale.rank && c->score != ATTN_SCORE_GIVEN);
+    const int below_k = c->dk.rank || c->d_w_k.rank || c->d_hidden_bias.rank;
+    attn__set_bias(c);
+    w->rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    w->blocks = attn__blocks(c->queries, ATTN_GRAD_QUERIES);
+    w->tiles = attn__min(attn__blocks(ATTN_GRAD_QUERIES, attn__lanes(c->f)), attn__blocks(c->queries, width));
+    w->vectors = (below_q || below_k) && score->vectors;
+    w->size_u = !w->vectors ? 0 : additive ? c->hidden : c->size_k;
+    w->pad_u = additive ? attn__round4(w->size_u) : attn__up(w->size_u, width);
+    w->pad_k = w->vectors ? attn__up(c->size_k, width) : 0;
+    w->pad_v = c->d_out.rank || c->dv.rank ? attn__up(c->size_v, width) : 0;
+    w->vector_row = additive ? 0 : attn__spread(w->pad_u);
+    w->value_row = attn__spread(w->pad_v);
+    w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
+    if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
+        w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
+    if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
+    w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
+    w->save_t = w->vectors && c->d_w_v.rank;
+    w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
+    attn__set_block_tasks(c);
+}
+
+static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
+{
+    return attn__min(w->blocks - round * w->slots, w->slots);
+}
+
+static void attn__backward_steps(attn__call *c, attn_plan *plan)
+{
+    attn__backward *w = &c->w;
+    attn__matmul m;
+    int64_t sums = 0, rows;
+    int i;
+    attn__set_backward(c);
+    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
+    for (i = 0; i < ATTN__SUM_COUNT; i++)
+        if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
+    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
+                       w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
+    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
+    if (c->key_blocks > 0)
+        attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
+                       attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->key_blocks) : 0);
+    attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
+    if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
+    for (i = 0; i < w->rounds; i++) {
+        attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
+        attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
+    }
+    if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, 1);
+    if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
+}
+#endif
+#ifndef ATTN_NO_BACKWARD
+static void attn__set_gradients(attn__call *c, const attn_grad *g)
+{
+    const attn_out *bias = &g->d_bias;
+    int axis;
+    for (axis = 0; axis < 4; axis++) c->bias_size[axis] = axis < 4 - bias->rank ? 1 : bias->size[axis - 4 + bias->rank];
+    c->accumulate = g->accumulate;
+    c->saved_out = c->out;                      /* the forward's results are read here, not made */
+    c->saved_stats = c->stats;
+    if (!g->d_out.rank) c->saved_out.rank = 0;
+    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = 0;
+    c->scores.rank = c->scores_softcap.rank = c->scores_masked.rank = 0;
+}
+#endif
+
+struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
+/* Checks everything, and makes the call of it; how it runs is found after. */
+static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
+                                 attn_error *err)
+{
+    attn__checker w;
+    attn__begin_checks(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    ATTN__TRY(attn__check_desc(&w, d, 0, err));
+#ifndef ATTN_NO_BACKWARD
+    if (g) {
+        attn__keep_inputs(&w);
+        ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
+    }
+#endif
+    c->on_device = ATTN__DEVICE_OF(flags);
+    c->idle = w.results == 1;
+    attn__set_sizes(c, &w);
+    attn__set_options(c, d);
+    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
+#ifndef ATTN_NO_BACKWARD
+    if (g) attn__set_gradients(c, g);
+#endif
+    return ATTN_OK;
+}
+
+/* What a resolved call does in which order, and the memory that it needs. */
+static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
+{
+    attn__shared shared;
+    attn__map m;
+    int64_t total, work = 0;
+    int32_t i;
+    (void)flags;
+    attn__set_tiles(c);
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) attn__backward_steps(c, plan);
+    else
+#endif
+    attn__forward_steps(c, plan);
+    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
+    m.base = NULL;
+    m.bytes = 0;
+    attn__take_shared(&m, c, &shared);
+    total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
+    if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
+        c->slots = 0;
+        m.bytes = 0;
+        attn__take_shared(&m, c, &shared);
+    }
+    c->shared_bytes = m.bytes;
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
+               "must fit in memory: a size is too large");
+    if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
+    for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
+    plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
+    plan->isa = c->isa;
+#ifdef ATTN_CUDA
+    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle && !(flags & ATTN__AT_ONCE)) {
+        const size_t bytes = (size_t)attn__cuda_bytes(c);   /* its workspace is the device's, or enough for either */
+        if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
+    }
+#endif
+    return attn__success(err);
+}
+
+/* Everything but the running. g: NULL, or the gradients that are wanted. */
+ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
+                                             attn_plan *plan, int flags, attn_error *err)
+{
+    attn__call *c;
+    ATTN__RULE_OF(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__NOT_NULL(plan);
+    c = (attn__call *)(void *)plan->internal;
+    attn__zero(plan->tasks, sizeof plan->tasks);
+    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
+    plan->phases = 0;
+    c->is_backward = backward;
+    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
+    return attn__plan_steps(plan, c, flags, err);
+}
 
 /* -------------------------------------------------------------------------------------------------------- >>keys
    Where the rows of a tile lie, and the rows of keys and values: used where they are, or as floats side by side, or as
@@ -7560,8 +8143,6 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
 }
 #endif
 
-static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
-
 /* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
 static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
                             int64_t ld)
@@ -7815,10 +8396,6 @@ static attn__array attn__ones(void)
     return a;
 }
 
-/* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
-enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
-       ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
-
 /* A sum over batch, heads and queries (OF_KEYS: streams and keys) of a^T b; a NULL: ones. PER_HEAD: out has heads. */
 enum { ATTN__OF_KEYS = 1, ATTN__PER_HEAD = 2 };
 static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
@@ -7928,42 +8505,7 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
 /* ------------------------------------------------------------------------------------------------------ >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
 
-enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no scale, -inf excludes from the start */
-       ATTN__DOTS = 2,          /* dot products of what is prepared: a tile of few rows has a way of its own */
-       ATTN__KEEPS_SQUARES = 4, /* the gradient needs |q-k|^2 */
-       ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
-       ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
-       ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
-#ifndef ATTN_NO_BACKWARD
-#  define ATTN__GRADIENTS(...) , __VA_ARGS__
-#else
-#  define ATTN__GRADIENTS(...)
-#endif
-/* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
-struct attn__score {
-    uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
-    int64_t (*key_floats)(const attn__call *c);     /* floats prepared per key; NULL: none */
-    void (*prepare)(attn__tile *t, int64_t count, float *to);       /* `count` keys; the lanes' rows are those of k */
-    void (*load)(attn__tile *t);                    /* the lanes' queries into t->m.query; NULL: there are none */
-    /* scores of keys c0+j0 .. c0+j1 of a chunk for the vectors x0 .. x1 of the tile, into rows j0.. of t->m.s */
-    void (*qk)(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
-    void (*finish)(attn__tile *t, int64_t n);       /* n whole rows of t->m.s become scores; NULL: they are */
-#ifndef ATTN_NO_BACKWARD
-    /* backward; NULL: nothing. P and dS become what is summed: */
-    void (*elements)(attn__pass *p, int64_t c0, int64_t n);
-    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
-    void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
-    const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
-    void (*finish_row)(attn__pass *p, int64_t i, float *y);
-    void (*finish_key)(attn__pass *p, int64_t j, float *dk);
-    void (*finish_stream)(attn__pass *p);
-#endif
-};
-
-static const attn__score *attn__score_of(const attn__call *c);
-
 /* ---- products of queries and keys */
-enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 /* The lanes' queries as pairs of bf16; their scale is for the scores. */
 static void attn__load_bf16_pairs(const attn__tile *t)
 {
@@ -8599,447 +9141,6 @@ static const attn__score *attn__score_of(const attn__call *c) { return attn__sco
 static uint32_t attn__views_of_score(int32_t score) { return attn__scores[score]->takes; }
 static int attn__is_kernel(int32_t score) { return (attn__scores[score]->flags & ATTN__LOG_WEIGHT) != 0; }
 
-/* ----------------------------------------------------------------------------------------------------- >>options
-   What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
-   mask; sink; dropout. */
-
-/* ---- lengths, causal, window: which keys a row may attend to, first <= j < last; its position, counted as they are
-   from the call's first key */
-ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
-{
-    const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
-    attn__row row = {0, 0, 0};
-    int64_t key_length;
-    row.position = i;
-    if (i >= query_length) return row;          /* where nothing else is read */
-    key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
-    if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
-    if (c->align == ATTN_ALIGN_POSITIONS)
-        row.position = attn__add_signed(attn__int_at(&c->positions, b, i), c->positions.rank == 2 ? 0 : i);
-    row.position = attn__add_signed(row.position, -c->key_origin);
-    row.last = key_length;
-    if (c->left != ATTN__HUGE) row.first = attn__max(attn__add_signed(row.position, -c->left), 0);
-    if (c->right != ATTN__HUGE) {
-        const int64_t end = attn__add_signed(row.position, c->right);
-        if (end < row.last) row.last = end < 0 ? 0 : end + 1;
-    }
-    if (row.first >= row.last) row.first = row.last = 0;
-    return row;
-}
-
-/* The masks of a call, one after the other: *field is 0 first. NULL: no more. */
-static const attn__array *attn__next_mask(const attn__call *c, int *field)
-{
-    const attn__array *operands = attn__operands_of(c, offsetof(attn__call, q));
-    int n;
-    for (n = *field ? *field : (int)ATTN__F_mask; n < ATTN__F_COUNT; n++) {
-        *field = n + 1;
-        if (attn__fields[n].takes == ATTN__BYTES && operands[n].rank) return &operands[n];
-    }
-    return NULL;
-}
-
-/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
-static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    const attn__row row = attn__row_of(c, b, i);
-    const attn__array *mask;
-    int n = 0;
-    if (j < row.first || j >= row.last) return 0;
-    while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
-    return !c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j));
-}
-
-/* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
-static void attn__apply_softcap(attn__tile *t, int64_t n)
-{
-    const int keep = (attn__score_of(t->c)->flags & (ATTN__LOG_WEIGHT | ATTN__EXCLUDES)) != 0;
-    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, keep);
-}
-
-/* ---- bias, ALiBi, masks, on n keys from c0 on */
-static void attn__clip_scores(attn__tile *t, const attn__reach *r)
-{
-    int32_t x;
-    if (!r->hull_only) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last, NULL);
-    else for (x = 0; x < t->vecs; x++) {            /* the keys that some lanes of a vector reach and some do not */
-        const int64_t lane0 = x * t->f->width, middle = attn__max(attn__min(r->all_from[x], r->to[x]), r->from[x]);
-        const int32_t *first = r->first + lane0, *last = r->last + lane0;
-        float *s = t->m.s + lane0, *top = t->lane_max ? t->lane_max + lane0 : NULL;
-        t->f->clip(s, t->ld, t->f->width, r->from[x], middle, first, last, top);
-        t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], first, last, top);
-    }
-}
-
-static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
-{
-    const attn__call *c = t->c;
-    const attn__array *mask;
-    int field = 0;
-    int64_t l;
-    if (c->bias.rank) {
-        float *rows[ATTN__MAX_LANES];
-        const int as_lanes = !attn__is_f32(&c->bias);           /* as floats, in t->m.t */
-        if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
-        for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
-        if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
-        t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
-                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->lane_max);
-    }
-    if (c->alibi.rank) {
-        float position[ATTN__MAX_LANES];
-        const int64_t j0 = c0 % ATTN__CHUNK;        /* far ones are rounded: from the chunk's start, in gradients too */
-        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, j0 - c0);
-        t->f->alibi(t->m.s, t->ld, j0, j0 + n, t->slope, position);
-    }
-    while (c->masked && (mask = attn__next_mask(c, &field)) != NULL) {
-        const uint8_t *rows[ATTN__MAX_LANES];
-        for (l = 0; l < t->ld; l++)
-            rows[l] = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
-        t->f->exclude(t->m.s, t->ld, n, rows, mask->stride[3]);
-    }
-    if (!r->whole) attn__clip_scores(t, r);
-}
-
-/* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
-static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
-{
-    const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
-    float share;
-    *own = 0.0f;
-    if (attn__is_none(sink)) return 1.0f;
-    share = attn__exp(*top - m);
-    *own = attn__exp(sink - m);
-    *sum = attn__fma(*sum, share, *own);
-    *top = m;
-    return share;
-}
-
-/* ---- dropout: for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0 */
-static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int64_t lanes, int64_t j0, int64_t j1,
-                             float *s)
-{
-    uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
-    const attn__call *c = t->c;
-    attn__dropout d;
-    int64_t l;
-    for (l = 0; l < lanes; l++) {
-        i[l] = (uint32_t)t->i[lane0 + l] + c->origin[2];
-        h[l] = (uint32_t)t->h[lane0 + l] + c->origin[1];
-    }
-    d.s = s + lane0;
-    d.ld = t->ld;
-    d.lanes = lanes;
-    d.j0 = j0;
-    d.j1 = j1;
-    d.seed = c->seed;
-    d.below = c->drop_below;
-    d.i = i;
-    d.h = h;
-    d.b = (uint32_t)t->b + c->origin[0];
-    d.key = (uint32_t)c0 + c->origin[3];
-    t->f->dropout(&d);
-}
-#ifndef ATTN_NO_BACKWARD
-/* What it does to the weights of a tile: 0 or 1/(1-p). */
-static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
-{
-    attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
-    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
-}
-#endif
-
-/* Row by row: walks along one row of the mask, j ascending; four keys come from one counter. */
-typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
-static attn__dropper attn__dropper_of(const attn__call *c, int64_t b, int64_t h, int64_t i)
-{
-    attn__dropper x;
-    x.seed = c->seed;
-    x.below = c->drop_below;
-    x.b = (uint32_t)b + c->origin[0];       /* modulo 2^32 */
-    x.h = (uint32_t)h + c->origin[1];
-    x.i = (uint32_t)i + c->origin[2];
-    x.j = c->origin[3];
-    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
-    x.ready = 0;
-    return x;
-}
-
-static int attn__kept(attn__dropper *x, int64_t key)
-{
-    const uint32_t j = (uint32_t)key + x->j;
-    if (!x->ready || x->block != j / 4) {
-        x->ready = 1;
-        x->block = x->words[0] = j / 4;
-        x->words[1] = x->i;
-        x->words[2] = x->h;
-        x->words[3] = x->b;
-        attn__philox(x->seed, x->words);
-    }
-    return x->words[j % 4] >= x->below;
-}
-
-/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
-static uint64_t attn__drop_below(float p)
-{
-    const double bound = (double)p * 4294967296.0;
-    const uint64_t whole = (uint64_t)bound;
-    return whole + ((double)whole < bound);
-}
-
-static void attn__set_dropout(attn__call *c, const attn_desc *d)
-{
-    int i;
-    c->dropout = d->dropout;
-    c->keep_scale = 1.0f;
-    if (d->dropout == 0.0f) return;
-    c->keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
-    c->drop_below = attn__drop_below(d->dropout);
-    c->seed = d->seed;
-    for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
-    c->origin[3] += (uint32_t)d->key_origin;
-}
-#ifndef ATTN_NO_BACKWARD
-/* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
-static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
-{
-    const int64_t *n = c->bias_size;
-    attn__array a = c->d_bias;
-    int axis;
-    if (!attn__bias_floats(c)) return a;
-    a = attn__packed(s->bias, n[1], n[2], n[3]);
-    for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
-    a.data = attn__at(&a, 0, 0, c->row0, c->key0);
-    return a;
-}
-
-/* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
-static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
-                                    float factor, int add)
-{
-    float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
-    const int streamed = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
-    int64_t i, i0, lanes;
-    attn__fill(by, 1, ATTN__MAX_LANES, factor);
-    for (i0 = 0; i0 < p->n; i0 += lanes) {
-        lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
-        for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
-        p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
-        for (i = 0; !streamed && i < lanes; i++)
-            attn__store_grad(p->f, attn__in(o, p->b, p->head, p->i0 + i0 + i, c0), n, rows[i], 1.0f, add);
-        for (i = 0; streamed && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
-        if (streamed) p->f->scale_store_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
-    }
-}
-
-/* The gradients of bias and ALiBi: sums of dS. */
-static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
-{
-    const attn__call *c = p->c;
-    const int rows_too = !c->w.key_parts && (p->does & ATTN__DO_Q);
-    int64_t i, j;
-    const attn__array bias = attn__bias_sums(c, &p->shared);
-    if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
-        attn__store_scores_grad(p, &bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
-    if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
-    for (i = 0; i < p->n; i++) {
-        const attn__row row = attn__row_of(c, p->b, p->i0 + i);
-        float *sum = attn__row_field(p, ATTN__R_BIAS, p->i0 + i), *alibi = attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
-        for (j = 0; j < n; j++) {
-            const float x = p->m.ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
-            *sum = *sum + x;
-            *alibi = attn__fma(attn__negate(x), attn__absolute(apart), *alibi);
-        }
-    }
-}
-
-/* dS through the softcap: times 1 - tanh^2. */
-static void attn__grad_softcap(attn__pass *p, int64_t n)
-{
-    const float cap = p->c->softcap;
-    int64_t i, j;
-    for (j = 0; p->m.soft && j < n; j++)
-        for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++)
-            if (!attn__is_excluded(p->m.p[i])) {
-                const float y = p->m.soft[i] / cap;
-                p->m.ds[i] = p->m.ds[i] * attn__fma(attn__negate(y), y, 1.0f);
-            }
-}
-#endif
-
-/* ---- which keys of a chunk the lanes of a tile reach */
-static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
-{
-    int64_t l = x * t->f->width;
-    const int64_t end = l + t->f->width;
-    int32_t from = (int32_t)r->n, to = 0, all_from = 0, all_to = (int32_t)r->n;
-    for (; l < end; l++) {
-        const int32_t first = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), r->n);
-        const int32_t last = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), r->n);
-        r->first[l] = first;
-        r->last[l] = last;
-        all_from = first > all_from ? first : all_from;
-        all_to = last < all_to ? last : all_to;
-        if (first >= last) continue;
-        if (from < to && (first > to || last < from)) r->gaps = 1;
-        from = first < from ? first : from;
-        to = last > to ? last : to;
-    }
-    r->all_from[x] = all_from;
-    r->all_to[x] = all_to - all_to % r->width;          /* so strips of scores end with whole vectors of keys */
-    r->from[x] = from < to ? from : 0;
-    r->to[x] = to;
-    if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
-}
-
-static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
-{
-    int32_t x;
-    r->n = n;
-    r->vecs = t->vecs;
-    r->width = t->f->width;
-    r->gaps = r->hull_only = 0;
-    r->ascending = 1;
-    r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
-    for (x = 0; x < t->vecs; x++)
-        if (!r->whole) attn__find_reach_of(t, c0, x, r);
-        else {
-            r->from[x] = 0;
-            r->to[x] = (int32_t)n;
-        }
-}
-
-/* The stretch of keys from j on, up to n, that the same vectors reach: where it ends, and these, from <= x < to; a key
-   that no lane reaches is in no stretch with vectors, and is never read. */
-typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
-static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
-{
-    attn__stretch s;
-    int32_t x;
-    int64_t l;
-    int some = !r->gaps;
-    s.end = n;
-    s.from = 0;
-    s.to = r->whole ? r->vecs : 0;
-    if (r->whole) return s;
-    for (x = r->vecs - 1; x >= 0; x--)
-        if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
-        else if (j < r->to[x]) {
-            s.end = attn__min(s.end, r->to[x]);
-            if (!s.to) s.to = x + 1;
-            s.from = x;
-        }
-    for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++) {
-        if (j < r->first[l]) s.end = attn__min(s.end, r->first[l]);
-        else if (j < r->last[l]) {
-            s.end = attn__min(s.end, r->last[l]);
-            some = 1;
-        }
-    }
-    if (!some) s.to = s.from;
-    return s;
-}
-
-/* ---- covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
-static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
-{
-    const int every = c->scores.rank || c->scores_softcap.rank;
-    int64_t i;
-    for (i = 0; i < (every ? 1 : c->queries); i++) {
-        const attn__row all = {0, 0, c->keys}, row = every ? all : attn__row_of(c, b, i);
-        const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
-        if (first >= n || last <= 0) continue;
-        change[first]++;
-        change[last]--;
-    }
-}
-
-/* The same with starts: c0 counts in the arrays. */
-ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
-{
-    const int64_t end = c->packed_keys ? c->batch : b + 1;
-    attn__extent x;
-    attn__call e;
-    for (; b < end; b++) {
-        attn__find_keys(c, b, &x);
-        if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
-        attn__open_entry(c, b, 0, &e);
-        attn__cover_rows(&e, b, c0 - x.key0, n, change);
-    }
-}
-
-static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
-{
-    int32_t change[ATTN__CHUNK + 1];
-    int64_t j, depth = 0;
-    for (j = 0; j <= n; j++) change[j] = 0;
-    if (c->ragged) attn__cover_entries(c, b, c0, n, change);
-    else attn__cover_rows(c, b, c0, n, change);
-    for (j = 0; j < n; j++) {
-        depth += change[j];
-        covered[j] = depth > 0;
-    }
-}
-
-static int attn__are_zeros(const uint8_t *row, int64_t n)
-{
-    uint64_t eight, any = 0;
-    int64_t j;
-    for (j = 0; j < n; j += 8) {
-        ATTN__COPY(&eight, row + j, sizeof eight);
-        any |= eight;
-    }
-    return !any;
-}
-
-/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
-   last one; or j. */
-static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
-    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
-    while (j < end && !row[j * step]) j++;
-    return j;
-}
-
-static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
-    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
-    while (end > j && !row[(end - 1) * step]) end--;
-    return end;
-}
-
-/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
-   say that these are all. */
-static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
-{
-    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
-    const attn__array *mask;
-    int64_t l, j;
-    int field = 0;
-    *from = 0;
-    *to = n;
-    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
-        const int64_t step = mask->stride[3];
-        const uint8_t *row = NULL, *before;
-        int64_t first = n, last = 0;
-        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
-            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
-            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
-            before = row;
-            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
-            if (row == before && whole) continue;           /* one row for all */
-            j = attn__first_admitted(row, step, lane_first, lane_last);
-            if (j >= lane_last) continue;                   /* none */
-            first = attn__min(first, j);
-            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
-        }
-        *from = attn__max(*from, first);
-        *to = attn__min(*to, last);
-    }
-}
-
 /* ------------------------------------------------------------------------------------------------------ >>skinny
    A tile of few rows (one query; a group of heads) would leave most lanes idle. Then lanes are keys, on the way
    transposed in registers, and after that columns of V, read where they lie. The same chains, so the same bits. Outputs
@@ -9515,6 +9616,396 @@ static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
         float *from = t->m.o + l * row, *to = direct ? attn__at(o, t->b, t->h[l], t->i[l], 0) : from;
         t->f->scale_store(from, to, size, factor[l], 0);
         if (!direct) attn__store_row(t->f, attn__in(o, t->b, t->h[l], t->i[l], 0), size, to);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------- >>options
+   What stands between a score and its weight, each option for itself: lengths, causal, window; softcap; bias, ALiBi,
+   mask; sink; dropout. */
+
+/* ---- lengths, causal, window: which keys a row may attend to, first <= j < last; its position, counted as they are
+   from the call's first key */
+ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
+{
+    const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    attn__row row = {0, 0, 0};
+    int64_t key_length;
+    row.position = i;
+    if (i >= query_length) return row;          /* where nothing else is read */
+    key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
+    if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
+    if (c->align == ATTN_ALIGN_POSITIONS)
+        row.position = attn__add_signed(attn__int_at(&c->positions, b, i), c->positions.rank == 2 ? 0 : i);
+    row.position = attn__add_signed(row.position, -c->key_origin);
+    row.last = key_length;
+    if (c->left != ATTN__HUGE) row.first = attn__max(attn__add_signed(row.position, -c->left), 0);
+    if (c->right != ATTN__HUGE) {
+        const int64_t end = attn__add_signed(row.position, c->right);
+        if (end < row.last) row.last = end < 0 ? 0 : end + 1;
+    }
+    if (row.first >= row.last) row.first = row.last = 0;
+    return row;
+}
+
+/* The masks of a call, one after the other: *field is 0 first. NULL: no more. */
+static const attn__array *attn__next_mask(const attn__call *c, int *field)
+{
+    const attn__array *operands = attn__operands_of(c, offsetof(attn__call, q));
+    int n;
+    for (n = *field ? *field : (int)ATTN__F_mask; n < ATTN__F_COUNT; n++) {
+        *field = n + 1;
+        if (attn__fields[n].takes == ATTN__BYTES && operands[n].rank) return &operands[n];
+    }
+    return NULL;
+}
+
+/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
+static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const attn__row row = attn__row_of(c, b, i);
+    const attn__array *mask;
+    int n = 0;
+    if (j < row.first || j >= row.last) return 0;
+    while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
+    return !c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j));
+}
+
+/* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
+static void attn__apply_softcap(attn__tile *t, int64_t n)
+{
+    const int keep = (attn__score_of(t->c)->flags & (ATTN__LOG_WEIGHT | ATTN__EXCLUDES)) != 0;
+    if (t->c->softcap != 0.0f) t->f->softcap(t->m.s, n * t->ld, t->c->softcap, keep);
+}
+
+/* ---- bias, ALiBi, masks, on n keys from c0 on */
+static void attn__clip_scores(attn__tile *t, const attn__reach *r)
+{
+    int32_t x;
+    if (!r->hull_only) t->f->clip(t->m.s, t->ld, t->ld, 0, r->n, r->first, r->last, NULL);
+    else for (x = 0; x < t->vecs; x++) {            /* the keys that some lanes of a vector reach and some do not */
+        const int64_t lane0 = x * t->f->width, middle = attn__max(attn__min(r->all_from[x], r->to[x]), r->from[x]);
+        const int32_t *first = r->first + lane0, *last = r->last + lane0;
+        float *s = t->m.s + lane0, *top = t->lane_max ? t->lane_max + lane0 : NULL;
+        t->f->clip(s, t->ld, t->f->width, r->from[x], middle, first, last, top);
+        t->f->clip(s, t->ld, t->f->width, attn__max(r->all_to[x], middle), r->to[x], first, last, top);
+    }
+}
+
+static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r)
+{
+    const attn__call *c = t->c;
+    const attn__array *mask;
+    int field = 0;
+    int64_t l;
+    if (c->bias.rank) {
+        float *rows[ATTN__MAX_LANES];
+        const int as_lanes = !attn__is_f32(&c->bias);           /* as floats, in t->m.t */
+        if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
+        for (l = 0; as_lanes && l < t->ld; l++) rows[l] = t->m.t + l;
+        if (!as_lanes) attn__lane_rows(t, &c->bias, c0, t->ld, rows);
+        t->f->bias(t->m.s, t->ld, n, (const float *const *)rows,
+                   as_lanes ? t->ld : c->bias.stride[3], attn__is_kernel(c->score), t->lane_max);
+    }
+    if (c->alibi.rank) {
+        float position[ATTN__MAX_LANES];
+        const int64_t j0 = c0 % ATTN__CHUNK;        /* far ones are rounded: from the chunk's start, in gradients too */
+        for (l = 0; l < t->ld; l++) position[l] = (float)attn__add_signed(t->row[l].position, j0 - c0);
+        t->f->alibi(t->m.s, t->ld, j0, j0 + n, t->slope, position);
+    }
+    while (c->masked && (mask = attn__next_mask(c, &field)) != NULL) {
+        const uint8_t *rows[ATTN__MAX_LANES];
+        for (l = 0; l < t->ld; l++)
+            rows[l] = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+        t->f->exclude(t->m.s, t->ld, n, rows, mask->stride[3]);
+    }
+    if (!r->whole) attn__clip_scores(t, r);
+}
+
+/* ---- the sink: one more logit. The row's maximum and sum with it in them; returns the share of the sum before. */
+static float attn__add_sink(const attn__call *c, int64_t h, float *top, float *sum, float *own)
+{
+    const float sink = attn__sink_of(c, h), m = attn__larger(sink, *top);
+    float share;
+    *own = 0.0f;
+    if (attn__is_none(sink)) return 1.0f;
+    share = attn__exp(*top - m);
+    *own = attn__exp(sink - m);
+    *sum = attn__fma(*sum, share, *own);
+    *top = m;
+    return share;
+}
+
+/* ---- dropout: for some lanes of the tile and the rows j0 .. j1 of [.][ld]; row 0 is key c0 */
+static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int64_t lanes, int64_t j0, int64_t j1,
+                             float *s)
+{
+    uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
+    const attn__call *c = t->c;
+    attn__dropout d;
+    int64_t l;
+    for (l = 0; l < lanes; l++) {
+        i[l] = (uint32_t)t->i[lane0 + l] + c->origin[2];
+        h[l] = (uint32_t)t->h[lane0 + l] + c->origin[1];
+    }
+    d.s = s + lane0;
+    d.ld = t->ld;
+    d.lanes = lanes;
+    d.j0 = j0;
+    d.j1 = j1;
+    d.seed = c->seed;
+    d.below = c->drop_below;
+    d.i = i;
+    d.h = h;
+    d.b = (uint32_t)t->b + c->origin[0];
+    d.key = (uint32_t)c0 + c->origin[3];
+    t->f->dropout(&d);
+}
+#ifndef ATTN_NO_BACKWARD
+/* What it does to the weights of a tile: 0 or 1/(1-p). */
+static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
+{
+    attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
+    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
+}
+#endif
+
+/* Row by row: walks along one row of the mask, j ascending; four keys come from one counter. */
+typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
+static attn__dropper attn__dropper_of(const attn__call *c, int64_t b, int64_t h, int64_t i)
+{
+    attn__dropper x;
+    x.seed = c->seed;
+    x.below = c->drop_below;
+    x.b = (uint32_t)b + c->origin[0];       /* modulo 2^32 */
+    x.h = (uint32_t)h + c->origin[1];
+    x.i = (uint32_t)i + c->origin[2];
+    x.j = c->origin[3];
+    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
+    x.ready = 0;
+    return x;
+}
+
+static int attn__kept(attn__dropper *x, int64_t key)
+{
+    const uint32_t j = (uint32_t)key + x->j;
+    if (!x->ready || x->block != j / 4) {
+        x->ready = 1;
+        x->block = x->words[0] = j / 4;
+        x->words[1] = x->i;
+        x->words[2] = x->h;
+        x->words[3] = x->b;
+        attn__philox(x->seed, x->words);
+    }
+    return x->words[j % 4] >= x->below;
+}
+
+#ifndef ATTN_NO_BACKWARD
+/* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
+static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
+{
+    const int64_t *n = c->bias_size;
+    attn__array a = c->d_bias;
+    int axis;
+    if (!attn__bias_floats(c)) return a;
+    a = attn__packed(s->bias, n[1], n[2], n[3]);
+    for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
+    a.data = attn__at(&a, 0, 0, c->row0, c->key0);
+    return a;
+}
+
+/* dS, [n keys][ATTN__GRAD_ROW], as a result of its own: the gradient of a bias or of given scores */
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
+                                    float factor, int add)
+{
+    float *rows[ATTN__MAX_LANES], by[ATTN__MAX_LANES];
+    const int streamed = !add && attn__is_contiguous(o) && p->c->w.rows > ATTN__LARGE / attn__max(p->c->keys, 1);
+    int64_t i, i0, lanes;
+    attn__fill(by, 1, ATTN__MAX_LANES, factor);
+    for (i0 = 0; i0 < p->n; i0 += lanes) {
+        lanes = attn__min(p->n - i0, ATTN__MAX_LANES);
+        for (i = 0; i < lanes; i++) rows[i] = p->m.result + i * ATTN_GRAD_KEYS;
+        p->f->unpack(rows, lanes, 1, p->m.ds + i0, ATTN__GRAD_ROW, n, by);
+        for (i = 0; !streamed && i < lanes; i++)
+            attn__store_grad(p->f, attn__in(o, p->b, p->head, p->i0 + i0 + i, c0), n, rows[i], 1.0f, add);
+        for (i = 0; streamed && i < lanes; i++) rows[i] = attn__at(o, p->b, p->head, p->i0 + i0 + i, c0);
+        if (streamed) p->f->scale_store_far(p->m.result, ATTN_GRAD_KEYS, rows, lanes, n);
+    }
+}
+
+/* The gradients of bias and ALiBi: sums of dS. */
+static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    const int rows_too = !c->w.key_parts && (p->does & ATTN__DO_Q);
+    int64_t i, j;
+    const attn__array bias = attn__bias_sums(c, &p->shared);
+    if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
+        attn__store_scores_grad(p, &bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
+    if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
+    for (i = 0; i < p->n; i++) {
+        const attn__row row = attn__row_of(c, p->b, p->i0 + i);
+        float *sum = attn__row_field(p, ATTN__R_BIAS, p->i0 + i), *alibi = attn__row_field(p, ATTN__R_ALIBI, p->i0 + i);
+        for (j = 0; j < n; j++) {
+            const float x = p->m.ds[j * ATTN__GRAD_ROW + i], apart = (float)attn__add_signed(row.position, -c0 - j);
+            *sum = *sum + x;
+            *alibi = attn__fma(attn__negate(x), attn__absolute(apart), *alibi);
+        }
+    }
+}
+
+/* dS through the softcap: times 1 - tanh^2. */
+static void attn__grad_softcap(attn__pass *p, int64_t n)
+{
+    const float cap = p->c->softcap;
+    int64_t i, j;
+    for (j = 0; p->m.soft && j < n; j++)
+        for (i = j * ATTN__GRAD_ROW; i < j * ATTN__GRAD_ROW + p->n; i++)
+            if (!attn__is_excluded(p->m.p[i])) {
+                const float y = p->m.soft[i] / cap;
+                p->m.ds[i] = p->m.ds[i] * attn__fma(attn__negate(y), y, 1.0f);
+            }
+}
+#endif
+
+/* ---- which keys of a chunk the lanes of a tile reach */
+static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
+{
+    int64_t l = x * t->f->width;
+    const int64_t end = l + t->f->width;
+    int32_t from = (int32_t)r->n, to = 0, all_from = 0, all_to = (int32_t)r->n;
+    for (; l < end; l++) {
+        const int32_t first = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), r->n);
+        const int32_t last = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), r->n);
+        r->first[l] = first;
+        r->last[l] = last;
+        all_from = first > all_from ? first : all_from;
+        all_to = last < all_to ? last : all_to;
+        if (first >= last) continue;
+        if (from < to && (first > to || last < from)) r->gaps = 1;
+        from = first < from ? first : from;
+        to = last > to ? last : to;
+    }
+    r->all_from[x] = all_from;
+    r->all_to[x] = all_to - all_to % r->width;          /* so strips of scores end with whole vectors of keys */
+    r->from[x] = from < to ? from : 0;
+    r->to[x] = to;
+    if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
+}
+
+static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
+{
+    int32_t x;
+    r->n = n;
+    r->vecs = t->vecs;
+    r->width = t->f->width;
+    r->gaps = r->hull_only = 0;
+    r->ascending = 1;
+    r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    for (x = 0; x < t->vecs; x++)
+        if (!r->whole) attn__find_reach_of(t, c0, x, r);
+        else {
+            r->from[x] = 0;
+            r->to[x] = (int32_t)n;
+        }
+}
+
+/* ---- covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
+static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
+{
+    const int every = c->scores.rank || c->scores_softcap.rank;
+    int64_t i;
+    for (i = 0; i < (every ? 1 : c->queries); i++) {
+        const attn__row all = {0, 0, c->keys}, row = every ? all : attn__row_of(c, b, i);
+        const int64_t first = attn__max(row.first - c0, 0), last = attn__min(row.last - c0, n);
+        if (first >= n || last <= 0) continue;
+        change[first]++;
+        change[last]--;
+    }
+}
+
+/* The same with starts: c0 counts in the arrays. */
+ATTN__NOINLINE static void attn__cover_entries(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
+{
+    const int64_t end = c->packed_keys ? c->batch : b + 1;
+    attn__extent x;
+    attn__call e;
+    for (; b < end; b++) {
+        attn__find_keys(c, b, &x);
+        if (x.key0 >= c0 + n || x.key0 + x.keys <= c0) continue;
+        attn__open_entry(c, b, 0, &e);
+        attn__cover_rows(&e, b, c0 - x.key0, n, change);
+    }
+}
+
+static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered)
+{
+    int32_t change[ATTN__CHUNK + 1];
+    int64_t j, depth = 0;
+    for (j = 0; j <= n; j++) change[j] = 0;
+    if (c->ragged) attn__cover_entries(c, b, c0, n, change);
+    else attn__cover_rows(c, b, c0, n, change);
+    for (j = 0; j < n; j++) {
+        depth += change[j];
+        covered[j] = depth > 0;
+    }
+}
+
+static int attn__are_zeros(const uint8_t *row, int64_t n)
+{
+    uint64_t eight, any = 0;
+    int64_t j;
+    for (j = 0; j < n; j += 8) {
+        ATTN__COPY(&eight, row + j, sizeof eight);
+        any |= eight;
+    }
+    return !any;
+}
+
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
+   last one; or j. */
+static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
+    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
+    while (j < end && !row[j * step]) j++;
+    return j;
+}
+
+static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
+    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
+    while (end > j && !row[(end - 1) * step]) end--;
+    return end;
+}
+
+/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
+   say that these are all. */
+static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
+{
+    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    const attn__array *mask;
+    int64_t l, j;
+    int field = 0;
+    *from = 0;
+    *to = n;
+    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
+        const int64_t step = mask->stride[3];
+        const uint8_t *row = NULL, *before;
+        int64_t first = n, last = 0;
+        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
+            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
+            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
+            before = row;
+            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+            if (row == before && whole) continue;           /* one row for all */
+            j = attn__first_admitted(row, step, lane_first, lane_last);
+            if (j >= lane_last) continue;                   /* none */
+            first = attn__min(first, j);
+            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
+        }
+        *from = attn__max(*from, first);
+        *to = attn__min(*to, last);
     }
 }
 
@@ -11015,49 +11506,6 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t pa
     p->c = c;
 }
 
-/* The worker's memory. */
-static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
-{
-    attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
-    const attn__backward *w = &c->w;
-    const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
-    const int64_t keys = attn__up(c->all_keys, block), more = attn__max(c->size_q, c->size_k);
-    attn__pass_memory m;
-    const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
-    m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
-    m.tile.query = attn__take(map, attn__query_floats(c), lanes);
-    m.d_out = attn__take(map, c->size_v, lanes);
-    m.tile.raw = attn__take(map, more, c->ld);
-    m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
-    m.tile.s = attn__take(map, block, c->ld);
-    m.tile.t = attn__take(map, block, c->ld);
-    m.dp = attn__take(map, block, c->ld);
-    m.keep = attn__take(map, block, c->ld);
-    m.p = attn__take(map, block, row);
-    m.ds = attn__take(map, block, row);
-    m.soft = c->softcap != 0.0f ? attn__take(map, block, row) : NULL;
-    m.square = attn__score_of(c)->flags & ATTN__KEEPS_SQUARES ? attn__take(map, block, row) : NULL;
-    m.dq = attn__take(map, w->pad_u, row);
-    m.dt = additive ? attn__take(map, w->pad_u, row) : NULL;
-    m.q_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes);       /* monotone */
-    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, block);
-    m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
-    m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
-    m.result = attn__take(map, attn__max(wide, block), lanes);
-    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
-    m.dk = attn__take(map, w->pad_k, keys);
-    m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
-    m.dv = attn__take(map, w->pad_v, keys);
-    m.attended = attn__take(map, 1, w->save_b ? keys : 0);
-    m.tile.copy = attn__take(map, 1, c->copy_floats);
-    m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
-    if (!p) return NULL;
-    p->m = m;
-    p->c = c;
-    p->f = c->f;
-    return p;
-}
-
 /* ---- its tasks */
 /* d_bias before the first block: zeros; or from its sums after the last. */
 static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int after)
@@ -11135,11 +11583,6 @@ static void attn__run_blocks(attn__task *task)
 /* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
    which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
    round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
-static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
-{
-    return attn__min(w->blocks - round * w->slots, w->slots);
-}
-
 static float *attn__in_slot(const attn__pass *p, float *sums, int64_t slot)
 {
     const int64_t unit = p->b * p->c->heads + p->head;
@@ -11283,440 +11726,6 @@ static void attn__job_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__job *job = (const attn__job *)arg;
     attn_task(job->plan, job->workspace, job->phase, index, worker);
-}
-
-/* ---------------------------------------------------------------------------------------------------- >>planning
-   From descriptor to call: sizes, options, tiles; then its steps, how many tasks each has, and the workspace. */
-
-/* The sizes that the letters of a checker stand for, and what follows from the types that it saw. */
-static void attn__set_sizes(attn__call *c, const attn__checker *w)
-{
-    c->not_f32 = (w->types & ((1u << ATTN_F16) | (1u << ATTN_BF16) | (1u << ATTN_I8))) != 0;
-    c->masked = (w->types & 1u << ATTN_U8) != 0;        /* views of bytes are masks */
-    c->batch = ATTN__LETTER(w, 'B');
-    c->heads = ATTN__LETTER(w, 'H');
-    c->heads_kv = w->of['K' - 'A'] ? ATTN__LETTER(w, 'K') : c->heads;
-    c->queries = ATTN__LETTER(w, 'Q');
-    c->keys = ATTN__LETTER(w, 'S');
-    c->size_q = ATTN__LETTER(w, 'D');
-    c->size_k = ATTN__LETTER(w, 'E');
-    c->size_v = ATTN__LETTER(w, 'V');
-    c->hidden = ATTN__LETTER(w, 'U');
-    c->all_queries = c->queries;
-    c->all_keys = c->keys;
-    if (!w->layouts) return;
-    c->page = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
-    c->pool = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
-    c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
-    c->packed_keys = attn__is_packed(w, 'J') ||
-                     (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
-}
-
-static void attn__set_options(attn__call *c, const attn_desc *d)
-{
-#define ATTN__X(type, f, ...) c->f = d->f;
-    ATTN__SCORE_NUMBERS(ATTN__X)
-    ATTN__NUMBERS(ATTN__X)
-#undef ATTN__X
-    if (c->isa == ATTN_ISA_AUTO) c->isa = (int32_t)attn_best_isa();
-    c->f = attn__table(c->isa);
-    c->workers = d->parallel.workers ? d->parallel.workers : 1;
-    if (!d->scale_set && c->scale == 0.0f)
-        c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
-    if (c->sigma == 0.0f) c->sigma = 1.0f;
-    if (c->carry_out.rank) c->sink.rank = 0;    /* it counts once, in the call that ends */
-    attn__set_dropout(c, d);
-    c->left = d->window && d->window_left >= 0 ? d->window_left : ATTN__HUGE;
-    c->right = d->window && d->window_right >= 0 ? d->window_right : ATTN__HUGE;
-    if (d->causal) c->right = 0;
-    c->ragged = c->query_starts.rank || c->key_starts.rank ||
-                (c->page && (c->scores.rank || c->scores_softcap.rank || c->weights.rank ||
-                             c->empty == ATTN_EMPTY_UNIFORM));      /* what asks for all of an entry's keys */
-    c->same_reach = attn__has_same_reach(c);
-    c->plain_scores = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
-    c->softmax_only = c->plain_scores && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
-                      c->scale > 0.0f && !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
-    if (c->masked) {
-        c->plain_scores = 0;
-        c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
-    }
-    c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
-}
-
-/* Which products of the forward pass are those of pairs of bf16. */
-static int32_t attn__fast_products(const attn__call *c)
-{
-    const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
-    int32_t fast = 0;
-    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
-        c->stream_rows <= ATTN__SKINNY) return 0;
-    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
-        c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
-    if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
-    return fast && c->f->pairs && attn__cpu_has_bf16_dot() ? fast : 0;
-}
-
-/* Tiles of a stream's rows. */
-static void attn__cut_rows(attn__call *c)
-{
-    c->stream_rows = attn__mul64(c->stream_heads, c->queries);
-    c->tiles = attn__blocks(c->stream_rows, c->ld);
-    c->fast = attn__fast_products(c);
-}
-
-/* Room for a tile, of no more lanes and keys than there are, nor of more lanes than `most`. Rows are those of all
-   heads, though with more key heads a tile has fewer: workspace must not shrink as a size grows. */
-static void attn__set_room(attn__call *c, int64_t most)
-{
-    const int64_t rows = attn__min(attn__mul64(c->heads, c->queries), most), width = c->f->width;
-    const int64_t keys = attn__min(c->keys, ATTN__CHUNK), all_lanes = c->is_backward || c->key_floats;
-    c->room_lanes = all_lanes ? c->ld : (rows + width - 1) & -width;    /* keys are prepared by tiles of all lanes */
-    c->room_keys = c->is_backward ? (int64_t)ATTN__CHUNK : (keys + ATTN__SIDE - 1) & -(int64_t)ATTN__SIDE;
-    c->output_floats = attn__mul64(c->size_v, c->room_lanes);
-    if (c->skinny_floats)
-        c->output_floats = attn__max(c->output_floats, attn__mul64(attn__most_skinny(c),
-                                                                   attn__add64(c->size_v, c->f->width)));
-}
-
-/* How many streams a task may have, with few rows: where their heads lie side by side in a row, or in a page.
-   It does not depend on what workspace must not shrink with: queries, workers and the rows of a page. */
-static int64_t attn__most_task_heads(const attn__call *c)
-{
-    const int64_t most = attn__min(c->streams, ATTN__TASK_HEADS);
-    if (!c->skinny_floats || !c->plain_scores || !attn__has_outputs(c) || c->dropout > 0.0f || c->key_floats ||
-        attn__score_of(c)->qk != attn__dot_qk || c->keys < 2 * ATTN__CHUNK || most < 2) return 1;
-    if (c->page) return most;
-    return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
-}
-
-static int64_t attn__worker_bytes(const attn__call *c);
-/* Whether it has; with room for both ways, as which of them it is changes with sizes. */
-static void attn__set_task_heads(attn__call *c)
-{
-    const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
-    const int64_t most = attn__most_task_heads(c);
-    c->task_heads = 1;
-    attn__set_room(c, c->ld);
-    if (most == 1) return;
-    c->worker_bytes = attn__worker_bytes(c);
-    c->task_heads = most;
-    attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
-    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
-    c->task_heads = attn__blocks(c->streams, attn__blocks(c->streams, attn__min(share, most)));    /* alike */
-    if (attn__heads_take_turns(c)) return;
-    c->task_heads = 1;
-    attn__set_room(c, c->ld);
-}
-
-static int64_t attn__skinny_floats(const attn__call *c)
-{
-    const int64_t rows = attn__mul64(ATTN__SIDE, attn__max(c->size_k, c->size_v));
-    if (!(attn__score_of(c)->flags & ATTN__DOTS) || c->is_backward || !c->size_k || c->k.stride[3] != 1 ||
-        (attn__has_outputs(c) && (c->v.stride[3] != 1 || c->size_v < c->f->width))) return 0;
-    return attn__add64((int)ATTN__SKINNY * (int)ATTN__SKINNY_ROW + (int)ATTN__SKINNY_LIST,
-                       attn__add64(rows, attn__scale_floats(c)));
-}
-
-/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
-   are cut or not, so that it never shrinks as a size grows. */
-static int64_t attn__slot_count(const attn__call *c)
-{
-    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
-        return 0;
-    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
-}
-
-/* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
-static int64_t attn__end_of_keys(const attn__call *c)
-{
-    const int64_t all = attn__entries_to_see(c);
-    attn__extent x;
-    int64_t b, end = 0;
-    if (!c->key_lengths.rank || c->scores.rank || c->scores_softcap.rank || !attn__knows_entries(c)) return c->keys;
-    for (b = 0; b < all; b++) {
-        attn__find_keys(c, b, &x);
-        end = attn__max(x.key0 + x.keys, end);
-    }
-    return end;
-}
-
-/* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
-static void attn__set_tiles(attn__call *c)
-{
-    const attn__score *score = attn__score_of(c);
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t tiles, used;
-    c->reached = attn__end_of_keys(c);
-    used = attn__blocks(c->reached, ATTN__CHUNK);
-    c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
-                 c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
-    c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
-    c->ld = attn__lanes(c->f);
-    attn__cut_rows(c);
-    c->key_floats = score->key_floats ? score->key_floats(c) : 0;
-    c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
-    c->copy_floats = attn__room_to_copy(c);
-    c->skinny_floats = attn__skinny_floats(c);
-    c->task_tiles = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__TASK_TILES : 1;
-    attn__set_task_heads(c);
-    tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
-    c->parts = 1;
-    c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
-    c->slots = attn__slot_count(c);
-    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
-        c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
-}
-
-/* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
-static int64_t attn__worker_bytes(const attn__call *c)
-{
-    attn__map m;
-    int64_t i;
-    m.base = NULL;
-    m.bytes = c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0;
-#ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) {
-        const int64_t calls = m.bytes;
-        int64_t bytes;
-        attn__take_pass(&m, c);
-        bytes = m.bytes;
-        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
-        attn__take_tile(&m, c);
-        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
-    }
-#endif
-    attn__take_tile(&m, c);
-    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
-    return m.bytes;
-}
-
-static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)
-{
-    c->step[plan->phases] = (uint8_t)step;
-    plan->tasks[plan->phases++] = tasks;
-}
-
-/* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
-static int64_t attn__row_tasks(const attn__call *c, int64_t each)
-{
-    if (!c->ragged || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
-    return each ? attn__count_entries(c, NULL) : 0;
-}
-
-static void attn__forward_steps(attn__call *c, attn_plan *plan)
-{
-    const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
-    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
-    if (c->key_blocks > 0)
-        attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
-                                                                     c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts));
-    if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
-}
-#ifndef ATTN_NO_BACKWARD
-/* What the gradient of the bias is made of. */
-static void attn__set_bias(attn__call *c)
-{
-    const int64_t shape[4] = {c->batch, c->heads, c->queries, c->keys}, *n = c->bias_size;
-    const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
-    c->w.bias = ATTN__BIAS_NONE;
-    if (!c->d_bias.rank) return;
-    if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
-        c->w.bias = ATTN__BIAS_ROWS;
-    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
-    c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
-}
-
-enum { ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2 };          /* two phases each */
-/* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
-   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
-   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
-   both need all of it, five and five). What takes longest for its slowest worker tells. */
-static void attn__set_block_tasks(attn__call *c)
-{
-    attn__backward *w = &c->w;
-    const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
-    const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
-    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
-    const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
-    const int64_t tasks = ATTN__WORKER_TASKS * workers;
-    const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
-    w->main_tasks = w->does ? key_units : 0;
-    if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
-        (!both && key_units >= tasks)) return;
-    w->slots = attn__min(workers / units, w->blocks);
-    if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
-        w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
-        w->rounds = attn__blocks(w->blocks, w->slots);
-        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
-            w->merge_parts = attn__min(key_blocks, workers);
-            w->main_tasks = units * w->blocks;
-            return;
-        }
-        w->rounds = 0;
-    }
-    if (both && whole <= cut) return;
-    if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(tasks, key_units), attn__max(key_blocks, 1));
-    if (w->bias_in_common && c->ragged) w->key_parts = attn__min(w->key_parts, 1);     /* each entry is cut elsewhere */
-    if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(tasks, units), attn__max(w->blocks, 1));
-    w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
-}
-
-/* What is wanted, and the sizes that follow. */
-static void attn__set_backward(attn__call *c)
-{
-    attn__backward *w = &c->w;
-    const attn__score *score = attn__score_of(c);
-    const int additive = c->score == ATTN_SCORE_ADDITIVE, width = c->f->width;
-    const int below_q = c->dq.rank || c->d_bilinear.rank || c->d_w_q.rank || c->d_w_v.rank ||
-                        (c->d_scale.rank && c->score != ATTN_SCORE_GIVEN);
-    const int below_k = c->dk.rank || c->d_w_k.rank || c->d_hidden_bias.rank;
-    attn__set_bias(c);
-    w->rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
-    w->blocks = attn__blocks(c->queries, ATTN_GRAD_QUERIES);
-    w->tiles = attn__min(attn__blocks(ATTN_GRAD_QUERIES, attn__lanes(c->f)), attn__blocks(c->queries, width));
-    w->vectors = (below_q || below_k) && score->vectors;
-    w->size_u = !w->vectors ? 0 : additive ? c->hidden : c->size_k;
-    w->pad_u = additive ? attn__round4(w->size_u) : attn__up(w->size_u, width);
-    w->pad_k = w->vectors ? attn__up(c->size_k, width) : 0;
-    w->pad_v = c->d_out.rank || c->dv.rank ? attn__up(c->size_v, width) : 0;
-    w->vector_row = additive ? 0 : attn__spread(w->pad_u);
-    w->value_row = attn__spread(w->pad_v);
-    w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
-    if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
-        w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
-    if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
-    w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
-    w->save_t = w->vectors && c->d_w_v.rank;
-    w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
-    attn__set_block_tasks(c);
-}
-
-static void attn__backward_steps(attn__call *c, attn_plan *plan)
-{
-    attn__backward *w = &c->w;
-    attn__matmul m;
-    int64_t sums = 0, rows;
-    int i;
-    attn__set_backward(c);
-    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
-    for (i = 0; i < ATTN__SUM_COUNT; i++)
-        if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
-    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
-                       w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
-    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
-    if (c->key_blocks > 0)
-        attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
-                       attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
-    if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
-    for (i = 0; i < w->rounds; i++) {
-        attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
-        attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
-    }
-    if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, 1);
-    if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
-}
-#endif
-#ifndef ATTN_NO_BACKWARD
-static void attn__set_gradients(attn__call *c, const attn_grad *g)
-{
-    const attn_out *bias = &g->d_bias;
-    int axis;
-    for (axis = 0; axis < 4; axis++) c->bias_size[axis] = axis < 4 - bias->rank ? 1 : bias->size[axis - 4 + bias->rank];
-    c->accumulate = g->accumulate;
-    c->saved_out = c->out;                      /* the forward's results are read here, not made */
-    c->saved_stats = c->stats;
-    if (!g->d_out.rank) c->saved_out.rank = 0;
-    c->out.rank = c->lse.rank = c->stats.rank = c->weights.rank = 0;
-    c->scores.rank = c->scores_softcap.rank = c->scores_masked.rank = 0;
-}
-#endif
-
-struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
-/* Checks everything, and makes the call of it; how it runs is found after. */
-static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
-                                 attn_error *err)
-{
-    attn__checker w;
-    attn__begin_checks(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
-    ATTN__TRY(attn__check_desc(&w, d, 0, err));
-#ifndef ATTN_NO_BACKWARD
-    if (g) {
-        attn__keep_inputs(&w);
-        ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
-    }
-#endif
-    c->on_device = ATTN__DEVICE_OF(flags);
-    c->idle = w.results == 1;
-    attn__set_sizes(c, &w);
-    attn__set_options(c, d);
-    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
-#ifndef ATTN_NO_BACKWARD
-    if (g) attn__set_gradients(c, g);
-#endif
-    return ATTN_OK;
-}
-
-/* What a resolved call does in which order, and the memory that it needs. */
-static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
-{
-    attn__shared shared;
-    attn__map m;
-    int64_t total, work = 0;
-    int32_t i;
-    (void)flags;
-    attn__set_tiles(c);
-#ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) attn__backward_steps(c, plan);
-    else
-#endif
-    attn__forward_steps(c, plan);
-    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
-    m.base = NULL;
-    m.bytes = 0;
-    attn__take_shared(&m, c, &shared);
-    total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
-    if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
-        c->slots = 0;
-        m.bytes = 0;
-        attn__take_shared(&m, c, &shared);
-    }
-    c->shared_bytes = m.bytes;
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
-               "must fit in memory: a size is too large");
-    if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
-    for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
-    plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
-    plan->isa = c->isa;
-#ifdef ATTN_CUDA
-    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle && !(flags & ATTN__AT_ONCE)) {
-        const size_t bytes = (size_t)attn__cuda_bytes(c);   /* its workspace is the device's, or enough for either */
-        if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
-    }
-#endif
-    return attn__success(err);
-}
-
-/* Everything but the running. g: NULL, or the gradients that are wanted. */
-ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct attn_grad *grad, int backward,
-                                             attn_plan *plan, int flags, attn_error *err)
-{
-    attn__call *c;
-    ATTN__RULE_OF(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
-    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
-    ATTN__NOT_NULL(plan);
-    c = (attn__call *)(void *)plan->internal;
-    attn__zero(plan->tasks, sizeof plan->tasks);
-    attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
-    plan->phases = 0;
-    c->is_backward = backward;
-    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
-    return attn__plan_steps(plan, c, flags, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ >>constructors
@@ -13021,7 +13030,6 @@ static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
     ATTN__MHA_LIST(ATTN__X)
 #undef ATTN__X
 };
-
 
 /* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
    in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. d_sum: what

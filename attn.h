@@ -11296,35 +11296,46 @@ static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
     return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
 }
 
-/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. a: P or dS; x: NULL, or rows
-   as b has; to: rows of `pad` floats. */
-static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const float *a, const attn__rows *b,
-                            const attn__rows *x, float *to, int64_t pad, int careful)
+/* One of these products: a is P or dS, b the rows that it multiplies, x NULL or rows as b has; to: rows of `pad`
+   floats. */
+static attn__product attn__grad_product(const float *a, const attn__rows *b, const attn__rows *x, float *to,
+                                        int64_t pad)
+{
+    attn__product g;
+    g.a = a;
+    g.b = b->at;
+    g.b_row = b->row;
+    g.x = x ? x->at : NULL;
+    g.x_row = x ? x->row : 0;
+    g.c = to;
+    g.c_row = pad;
+    return g;
+}
+
+/* dV or dK: rows are keys, the sum runs over the block's queries; dQ: the other way round. */
+static void attn__grad_side(const attn__pass *p, int64_t c0, int by_key, const attn__product *all, int careful)
 {
     const int64_t rows = by_key ? p->nk : p->n, part = by_key ? ATTN__HULL_KEYS : ATTN__HULL_QUERIES;
     const int64_t step = p->whole ? rows : part;
-    const attn__hull all = {0, by_key ? p->n : p->nk};
+    const attn__hull whole = {0, by_key ? p->n : p->nk};
     const float *next = by_key ? NULL : attn__grad_next_bias(p, c0);
+    attn__product g = *all;
     int64_t r, at;
-    attn__product g;
     g.a_row = by_key ? ATTN__GRAD_ROW : 1;
     g.a_k = by_key ? 1 : ATTN__GRAD_ROW;
-    g.b_row = b->row;
-    g.x_row = x ? x->row : 0;
-    g.c_row = pad;
     g.fetch_row = p->c->bias.stride[2];
     for (r = 0; r < rows; r += step) {
-        const attn__hull h = p->whole ? all : by_key ? p->by_key[r / part] : p->by_query[r / part];
+        const attn__hull h = p->whole ? whole : by_key ? p->by_key[r / part] : p->by_query[r / part];
         if (h.from >= h.to) continue;
         at = r * g.a_row + h.from * g.a_k;
         g.rows = attn__min(rows - r, step);
         g.depth = h.to - h.from;
-        g.a = a + at;
-        g.b = b->at + h.from * b->row;
-        g.x = x ? x->at + r * x->row : NULL;
-        g.c = to + r * pad;
+        g.a = all->a + at;
+        g.b = all->b + h.from * g.b_row;
+        g.x = all->x ? all->x + r * g.x_row : NULL;
+        g.c = all->c + r * g.c_row;
         g.fetch = next ? attn__ahead(next, r, g.fetch_row) : NULL;
-        attn__multiply(p->f, &g, pad, careful ? p->m.p + at : NULL);
+        attn__multiply(p->f, &g, g.c_row, careful ? p->m.p + at : NULL);
     }
 }
 
@@ -11333,12 +11344,17 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
 {
     const attn__backward *w = &p->c->w;
     const attn__pass_memory *m = &p->m;
-    const int bad_k = attn__key_rows(p, c0) || (m->square && p->bad_q);
-    if ((p->does & ATTN__DO_K) && p->c->dk.rank)
-        attn__grad_side(p, c0, 1, m->ds, &p->q, m->square ? &p->k : NULL,
-                        m->dk + (c0 - p->key0) * w->pad_k, w->pad_k, p->bad_q || (m->square && bad_k));
-    if (p->does & ATTN__DO_Q)
-        attn__grad_side(p, c0, 0, m->ds, &p->k, m->square ? &p->q : NULL, m->dq, w->pad_u, bad_k);
+    const int differ = m->square != NULL, bad_k = attn__key_rows(p, c0) || (differ && p->bad_q);
+    attn__product g;
+    if ((p->does & ATTN__DO_K) && p->c->dk.rank) {
+        float *dk = m->dk + (c0 - p->key0) * w->pad_k;
+        g = attn__grad_product(m->ds, &p->q, differ ? &p->k : NULL, dk, w->pad_k);
+        attn__grad_side(p, c0, 1, &g, p->bad_q || (differ && bad_k));
+    }
+    if (p->does & ATTN__DO_Q) {
+        g = attn__grad_product(m->ds, &p->k, differ ? &p->q : NULL, m->dq, w->pad_u);
+        attn__grad_side(p, c0, 0, &g, bad_k);
+    }
 }
 
 static void attn__grad_block(attn__pass *p, int64_t c0)
@@ -11358,9 +11374,11 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (score->elements) score->elements(p, c0, p->nk);
     if (c->w.pad_u > 0) score->vectors(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
-    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
-        attn__grad_side(p, c0, 1, p->m.p, &p->d_out, NULL,
-                        p->m.dv + (c0 - p->key0) * c->w.pad_v, c->w.pad_v, p->bad_d_out);
+    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K)) {
+        float *dv = p->m.dv + (c0 - p->key0) * c->w.pad_v;
+        const attn__product g = attn__grad_product(p->m.p, &p->d_out, NULL, dv, c->w.pad_v);
+        attn__grad_side(p, c0, 1, &g, p->bad_d_out);
+    }
 }
 
 /* ---- from sums to results */

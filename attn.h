@@ -4757,19 +4757,22 @@ ATTN_DEF attn_isa attn_best_isa(void)
 
 /* ------------------------------------------------------------------------------------------------------ >>errors
    How every check says no, and sums and products of sizes that stop at ATTN__HUGE instead of wrapping around. */
+/* A field breaks a rule; the number that it has, and the one that it should have. Where rule is NULL, it stands behind
+   the end of the field: one address for two texts. */
 ATTN__NOINLINE static attn_status attn__fail2(attn_error *err, attn_status status, const char *field, const char *rule,
                                               int64_t got, int64_t want)
 {
-    if (err) {
-        err->status = (int32_t)status;
-        err->field = field;
-        err->rule = rule;
-        err->got = got;
-        err->want = want;
-        err->has_numbers = 1;
-        err->cuda = 0;
-        err->has_place = err->has_type = 0;
-    }
+    attn_error e = {(int32_t)status, field, field, got, want, 1, 0, {0, 0}, 0, 0, 0};
+    while (*e.rule++) {}
+    if (rule) e.rule = rule;
+    if (err) *err = e;
+    return status;
+}
+
+ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
+{
+    attn__fail2(err, status, field, rule, 0, 0);
+    if (err) err->has_numbers = 0;
     return status;
 }
 
@@ -4785,18 +4788,11 @@ ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *fie
     return ATTN_ERR_RANGE;
 }
 
-static attn_status attn__check_within(attn_error *err, const char *field, int64_t x, int64_t most, const char *at_most,
-                                      int64_t i, int64_t j)
+static attn_status attn__check_within(attn_error *err, const char *field, int64_t x, int64_t least, int64_t most,
+                                      const char *at_most, int64_t i, int64_t j)
 {
-    if (x < 0) return attn__fail_at(err, field, "must be at least", x, 0, i, j);
+    if (x < least) return attn__fail_at(err, field, "must be at least", x, least, i, j);
     return x > most ? attn__fail_at(err, field, at_most, x, most, i, j) : ATTN_OK;
-}
-
-ATTN__NOINLINE static attn_status attn__fail(attn_error *err, attn_status status, const char *field, const char *rule)
-{
-    attn__fail2(err, status, field, rule, 0, 0);
-    if (err) err->has_numbers = 0;
-    return status;
 }
 
 /* Which must divide `want`, and does not. */
@@ -4817,24 +4813,6 @@ ATTN__NOINLINE static attn_status attn__fail_type(attn_error *err, const char *f
     return ATTN_ERR_TYPE;
 }
 
-/* The first and the third where both texts are known: the rule after the end of the field, one address for two. */
-static const char *attn__rule_after(const char *field)
-{
-    while (*field++) {}
-    return field;
-}
-
-ATTN__NOINLINE static attn_status attn__fail_known(attn_error *err, attn_status status, const char *field)
-{
-    return attn__fail(err, status, field, attn__rule_after(field));
-}
-
-ATTN__NOINLINE static attn_status attn__fail_known2(attn_error *err, attn_status status, const char *field,
-                                                    int64_t got, int64_t want)
-{
-    return attn__fail2(err, status, field, attn__rule_after(field), got, want);
-}
-
 static attn_status attn__success(attn_error *err)
 {
     static const attn_error none = {ATTN_OK, "", "", 0, 0, 0, 0, {0, 0}, 0, 0, 0};
@@ -4843,11 +4821,16 @@ static attn_status attn__success(attn_error *err)
 }
 #define ATTN__TRY(call) \
     do { const attn_status attn__st = (call); if (attn__st != ATTN_OK) return attn__st; } while (0)
-#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, ATTN_ERR_NULL, #argument, "must not be NULL")
+/* What must hold; else the status ATTN_ERR_x. 2: with two numbers. OF: field and rule are not both literals. */
+#define ATTN__RULE_OF(holds, status, field, rule) \
+    do { if (!(holds)) return attn__fail(err, ATTN_ERR_##status, field, rule); } while (0)
+#define ATTN__RULE2_OF(holds, status, field, rule, got, want) \
+    do { if (!(holds)) return attn__fail2(err, ATTN_ERR_##status, field, rule, got, want); } while (0)
 #define ATTN__RULE(holds, status, field, rule) \
-    do { if (!(holds)) return attn__fail_known(err, status, field "\0" rule); } while (0)
-#define ATTN__RULE_OF(holds, status, field, rule)      /* where they are not both literals */ \
-    do { if (!(holds)) return attn__fail(err, status, field, rule); } while (0)
+    do { if (!(holds)) return attn__fail(err, ATTN_ERR_##status, field "\0" rule, NULL); } while (0)
+#define ATTN__RULE2(holds, status, field, rule, got, want) \
+    do { if (!(holds)) return attn__fail2(err, ATTN_ERR_##status, field "\0" rule, NULL, got, want); } while (0)
+#define ATTN__NOT_NULL(argument) ATTN__RULE(argument, NULL, #argument, "must not be NULL")
 
 /* Sizes are non-negative; a sum or product that does not fit sticks at the largest number. */
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
@@ -4866,6 +4849,7 @@ static int64_t attn__blocks(int64_t n, int64_t of)      /* rounded up */
     return n <= of ? n > 0 : attn__quotient(n - 1, of) + 1;
 }
 
+static int64_t attn__magnitude(int64_t x) { return x >= 0 ? x : x < -ATTN__HUGE ? ATTN__HUGE : -x; }
 /* For positions: any signs. */
 static int64_t attn__add_signed(int64_t a, int64_t b)
 {
@@ -4890,12 +4874,10 @@ static attn_status attn__check_bytes(const void *structure, size_t known, size_t
     const uint64_t n = attn__bytes_given(structure);
     uint64_t i;
     if (n == 0 || n == known) return ATTN_OK;
-    if (n < least) return attn__fail2(err, ATTN_ERR_OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, ATTN_ERR_OPTION, field,
-                  "must be the structure's size, or 0");
+    ATTN__RULE2_OF(n >= least, OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, OPTION, field, "must be the structure's size, or 0");
     for (i = known; i < n; i++)
-        ATTN__RULE_OF(!bytes[i], ATTN_ERR_OPTION, field,
-                      "must count no field that this version lacks and that is not 0");
+        ATTN__RULE_OF(!bytes[i], OPTION, field, "must count no field that this version lacks and that is not 0");
     return ATTN_OK;
 }
 
@@ -4961,6 +4943,11 @@ static const char *attn__name_of(const attn__field *f, int text)    /* "q.size[3
 {
     return attn__rule_of(f, text) + (text < ATTN__T_DATA ? sizeof ATTN__EQUALS - 1 : 0);
 }
+
+static const char *attn__name(const attn__field *f) { return attn__name_of(f, ATTN__T_VIEW); }
+static const char *attn__rank_name(const attn__field *f) { return attn__name_of(f, ATTN__T_RANK); }
+static const char *attn__size_name(const attn__field *f, int axis) { return attn__name_of(f, ATTN__T_SIZE + axis); }
+static const char *attn__size_rule(const attn__field *f, int axis) { return attn__rule_of(f, ATTN__T_SIZE + axis); }
 
 /* ---- from here to the end of attn__matmul: what attn_cuda.cuh reads too, without the rest */
 #define ATTN__IN_THE_MIDDLE
@@ -5317,12 +5304,13 @@ static int attn__nests(const attn_view *v)
     int64_t stride[4], size[4], covered = 1;
     int i, j, n = 0;
     for (i = 0; i < 4; i++) {
+        const int64_t step = attn__magnitude(v->stride[i]);
         if (v->size[i] <= 1) continue;
-        for (j = n++; j > 0 && stride[j - 1] > (v->stride[i] < 0 ? -v->stride[i] : v->stride[i]); j--) {
+        for (j = n++; j > 0 && stride[j - 1] > step; j--) {
             stride[j] = stride[j - 1];
             size[j] = size[j - 1];
         }
-        stride[j] = v->stride[i] < 0 ? -v->stride[i] : v->stride[i];
+        stride[j] = step;
         size[j] = v->size[i];
     }
     for (i = 0; i < n; i++) {
@@ -5377,31 +5365,22 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
     return ATTN_OK;
 }
 
-/* Sizes and extent of a view of any size. They are estimated as doubles, which cannot overflow; what passes leaves room
-   in 64 bits. */
+/* Sizes and extent of a view of any size; what passes leaves room in 64 bits. */
 ATTN__NOINLINE static attn_status attn__check_extent(const attn_view *v, const attn__field *f, const int *axis,
                                                      attn_error *err)
 {
-    const uint64_t most = ATTN__HUGE / 2;
-    double elements = 1.0, extent = 1.0;
-    uint64_t exactly = 1;               /* so many elements, where the estimate says that they can be counted */
-    attn__span span = {0, 0};
+    const int64_t most = attn__min(ATTN__HUGE / 2, (int64_t)((size_t)-1 / 2));
+    int64_t elements = 1, extent = 1;
     int i;
     for (i = 0; i < 4; i++) {
-        const double stride = (double)v->stride[i], size = (double)v->size[i];
-        if (size < 0.0) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
-                                           "must be at least", v->size[i], 0);
-        elements *= size;
-        exactly *= (uint64_t)v->size[i];
-        extent += (stride < 0.0 ? -stride : stride) * (size - 1.0);
+        ATTN__RULE2_OF(v->size[i] >= 0, SIZE, attn__size_name(f, axis[i]), "must be at least", v->size[i], 0);
+        elements = attn__mul64(elements, v->size[i]);
+        extent = attn__add64(extent, attn__mul64(attn__magnitude(v->stride[i]), v->size[i] - 1));
     }
-    if (elements == 0.0) return ATTN_OK;
-    ATTN__RULE_OF(elements < 2e18 && exactly <= (uint64_t)ATTN__HUGE / 8, ATTN_ERR_OVERFLOW,
-                  attn__name_of(f, ATTN__T_VIEW), "must have fewer than 2^60 elements");
-    extent *= (double)attn__type_size(v->type);
-    if (extent < 9e18) span = attn__span_of(v, 4);
-    ATTN__RULE_OF(extent < 9e18 && extent <= (double)((size_t)-1 / 2) && (uint64_t)(span.end - span.first) <= most,
-                  ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_STRIDE), "must keep the extent within memory");
+    if (elements == 0) return ATTN_OK;
+    ATTN__RULE_OF(elements <= ATTN__HUGE / 8, OVERFLOW, attn__name(f), "must have fewer than 2^60 elements");
+    ATTN__RULE_OF(attn__mul64(extent, attn__type_size(v->type)) <= most, OVERFLOW, attn__name_of(f, ATTN__T_STRIDE),
+                  "must keep the extent within memory");
     return ATTN_OK;
 }
 
@@ -5427,11 +5406,8 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
                                     attn_error *err)
 {
     const int axes = attn__widen(v, f->shape, axis);
-    ATTN__RULE_OF(v->rank != ATTN__RANK_OVERFLOW, ATTN_ERR_OVERFLOW, attn__name_of(f, ATTN__T_VIEW),
-                  "must have fewer than 2^60 elements");
-    if (v->rank != axes || axes < 1)
-        return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank,
-                           axes > 0 ? axes : 1);
+    ATTN__RULE_OF(v->rank != ATTN__RANK_OVERFLOW, OVERFLOW, attn__name(f), "must have fewer than 2^60 elements");
+    ATTN__RULE2_OF(v->rank == axes && axes > 0, RANK, attn__rank_name(f), f->axes, v->rank, axes > 0 ? axes : 1);
     if (f->takes > ATTN__SINGLES || v->type != ATTN_F32) ATTN__TRY(attn__check_type(v, f, err));
     if (!attn__is_small(v, span)) {
         ATTN__TRY(attn__check_extent(v, f, axis, err));
@@ -5439,9 +5415,8 @@ static attn_status attn__check_view(attn_view *v, const attn__field *f, int flag
         if (!v->size[0] || !v->size[1] || !v->size[2] || !v->size[3]) return ATTN_OK;
         *span = attn__span_of(v, 4);
     }
-    ATTN__RULE_OF(!(flags & ATTN__WITH_DATA) || v->data, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_DATA),
-                  "must not be NULL");
-    ATTN__RULE_OF(!(f->flags & ATTN__RESULT) || attn__nests(v), ATTN_ERR_STRIDE, attn__name_of(f, ATTN__T_STRIDE),
+    ATTN__RULE_OF(!(flags & ATTN__WITH_DATA) || v->data, NULL, attn__name_of(f, ATTN__T_DATA), "must not be NULL");
+    ATTN__RULE_OF(!(f->flags & ATTN__RESULT) || attn__nests(v), STRIDE, attn__name_of(f, ATTN__T_STRIDE),
                   "must not make the output overlap itself");
     return ATTN_OK;
 }
@@ -5506,29 +5481,27 @@ static void attn__bind(attn__checker *w, char letter, int64_t size, const attn__
 ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const attn__field *f, char letter, int axis,
                                                      int64_t size, attn_error *err)
 {
+    const int64_t batch = ATTN__LETTER(w, 'B'), heads = ATTN__LETTER(w, 'H');
+    const int broadcasts = letter >= 'a' && f->flags & ATTN__BROADCAST;
     int n = letter - (letter >= 'a' ? 'a' : 'A');
-    const char *rule;
-    if (letter == '?' || (letter >= 'a' && size == 1 && f->flags & ATTN__BROADCAST)) return ATTN_OK;
-    if (letter < 'A')
-        return size == letter - '0' ? ATTN_OK : attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
-                                                            "must be", size, letter - '0');
+    if (letter == '?' || (letter < 'A' && size == letter - '0') || (broadcasts && size == 1)) return ATTN_OK;
+    ATTN__RULE2_OF(letter >= 'A', SIZE, attn__size_name(f, axis), "must be", size, letter - '0');
     if (!w->of[n]) {
         attn__bind(w, (char)('A' + n), size, f, axis);
-        if ((letter == 'I' || letter == 'J') && size != 1 && size != ATTN__LETTER(w, 'B'))
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
-                               "must be 1 (packed), or the number of starts", size, ATTN__LETTER(w, 'B'));
-        if (letter == 'K' && size != ATTN__LETTER(w, 'H') &&
-            (size ? ATTN__LETTER(w, 'H') % size : ATTN__LETTER(w, 'H')) != 0)
-            return attn__fail_divides(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis),
-                                      "must divide the number of query heads", size, ATTN__LETTER(w, 'H'));
+        ATTN__RULE2_OF((letter != 'I' && letter != 'J') || size == 1 || size == batch, SIZE, attn__size_name(f, axis),
+                       "must be 1 (packed), or the number of starts", size, batch);
+        if (letter == 'K' && size != heads && (size ? heads % size : heads) != 0)
+            return attn__fail_divides(err, ATTN_ERR_SIZE, attn__size_name(f, axis),
+                                      "must divide the number of query heads", size, heads);
         if (letter != 'E' || w->takes & (ATTN__FOR_BILINEAR | ATTN__FOR_ADDITIVE)) return ATTN_OK;
         n = 'D' - 'A';
     }
-    if (size == w->size[n]) return ATTN_OK;
-    rule = letter < 'a' || !(f->flags & ATTN__BROADCAST) ? attn__rule_of(w->of[n], ATTN__T_SIZE + w->axis[n]) :
-        f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
-        "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...";
-    return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis), rule, size, w->size[n]);
+    ATTN__RULE2_OF(size == w->size[n], SIZE, attn__size_name(f, axis),
+                   !broadcasts ? attn__size_rule(w->of[n], w->axis[n]) :
+                   f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
+                   "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
+                   size, w->size[n]);
+    return ATTN_OK;
 }
 
 /* All four; those that have rules of their own: K, E, I, J. */
@@ -5554,13 +5527,12 @@ static attn_status attn__check_owner(const attn__checker *w, const attn__field *
     attn_view like = attn__view_in(w->owned, o);
     const int rank = like.rank;
     int i;
-    ATTN__RULE_OF(rank, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "must be absent where what it belongs to is");
-    if (v->rank != rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(f, ATTN__T_RANK), f->axes, v->rank, rank);
+    ATTN__RULE_OF(rank, OPTION, attn__name(f), "must be absent where what it belongs to is");
+    ATTN__RULE2_OF(v->rank == rank, RANK, attn__rank_name(f), f->axes, v->rank, rank);
     like = attn__view4(like, o->shape);
     for (i = 0; i < 4; i++)
-        if (v->size[i] != like.size[i])
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE + axis[i]),
-                               attn__rule_of(o, ATTN__T_SIZE + axis[i]), v->size[i], like.size[i]);
+        ATTN__RULE2_OF(v->size[i] == like.size[i], SIZE, attn__size_name(f, axis[i]), attn__size_rule(o, axis[i]),
+                       v->size[i], like.size[i]);
     return ATTN_OK;
 }
 
@@ -5575,8 +5547,8 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
         {ATTN__FOR_DISTANCE, "counts for the distance kernels only", ""}, {ATTN__NEEDED, "", "must be given"}};
     int i = 0;
     while (!(f->flags & rules[i].by)) i++;
-    return given ? attn__fail(err, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), rules[i].only) :
-        attn__fail(err, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), rules[i].needed);
+    return given ? attn__fail(err, ATTN_ERR_OPTION, attn__name(f), rules[i].only) :
+        attn__fail(err, ATTN_ERR_NULL, attn__name(f), rules[i].needed);
 }
 
 /* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
@@ -5645,7 +5617,7 @@ ATTN__NOINLINE static int attn__disjoint(const attn_view *a, const attn_view *b)
         uintptr_t a_start, b_start;
         int64_t g;
         if (a->size[i] <= 1 || a->stride[i] == 0) continue;
-        g = (a->stride[i] < 0 ? -a->stride[i] : a->stride[i]) * attn__type_size(a->type);
+        g = attn__magnitude(a->stride[i]) * attn__type_size(a->type);
         a_start = attn__inner_part(a, g, &a_length);
         b_start = attn__inner_part(b, g, &b_length);
         apart = (int64_t)(b_start - a_start) % g;               /* from a's to b's start, modulo g */
@@ -5682,9 +5654,9 @@ static attn_status attn__check_overlaps(const attn__checker *w, attn_error *err)
             if (x == o || (both && x < o) || attn__apart(o->span, x->span)) continue;
             a = attn__view_in(o->structure, o->field);
             b = attn__view_in(x->structure, x->field);
-            ATTN__RULE_OF(attn__in_place(w, o, x) || attn__disjoint(&a, &b), ATTN_ERR_OVERLAP,
-                          attn__name_of(o->field, ATTN__T_VIEW), both ? "must not overlap another output" :
-                          "must not overlap an input");
+            ATTN__RULE_OF(attn__in_place(w, o, x) || attn__disjoint(&a, &b), OVERLAP,
+                          attn__name(o->field),
+                          both ? "must not overlap another output" : "must not overlap an input");
         }
     return ATTN_OK;
 }
@@ -5701,7 +5673,7 @@ static int64_t attn__view_int(const attn_view *v, int64_t index)
 static attn_status attn__check_ints(const attn_view *v, int field, int64_t least, int64_t most, const char *at_most,
                                     attn_error *err)
 {
-    const char *name = attn__name_of(&attn__fields[field], ATTN__T_VIEW);
+    const char *name = attn__name(&attn__fields[field]);
     int64_t b, i, batch, n;
     if (!v->rank || !v->data || !attn__elements(v)) return ATTN_OK;
     batch = v->stride[0] ? v->size[0] : 1;                  /* what is repeated is looked at once */
@@ -5709,9 +5681,7 @@ static attn_status attn__check_ints(const attn_view *v, int field, int64_t least
     for (b = 0; b < batch; b++)
         for (i = 0; i < n; i++) {
             const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
-            if (x >= least && x <= most) continue;
-            return attn__fail_at(err, name, x < least ? "must be at least" : at_most, x, x < least ? least : most, b,
-                                 v->rank == 2 ? i : -1);
+            ATTN__TRY(attn__check_within(err, name, x, least, most, at_most, b, v->rank == 2 ? i : -1));
         }
     return ATTN_OK;
 }
@@ -5726,22 +5696,21 @@ static uint32_t attn__views_of_score(int32_t score);
 static int attn__is_kernel(int32_t score);
 static float attn__of_head(const attn__array *a, int64_t h);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
-    do { const type x = d->f; (void)x; ATTN__RULE(holds, status, #f, rule); } while (0);
+    do { const type x = d->f; if (!(holds)) return attn__fail(err, status, #f "\0" rule, NULL); (void)x; } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
 {
     ATTN__SCORE_NUMBERS(ATTN__NUMBER_RULE)
-    ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), ATTN_ERR_OPTION, "scale",
+    ATTN__RULE(!attn__is_kernel(d->score) || (!d->scale_set && d->scale == 0.0f), OPTION, "scale",
                "must not be set for a distance kernel: sigma sets its width");
-    ATTN__RULE(attn__views_of_score(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, ATTN_ERR_OPTION, "sigma",
+    ATTN__RULE(attn__views_of_score(d->score) & ATTN__FOR_DISTANCE || d->sigma == 0.0f, OPTION, "sigma",
                "counts for the distance kernels only");
-    ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, ATTN_ERR_OPTION, "sigma",
-               "must be 0 where sigma_per_head is given");
+    ATTN__RULE(d->sigma == 0.0f || !d->sigma_per_head.rank, OPTION, "sigma", "must be 0 where sigma_per_head is given");
     return ATTN_OK;
 }
 
 static attn_status attn__refuse_flag(const attn_desc *d, attn_error *err)
 {
-    ATTN__RULE(attn__is_flag(d->window), ATTN_ERR_OPTION, "window",
+    ATTN__RULE(attn__is_flag(d->window), OPTION, "window",
                "must be 0 or 1: window_left and window_right say how far it reaches");
     return attn__fail(err, ATTN_ERR_OPTION, !attn__is_flag(d->causal) ? "causal" : !attn__is_flag(d->scale_set) ?
                       "scale_set" : "weights_after_dropout", "must be 0 or 1");
@@ -5750,26 +5719,24 @@ static attn_status attn__refuse_flag(const attn_desc *d, attn_error *err)
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
     ATTN__NUMBERS(ATTN__NUMBER_RULE)
-    ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, ATTN_ERR_NULL, "positions",
+    ATTN__RULE(d->align != ATTN_ALIGN_POSITIONS || d->positions.rank, NULL, "positions",
                "must be given for ATTN_ALIGN_POSITIONS");
-    ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, ATTN_ERR_OPTION, "align",
+    ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
     if (!attn__is_flag(d->scale_set | d->causal | d->window | d->weights_after_dropout))
         return attn__refuse_flag(d, err);
-    ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), ATTN_ERR_OPTION,
+    ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), OPTION,
                   d->window_left ? "window_left" : "window_right", "counts only with window");
-    if (d->window && (d->window_left < ATTN_UNBOUNDED || d->window_right < ATTN_UNBOUNDED)) {
-        const int left = d->window_left < ATTN_UNBOUNDED;
-        return attn__fail2(err, ATTN_ERR_RANGE, left ? "window_left" : "window_right", "must be at least",
-                           left ? d->window_left : d->window_right, ATTN_UNBOUNDED);
-    }
-    ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ATTN_ERR_ISA, "isa",
+    ATTN__RULE2(!d->window || d->window_left >= ATTN_UNBOUNDED, RANGE, "window_left", "must be at least",
+                d->window_left, ATTN_UNBOUNDED);
+    ATTN__RULE2(!d->window || d->window_right >= ATTN_UNBOUNDED, RANGE, "window_right", "must be at least",
+                d->window_right, ATTN_UNBOUNDED);
+    ATTN__RULE(d->isa == ATTN_ISA_AUTO || attn__cpu_has((attn_isa)d->isa), ISA, "isa",
                "must be on this CPU and in this build");
-    ATTN__RULE(d->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(d->reserved2 == 0, ATTN_ERR_OPTION, "reserved2", "must be 0");
-    ATTN__RULE(!d->allocator.allocate == !d->allocator.release, ATTN_ERR_NULL, "allocator",
-               "must have both functions or none");
-    ATTN__RULE(d->parallel.workers >= 0, ATTN_ERR_RANGE, "parallel.workers", "must not be negative");
+    ATTN__RULE(d->reserved == 0, OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->reserved2 == 0, OPTION, "reserved2", "must be 0");
+    ATTN__RULE(!d->allocator.allocate == !d->allocator.release, NULL, "allocator", "must have both functions or none");
+    ATTN__RULE(d->parallel.workers >= 0, RANGE, "parallel.workers", "must not be negative");
     return ATTN_OK;
 }
 
@@ -5790,7 +5757,7 @@ static attn_status attn__check_contents(const attn_desc *d, const attn__checker 
     if (sigma->rank && sigma->data) {
         const attn__array sigmas = attn__array_of(*sigma, ".H..");
         for (h = 0; h < sigma->size[0]; h++)
-            ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), ATTN_ERR_RANGE, "sigma_per_head",
+            ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), RANGE, "sigma_per_head",
                        "must be within 1e-18..1e18");
     }
     return ATTN_OK;
@@ -5811,8 +5778,9 @@ static attn_status attn__check_groups(const attn_view *codes, const attn_view *s
                                       attn_error *err)
 {
     const int64_t groups = attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE);
-    if (scale->size[3] == 1 || scale->size[3] == groups) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, field, "must be 1, or one per 32 numbers of a row", scale->size[3], groups);
+    ATTN__RULE2_OF(scale->size[3] == 1 || scale->size[3] == groups, SIZE, field,
+                   "must be 1, or one per 32 numbers of a row", scale->size[3], groups);
+    return ATTN_OK;
 }
 
 /* The scales of codes: f is their field. */
@@ -5821,9 +5789,9 @@ static attn_status attn__check_scale(const attn_view *codes, const attn_view *sc
 {
     const int given = scale->rank > 0, needed = codes->rank > 0 && codes->type == ATTN_I8;
     if (!needed && !given) return ATTN_OK;
-    ATTN__RULE_OF(given, ATTN_ERR_NULL, attn__name_of(f, ATTN__T_VIEW), "must be given for ATTN_I8");
-    ATTN__RULE_OF(needed, ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW), "counts for ATTN_I8 only");
-    return attn__check_groups(codes, scale, attn__name_of(f, ATTN__T_SIZE + 3), err);
+    ATTN__RULE_OF(given, NULL, attn__name(f), "must be given for ATTN_I8");
+    ATTN__RULE_OF(needed, OPTION, attn__name(f), "counts for ATTN_I8 only");
+    return attn__check_groups(codes, scale, attn__size_name(f, 3), err);
 }
 
 static attn__array *attn__operands(attn__call *c, size_t first)        /* the same to be written, if there is a call */
@@ -5857,7 +5825,7 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const 
     else if (w->layouts & ATTN__STARTS) for (i = 'I'; i <= 'J'; i++)    /* of a piece whose arrays say the batch size */
         if (!w->of[i - 'A']) attn__bind(w, (char)i, ATTN__LETTER(w, 'B'), w->of['B' - 'A'], w->axis['B' - 'A']);
     if (!table->rank) return ATTN_OK;
-    ATTN__RULE(pool->rank && !w->of['S' - 'A'], ATTN_ERR_OPTION, "page_table",
+    ATTN__RULE(pool->rank && !w->of['S' - 'A'], OPTION, "page_table",
                "must be absent where no k and v are given: it says where their rows lie");
     if (pool->rank == 4 && table->rank == 2 && pool->size[2] >= 0 && table->size[1] >= 0)
         attn__bind(w, 'S', attn__mul64(table->size[1], pool->size[2]), &keys_in_pages, -1);
@@ -5891,13 +5859,12 @@ ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first,
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
         w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
-        ATTN__RULE_OF(!packed || f->shape[3] == 's', ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+        ATTN__RULE_OF(!packed || f->shape[3] == 's', OPTION, attn__name(f),
                       "must be absent where queries or keys are packed");
-        ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), ATTN_ERR_OPTION, attn__name_of(f, ATTN__T_VIEW),
+        ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), OPTION, attn__name(f),
                       "must have one row and one column where queries or keys are packed");
-        if (f->shape[0] == 'B' && v.size[0] != batch)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(f, ATTN__T_SIZE), "must equal the number of starts",
-                               v.size[0], batch);
+        ATTN__RULE2_OF(f->shape[0] != 'B' || v.size[0] == batch, SIZE, attn__size_name(f, 0),
+                       "must equal the number of starts", v.size[0], batch);
     }
     return ATTN_OK;
 }
@@ -5913,8 +5880,10 @@ static int attn__has_parts(const attn_desc *d)          /* data without a rank w
 static attn_status attn__check_carry(const attn__checker *w, const attn_view *carry, const char *field, attn_error *err)
 {
     const int64_t columns = attn__add64(ATTN__LETTER(w, 'V'), 2);
-    if (!carry->rank || carry->size[carry->rank - 1] == columns) return ATTN_OK;
-    return attn__fail2(err, ATTN_ERR_SIZE, field, "must equal v.size[3] + 2", carry->size[carry->rank - 1], columns);
+    if (carry->rank)
+        ATTN__RULE2_OF(carry->size[carry->rank - 1] == columns, SIZE, field, "must equal v.size[3] + 2",
+                       carry->size[carry->rank - 1], columns);
+    return ATTN_OK;
 }
 
 ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, const attn_desc *d, attn_error *err)
@@ -5924,28 +5893,27 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
     const int carries = d->carry_in.rank || d->carry_out.rank;
     const int64_t keys = ATTN__LETTER(w, 'S'), over = d->key_origin % ATTN__CHUNK;
     int i;
-    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, d->carry_in.rank ? "carry_in" : carries ?
-                  "carry_out" : "key_origin", carries ? "must be absent on a device" : "must be 0 on a device");
-    if (d->key_origin < 0) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at least",
-                                                    d->key_origin, 0);
-    if (d->key_origin > ATTN__FAR) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be at most",
-                                                            d->key_origin, ATTN__FAR);
-    if (over) return attn__fail_known2(err, ATTN_ERR_RANGE, "key_origin" "\0" "must be a multiple of ATTN_PART_KEYS; "
-                                       "the next smaller one", d->key_origin, d->key_origin - over);
+    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), PLACE,
+                  d->carry_in.rank ? "carry_in" : carries ? "carry_out" : "key_origin",
+                  carries ? "must be absent on a device" : "must be 0 on a device");
+    ATTN__RULE2(d->key_origin >= 0, RANGE, "key_origin", "must be at least", d->key_origin, 0);
+    ATTN__RULE2(d->key_origin <= ATTN__FAR, RANGE, "key_origin", "must be at most", d->key_origin, ATTN__FAR);
+    ATTN__RULE2(!over, RANGE, "key_origin", "must be a multiple of ATTN_PART_KEYS; the next smaller one",
+                d->key_origin, d->key_origin - over);
     ATTN__TRY(attn__check_carry(w, &d->carry_in, "carry_in.size[3]", err));
     ATTN__TRY(attn__check_carry(w, &out, "carry_out.size[3]", err));
-    if (d->carry_out.rank && !w->layouts && keys % ATTN__CHUNK)
-        return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(w->of['S' - 'A'], ATTN__T_SIZE + w->axis['S' - 'A']),
-                           "must be a multiple of ATTN_PART_KEYS where carry_out is given; the next smaller one", keys,
-                           keys - keys % ATTN__CHUNK);
+    ATTN__RULE2_OF(!d->carry_out.rank || w->layouts || keys % ATTN__CHUNK == 0, SIZE,
+                   attn__size_name(w->of['S' - 'A'], w->axis['S' - 'A']),
+                   "must be a multiple of ATTN_PART_KEYS where carry_out is given; the next smaller one", keys,
+                   keys - keys % ATTN__CHUNK);
     for (i = 0; carries && i < 4; i++)
-        ATTN__RULE_OF(!attn__view_in(d, &attn__fields[whole[i]]).rank, ATTN_ERR_OPTION,
-                      attn__name_of(&attn__fields[whole[i]], ATTN__T_VIEW), "must be absent where keys come in parts");
-    ATTN__RULE(d->empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_OPTION, "empty",
+        ATTN__RULE_OF(!attn__view_in(d, &attn__fields[whole[i]]).rank, OPTION,
+                      attn__name(&attn__fields[whole[i]]), "must be absent where keys come in parts");
+    ATTN__RULE(d->empty != ATTN_EMPTY_UNIFORM, OPTION, "empty",
                "must not be ATTN_EMPTY_UNIFORM where keys come in parts");
-    ATTN__RULE(d->align == ATTN_ALIGN_TOP_LEFT || d->align == ATTN_ALIGN_POSITIONS || !attn__uses_positions(d),
-               ATTN_ERR_OPTION, "align", "must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS where keys come in "
-               "parts: a part does not know where all keys end");
+    ATTN__RULE(d->align == ATTN_ALIGN_TOP_LEFT || d->align == ATTN_ALIGN_POSITIONS || !attn__uses_positions(d), OPTION,
+               "align", "must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS where keys come in parts: a part does not "
+               "know where all keys end");
     return ATTN_OK;
 }
 
@@ -5954,6 +5922,7 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
     const int sequences = attn__has_sequences(d), parts = attn__has_parts(d);
+    const int additive = d->score == ATTN_SCORE_ADDITIVE;
     int64_t all;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
@@ -5963,34 +5932,31 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->layouts) ATTN__TRY(attn__check_pairs(w, 0, err));
-    ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), ATTN_ERR_NULL, "key_lengths",
+    ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), NULL, "key_lengths",
                "must be given where keys are packed, or an entry would have all that follow");
-    ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), ATTN_ERR_NULL, "query_lengths",
+    ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), NULL, "query_lengths",
                "must be given where queries are packed, or an entry would have all that follow");
     if (parts) ATTN__TRY(attn__check_parts(w, d, err));
-    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, ATTN_ERR_NULL, "out",
-               "must be given, or another result");
-    ATTN__RULE(!d->out.rank || d->v.rank, ATTN_ERR_NULL, "v", "must be given where out is");
+    ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, NULL, "out", "must be given, or another result");
+    ATTN__RULE(!d->out.rank || d->v.rank, NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
-               ATTN_ERR_OPTION, "weights_after_dropout", "counts only where weights are given");
+               OPTION, "weights_after_dropout", "counts only where weights are given");
     ATTN__RULE(d->align != ATTN_ALIGN_UNSET || ATTN__LETTER(w, 'Q') == ATTN__LETTER(w, 'S') ||
                !attn__uses_positions(d) || w->layouts & ATTN__STARTS,     /* attn__check_entry asks each entry then */
-               ATTN_ERR_OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
+               OPTION, "align", "must be set where Sq != Sk: ATTN_ALIGN_BOTTOM_RIGHT (the last query sits at "
                "the last key, as in decode), ATTN_ALIGN_TOP_LEFT (query i at key i) or ATTN_ALIGN_POSITIONS");
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_q.rank && d->q.size[3] != ATTN__LETTER(w, 'U'))
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "q.size[3]" "\0" "must equal the size of w_v where w_q is absent",
-                           d->q.size[3], ATTN__LETTER(w, 'U'));
-    if (d->score == ATTN_SCORE_ADDITIVE && !d->w_k.rank && d->k.size[3] != ATTN__LETTER(w, 'U'))
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "k.size[3]" "\0" "must equal the size of w_v where w_k is absent",
-                           d->k.size[3], ATTN__LETTER(w, 'U'));
+    ATTN__RULE2(!additive || d->w_q.rank || d->q.size[3] == ATTN__LETTER(w, 'U'), SIZE, "q.size[3]",
+                "must equal the size of w_v where w_q is absent", d->q.size[3], ATTN__LETTER(w, 'U'));
+    ATTN__RULE2(!additive || d->w_k.rank || d->k.size[3] == ATTN__LETTER(w, 'U'), SIZE, "k.size[3]",
+                "must equal the size of w_v where w_k is absent", d->k.size[3], ATTN__LETTER(w, 'U'));
     if (w->types & 1u << ATTN_I8 || d->k_scale.rank || d->v_scale.rank) {
         ATTN__TRY(attn__check_scale(&d->k, &d->k_scale, &attn__fields[ATTN__F_k_scale], err));
         ATTN__TRY(attn__check_scale(&d->v, &d->v_scale, &attn__fields[ATTN__F_v_scale], err));
     }
     all = attn__mul64(attn__mul64(attn__is_packed(w, 'I') || attn__is_packed(w, 'J') ? 1 : ATTN__LETTER(w, 'B'),
                                   ATTN__LETTER(w, 'H')), attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
-    ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), ATTN_ERR_OVERFLOW,
-                  attn__name_of(w->of['S' - 'A'], ATTN__T_VIEW), "must make B*H*Sq*Sk a number that can be counted");
+    ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), OVERFLOW,
+                  attn__name(w->of['S' - 'A']), "must make B*H*Sq*Sk a number that can be counted");
     if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
@@ -6012,7 +5978,8 @@ static void attn__keep_inputs(attn__checker *w)
 static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const attn_grad *g, int results,
                                     attn_error *err)
 {
-    int i, above = 0, reads_out = 0;
+    const int64_t sigmas = d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1;
+    int i, above = 0, reads_out = 0, is_kernel = attn__is_kernel(d->score);
     w->owners = attn__fields;
     w->owned = d;
     ATTN__TRY(attn__check_fields(w, g, attn__grad_fields, ATTN__G_COUNT, 0, 0,
@@ -6023,32 +5990,25 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
         above |= !written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
-    ATTN__RULE(!d->page_table.rank, ATTN_ERR_OPTION, "page_table", "must be absent: pages have no gradients");
-    ATTN__RULE(!d->carry_in.rank, ATTN_ERR_OPTION, "carry_in", "must be absent: gradients carry nothing");
-    ATTN__RULE(!d->carry_out.rank, ATTN_ERR_OPTION, "carry_out", "must be absent: gradients carry nothing");
-    ATTN__RULE(!d->key_origin || d->stats.rank, ATTN_ERR_NULL, "stats",
-               "must be given, of all keys, where key_origin is not 0");
-    ATTN__RULE(!d->key_origin || !g->d_weights.rank, ATTN_ERR_OPTION, "d_weights",
-               "must be absent where key_origin is not 0");
-    ATTN__RULE(!d->key_origin || !g->d_sink.rank, ATTN_ERR_OPTION, "d_sink",
-               "must be absent where key_origin is not 0");
-    ATTN__RULE(!d->k_scale.rank, ATTN_ERR_TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
-    ATTN__RULE(!d->v_scale.rank, ATTN_ERR_TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
-    ATTN__RULE(!g->d_out.rank || d->v.rank, ATTN_ERR_OPTION, "d_out", "must be absent where v is");
-    ATTN__RULE(!g->d_sigma.rank || attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_sigma",
-               "counts for the distance kernels only");
-    ATTN__RULE(!g->d_scale.rank || !attn__is_kernel(d->score), ATTN_ERR_OPTION, "d_scale",
-               "must be absent for the distance kernels");
-    if (g->d_sigma.rank && g->d_sigma.size[0] != (d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1))
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "d_sigma.size[0]" "\0" "must be 1, or that of sigma_per_head",
-                           g->d_sigma.size[0], d->sigma_per_head.rank ? d->sigma_per_head.size[0] : 1);
-    ATTN__RULE(above, ATTN_ERR_NULL, "d_out", "must be given, or d_weights or d_lse: "
-               "the gradient of the loss with respect to a result");
-    ATTN__RULE(w->results || results, ATTN_ERR_NULL, "dq", "must be given, or another gradient that is to be computed");
-    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, ATTN_ERR_OPTION, "accumulate", "must be ATTN_GRAD_x bits");
-    ATTN__RULE(g->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
-    ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, ATTN_ERR_NULL, "out",
-               "must be given: the forward's result is read");
+    ATTN__RULE(!d->page_table.rank, OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__RULE(!d->carry_in.rank, OPTION, "carry_in", "must be absent: gradients carry nothing");
+    ATTN__RULE(!d->carry_out.rank, OPTION, "carry_out", "must be absent: gradients carry nothing");
+    ATTN__RULE(!d->key_origin || d->stats.rank, NULL, "stats", "must be given, of all keys, where key_origin is not 0");
+    ATTN__RULE(!d->key_origin || !g->d_weights.rank, OPTION, "d_weights", "must be absent where key_origin is not 0");
+    ATTN__RULE(!d->key_origin || !g->d_sink.rank, OPTION, "d_sink", "must be absent where key_origin is not 0");
+    ATTN__RULE(!d->k_scale.rank, TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
+    ATTN__RULE(!d->v_scale.rank, TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
+    ATTN__RULE(!g->d_out.rank || d->v.rank, OPTION, "d_out", "must be absent where v is");
+    ATTN__RULE(!g->d_sigma.rank || is_kernel, OPTION, "d_sigma", "counts for the distance kernels only");
+    ATTN__RULE(!g->d_scale.rank || !is_kernel, OPTION, "d_scale", "must be absent for the distance kernels");
+    ATTN__RULE2(!g->d_sigma.rank || g->d_sigma.size[0] == sigmas, SIZE, "d_sigma.size[0]",
+                "must be 1, or that of sigma_per_head", g->d_sigma.size[0], sigmas);
+    ATTN__RULE(above, NULL, "d_out",
+               "must be given, or d_weights or d_lse: the gradient of the loss with respect to a result");
+    ATTN__RULE(w->results || results, NULL, "dq", "must be given, or another gradient that is to be computed");
+    ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, OPTION, "accumulate", "must be ATTN_GRAD_x bits");
+    ATTN__RULE(g->reserved == 0, OPTION, "reserved", "must be 0");
+    ATTN__RULE(d->out.rank || !g->d_out.rank || !reads_out, NULL, "out", "must be given: the forward's result is read");
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 #endif
@@ -6059,7 +6019,7 @@ static attn_status attn__see(int *where, const void *data, const char *field, at
 {
     const int here = attn__cuda_place(data, err);
     if (!here) return ATTN_ERR_CUDA;
-    ATTN__RULE_OF(!*where || *where & here, ATTN_ERR_PLACE, field, *where & ATTN__PLACE_HOST ?
+    ATTN__RULE_OF(!*where || *where & here, PLACE, field, *where & ATTN__PLACE_HOST ?
                   "must lie on the host, where the call runs" : "must lie on the device, where the call runs");
     *where = *where ? *where & here : here;
     return ATTN_OK;
@@ -6072,7 +6032,7 @@ static attn_status attn__see_fields(int *where, const void *structure, const att
     for (i = 0; structure && i < count; i++) {
         const attn_view v = attn__view_in(structure, &fields[i]);
         if (v.rank < 1 || v.rank > 4 || !v.data || !attn__elements(&v)) continue;
-        ATTN__TRY(attn__see(where, v.data, attn__name_of(&fields[i], ATTN__T_VIEW), err));
+        ATTN__TRY(attn__see(where, v.data, attn__name(&fields[i]), err));
     }
     return ATTN_OK;
 }
@@ -6706,12 +6666,9 @@ static attn_status attn__check_rows(const attn__call *c, int field, int64_t leas
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)) + field;
     const int64_t end = x->row0 + (a->stride[2] ? x->rows : attn__min(x->rows, 1));
     int64_t i;
-    for (i = x->row0; a->rank == 2 && a->data && i < end; i++) {       /* no data: sizes are asked for */
-        const int64_t n = attn__int_at(a, b, i);
-        if (n >= least && n <= most) continue;
-        return attn__fail_at(err, attn__name_of(&attn__fields[field], ATTN__T_VIEW), n < least ? "must be at least" :
-                             at_most, n, n < least ? least : most, c->packed_queries ? 0 : b, i);
-    }
+    for (i = x->row0; a->rank == 2 && a->data && i < end; i++)         /* no data: sizes are asked for */
+        ATTN__TRY(attn__check_within(err, attn__name(&attn__fields[field]), attn__int_at(a, b, i), least, most, at_most,
+                                     c->packed_queries ? 0 : b, i));
     return ATTN_OK;
 }
 
@@ -6729,8 +6686,8 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     ATTN__TRY(attn__check_rows(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
     ATTN__TRY(attn__check_rows(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
     attn__find_keys(c, b, &x);
-    ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys ||
-               (c->left == ATTN__HUGE && c->right == ATTN__HUGE && !c->alibi.rank), ATTN_ERR_OPTION, "align",
+    ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys || (c->left == ATTN__HUGE && c->right == ATTN__HUGE &&
+               !c->alibi.rank), OPTION, "align",
                "must be set where an entry has not as many queries as keys: see ATTN_ALIGN_UNSET");
     return ATTN_OK;
 }
@@ -6833,7 +6790,7 @@ static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error 
     n = x.key0 / c->page;
     last = !c->page_table.stride[2] ? n : (x.key0 + x.keys - 1) / c->page;      /* one page for all? */
     for (; x.keys > 0 && n <= last; n++)
-        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&c->page_table, b, n), c->pool - 1,
+        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&c->page_table, b, n), 0, c->pool - 1,
                                      "must be a page of the pool: at most", b, n));
     return ATTN_OK;
 }
@@ -7788,8 +7745,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
         attn__take_shared(&m, c, &shared);
     }
     c->shared_bytes = m.bytes;
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "workspace",
-               "must fit in memory: a size is too large");
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), OVERFLOW, "workspace", "must fit in memory: a size is too large");
     if (c->idle) attn__zero(plan->tasks, sizeof plan->tasks);
     for (i = 0; i < plan->phases; i++) work = attn__add64(work, plan->tasks[i]);
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
@@ -7808,8 +7764,8 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
                                              attn_plan *plan, int flags, attn_error *err)
 {
     attn__call *c;
-    ATTN__RULE_OF(desc, ATTN_ERR_NULL, backward ? "forward" : "desc", "must not be NULL");
-    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__RULE_OF(desc, NULL, backward ? "forward" : "desc", "must not be NULL");
+    ATTN__RULE(grad || !backward, NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(plan);
     c = (attn__call *)(void *)plan->internal;
     attn__zero(plan->tasks, sizeof plan->tasks);
@@ -12037,20 +11993,16 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
         *bytes = size;
         return attn__success(err);
     }
-    ATTN__RULE(d->workspace || !d->workspace_bytes, ATTN_ERR_NULL, "workspace",
-               "must be given where workspace_bytes is not 0");
-    if (d->workspace && d->workspace_bytes < size)
-        return attn__fail_known2(err, ATTN_ERR_WORKSPACE, "workspace_bytes" "\0" "must be at least",
-                           (int64_t)d->workspace_bytes, needed);
+    ATTN__RULE(d->workspace || !d->workspace_bytes, NULL, "workspace", "must be given where workspace_bytes is not 0");
+    ATTN__RULE2(!d->workspace || d->workspace_bytes >= size, WORKSPACE, "workspace_bytes", "must be at least",
+                (int64_t)d->workspace_bytes, needed);
     if (!d->workspace && size) {
         if (memory->allocate) own = memory->allocate(memory->user, size);
         ATTN__CUDA_ONLY(else if (on_device) own = attn__cuda_allocate(d, size);)
 #ifdef ATTN_MALLOC
         else own = ATTN_MALLOC(size);
 #endif
-        if (!own)
-            return attn__fail_known2(err, ATTN_ERR_ALLOC, "workspace" "\0" "could not be allocated: bytes needed", 0,
-                                     needed);
+        ATTN__RULE2(own, ALLOC, "workspace", "could not be allocated: bytes needed", 0, needed);
     }
     st = run(call, d, own ? own : d->workspace, err);
     if (own && memory->release) memory->release(memory->user, own);
@@ -12242,7 +12194,7 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         if (!a[i].rank || f->flags & (ATTN__OPERAND | ATTN__RESULT | ATTN__NEEDED) || f->takes == ATTN__SCALES ||
             i == ATTN__F_sigma_per_head) continue;
         attn__put(t, ", ");
-        attn__put(t, attn__name_of(f, ATTN__T_VIEW));
+        attn__put(t, attn__name(f));
     }
 }
 
@@ -12288,7 +12240,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     for (i = 0; i < ATTN__F_COUNT; i++) {
         if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
         attn__put(t, n++ ? ", " : "; ");
-        attn__put(t, attn__name_of(&attn__fields[i], ATTN__T_VIEW));
+        attn__put(t, attn__name(&attn__fields[i]));
         attn__put(t, " ");
         attn__put_type(t, a[i].type, 0);
     }
@@ -12435,12 +12387,11 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     attn_desc d;
     int i, mask3, bias3;
     for (i = 0; i < (dx ? 3 : 2); i++) {
-        ATTN__RULE_OF(v[i].rank, ATTN_ERR_NULL, attn__name_of(&name[i], ATTN__T_VIEW), "must be given");
-        if (v[i].rank != x.rank) return attn__fail2(err, ATTN_ERR_RANK, attn__name_of(&name[i], ATTN__T_RANK),
-                                                    "must equal x.rank", v[i].rank, x.rank);
+        ATTN__RULE_OF(v[i].rank, NULL, attn__name(&name[i]), "must be given");
+        ATTN__RULE2_OF(v[i].rank == x.rank, RANK, attn__rank_name(&name[i]), "must equal x.rank", v[i].rank, x.rank);
     }
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, ATTN_ERR_OPTION, "dropout",
+    ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, OPTION, "dropout",
                "counts only with weights_after_dropout");
     mask3 = x.rank == 3 && d.mask.rank == 3;
     bias3 = x.rank == 3 && d.bias.rank == 3;
@@ -12478,7 +12429,7 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 {
     attn_desc d;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__RULE(scores.rank, ATTN_ERR_NULL, "scores", "must be given");
+    ATTN__RULE(scores.rank, NULL, "scores", "must be given");
     d.q = q;
     d.k = k;
     d.scores = scores;
@@ -12582,8 +12533,8 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
                                                &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, NULL, &flags,
                                                err));)
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
-    ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), ATTN_ERR_RANGE,
-               "dropout", "must be within 0..1");
+    ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), RANGE, "dropout",
+               "must be within 0..1");
     to = attn__array_of(out, attn__mask_field.shape);
     saved = attn__fp_enter();
     if (dropout) attn__set_dropout(&c, &d);
@@ -12747,7 +12698,7 @@ static attn_status attn__check_arrays(const attn_view *v, const attn__field *fie
     attn__checker w;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, NULL, &flags, err));
-                    ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), ATTN_ERR_PLACE, attn__name_of(fields, ATTN__T_VIEW),
+                    ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
                                   "must lie on the host");)
     attn__begin_checks(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
@@ -12764,8 +12715,7 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     attn__array a[2];
     int64_t b;
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
-    if (from.rank != to.rank) return attn__fail_known2(err, ATTN_ERR_RANK, "to.rank" "\0" "must equal from.rank",
-                                                       to.rank, from.rank);
+    ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
     saved = attn__fp_enter();
     for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
         attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
@@ -12845,13 +12795,11 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
     attn__array a[2];
     int64_t b, h, i, x, j;
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
-    if (codes.size[3] % ATTN__CODES_PER_SCALE)
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "codes.size[3]" "\0" "must be a multiple", codes.size[3],
-                                 ATTN__CODES_PER_SCALE);
-    if (scale.size[3] != codes.size[3] / ATTN__CODES_PER_SCALE)
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "scale.size[3]" "\0" "must be one per 32 numbers of a row",
-                                 scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
-    ATTN__RULE(blocks || !attn__elements(&v[0]), ATTN_ERR_NULL, "blocks", "must not be NULL");
+    ATTN__RULE2(codes.size[3] % ATTN__CODES_PER_SCALE == 0, SIZE, "codes.size[3]", "must be a multiple", codes.size[3],
+                ATTN__CODES_PER_SCALE);
+    ATTN__RULE2(scale.size[3] == codes.size[3] / ATTN__CODES_PER_SCALE, SIZE, "scale.size[3]",
+                "must be one per 32 numbers of a row", scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
+    ATTN__RULE(blocks || !attn__elements(&v[0]), NULL, "blocks", "must not be NULL");
     if (!attn__elements(&v[0])) return attn__success(err);
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
@@ -12944,9 +12892,9 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
     ATTN__TRY(attn__check_fields(&w, v, fields + 2, 1, 0, 0, NULL, err));
     for (i = 0; i < 4 - v[2].rank; i++) {
         const int64_t n = ATTN__LETTER(&w, "BH"[i]);
-        if (n != 1) return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(fields + 2, ATTN__T_RANK), batch.texts, 1, n);
+        ATTN__RULE2_OF(n == 1, SIZE, attn__rank_name(fields + 2), batch.texts, 1, n);
     }
-    ATTN__RULE(count == 3 || v[3].rank || v[4].rank, ATTN_ERR_NULL, "da", "must be given, or db");
+    ATTN__RULE(count == 3 || v[3].rank || v[4].rank, NULL, "da", "must be given, or db");
     ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, NULL, err));
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
@@ -12991,7 +12939,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, f, count, NULL, NULL, 0, &d, &p.flags, err));)
     ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
-    ATTN__RULE(accumulate <= 3, ATTN_ERR_OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    ATTN__RULE(accumulate <= 3, OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
     p.count = da ? 2 : 1;
     if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
     else {
@@ -13001,8 +12949,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
         p.m[1].adds = (int)(accumulate >> 1);
     }
     needed = attn__max(attn__matmul_bytes(&p.m[0], &d), attn__matmul_bytes(&p.m[da ? 1 : 0], &d));
-    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "a",
-               "must leave a workspace that fits in memory");
+    ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), OVERFLOW, "a", "must leave a workspace that fits in memory");
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
@@ -13084,18 +13031,17 @@ static attn_status attn__mha_check(attn__checker *w, const attn_mha_desc *desc, 
     const int64_t heads = desc->heads, heads_kv = desc->heads_kv ? desc->heads_kv : heads;
     int64_t size_d, size_v;
     int i;
-    ATTN__RULE(heads > 0, ATTN_ERR_RANGE, "heads", "must be at least 1");
+    ATTN__RULE(heads > 0, RANGE, "heads", "must be at least 1");
     if (heads_kv <= 0 || heads % heads_kv != 0)
         return attn__fail_divides(err, ATTN_ERR_RANGE, "heads_kv", "must divide heads", heads_kv, heads);
-    ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, ATTN_ERR_OPTION, "b_result",
-               "must be absent where w_result is");
+    ATTN__RULE(desc->w_result.rank || !desc->b_result.rank, OPTION, "b_result", "must be absent where w_result is");
     ATTN__TRY(attn__check_score(d, err));
     for (i = 0; i < 3; i++) {
         const attn_view v = attn__view_in(desc, &f[ATTN__H_w_query + i]);
         const int64_t n = i ? heads_kv : heads;
-        if (v.rank == 2 && v.size[0] > 0 && v.size[0] % n != 0)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(&f[ATTN__H_w_query + i], ATTN__T_SIZE),
-                               "must be a multiple of the number of heads", v.size[0], n);
+        ATTN__RULE2_OF(v.rank != 2 || v.size[0] <= 0 || v.size[0] % n == 0, SIZE,
+                       attn__size_name(&f[ATTN__H_w_query + i], 0), "must be a multiple of the number of heads",
+                       v.size[0], n);
     }
     size_d = desc->w_query.size[0] / heads;
     size_v = desc->w_value.size[0] / heads_kv;
@@ -13114,7 +13060,7 @@ static attn_status attn__mha_check(attn__checker *w, const attn_mha_desc *desc, 
         ATTN__BIND('N', attn__mul64(heads_kv, size_d), "must equal heads_kv * w_query.size[0] / heads");
     if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, desc, f, ATTN__H_COUNT, 0, 0, NULL, err));
-    ATTN__RULE(desc->key.rank || !attn__is_packed(w, 'I') || d->key_starts.rank, ATTN_ERR_NULL, "key_starts",
+    ATTN__RULE(desc->key.rank || !attn__is_packed(w, 'I') || d->key_starts.rank, NULL, "key_starts",
                "must be given where query is packed and is key, too");
     if (!desc->key.rank && w->layouts & ATTN__STARTS_OF_KEYS)
         ATTN__TRY(attn__check_letter(w, &f[ATTN__H_query], 'J', 0, desc->query.size[0], err));
@@ -13141,9 +13087,9 @@ static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *d
     w->owners = attn__mha_fields;
     w->owned = desc;
     ATTN__TRY(attn__check_fields(w, grad, attn__mha_grad_fields, ATTN__H_COUNT, 0, 0, NULL, err));
-    ATTN__RULE(w->results || grad->attention, ATTN_ERR_NULL, "dquery", "must be given, or another result");
-    ATTN__RULE(grad->accumulate < 1u << 11, ATTN_ERR_OPTION, "accumulate", "must be bits 0 to 10");
-    ATTN__RULE(grad->reserved == 0, ATTN_ERR_OPTION, "reserved", "must be 0");
+    ATTN__RULE(w->results || grad->attention, NULL, "dquery", "must be given, or another result");
+    ATTN__RULE(grad->accumulate < 1u << 11, OPTION, "accumulate", "must be bits 0 to 10");
+    ATTN__RULE(grad->reserved == 0, OPTION, "reserved", "must be 0");
     return attn__check_grad(w, d, own, 1, err);
 }
 #endif
@@ -13187,7 +13133,7 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->on_device = ATTN__DEVICE_OF(flags);
     c->idle = w.results == 1;
     a->flags = flags;
-    ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), ATTN_ERR_PLACE,
+    ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), PLACE,
                   c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;
 }
@@ -13465,7 +13411,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     const attn__band none = {0, 0, 0};
     int64_t inner, total;
     int i;
-    ATTN__RULE(grad || !backward, ATTN_ERR_NULL, "grad", "must not be NULL");
+    ATTN__RULE(grad || !backward, NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
     attn__zero(&a, sizeof a);
     a.desc = desc;
@@ -13485,8 +13431,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), ATTN_ERR_OVERFLOW, "query",
-               "must leave a workspace that fits in memory");
+    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), OVERFLOW, "query", "must leave a workspace that fits in memory");
     if (attn__call_of(&a.plan)->idle) total = 0;
     d->q.data = desc->query.data;               /* tells the device */
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
@@ -13529,7 +13474,7 @@ static void attn__put_place(attn__text *t, const char *name, int64_t offset, int
 
 static void attn__put_views(attn__text *t, const attn__field *f, int count)
 {
-    for (; count > 0; count--, f++) attn__put_place(t, attn__name_of(f, ATTN__T_VIEW), f->offset, sizeof(attn_view));
+    for (; count > 0; count--, f++) attn__put_place(t, attn__name(f), f->offset, sizeof(attn_view));
 }
 
 typedef struct attn__offset { char name[22]; uint16_t offset, size; } attn__offset;
@@ -13599,9 +13544,8 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
     attn__array a[2];
     int64_t b;
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
-    if (offsets.size[0] != lengths.size[0] + 1)
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "offsets.size[0]" "\0" "must be one more than lengths.size[0]",
-                                 offsets.size[0], lengths.size[0] + 1);
+    ATTN__RULE2(offsets.size[0] == lengths.size[0] + 1, SIZE, "offsets.size[0]",
+                "must be one more than lengths.size[0]", offsets.size[0], lengths.size[0] + 1);
     for (b = 0; b < offsets.size[0]; b++) {
         const int64_t end = attn__int_at(&a[0], b, 0), start = b ? attn__int_at(&a[0], b - 1, 0) : 0;
         if (end < start) return attn__fail_at(err, "offsets", "must not descend and be at least", end, start, b, -1);
@@ -13639,16 +13583,16 @@ static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entr
     const int64_t start = ATTN__OF(key_starts, 0), length = ATTN__OF(lengths, 0);
     int64_t i;
     e->from = ATTN__OF(query_starts, 0);
-    ATTN__TRY(attn__check_within(err, "query_starts", e->from, fresh, "must be at most fresh.size[2]", b, -1));
+    ATTN__TRY(attn__check_within(err, "query_starts", e->from, 0, fresh, "must be at most fresh.size[2]", b, -1));
     e->rows = ATTN__OF(query_lengths, fresh - e->from);
-    ATTN__TRY(attn__check_within(err, "query_lengths", e->rows, fresh - e->from, "must end within fresh: at most", b,
-                                 -1));
-    ATTN__TRY(attn__check_within(err, "key_starts", start, room, "must lie in the cache: at most", b, -1));
-    ATTN__TRY(attn__check_within(err, "lengths", length, room - start - e->rows,
+    ATTN__TRY(attn__check_within(err, "query_lengths", e->rows, 0, fresh - e->from, "must end within fresh: at most",
+                                 b, -1));
+    ATTN__TRY(attn__check_within(err, "key_starts", start, 0, room, "must lie in the cache: at most", b, -1));
+    ATTN__TRY(attn__check_within(err, "lengths", length, 0, room - start - e->rows,
                                  "must leave room for the new rows: at most", b, -1));
     e->to = start + length;
     for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page) {
-        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page),
+        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page), 0,
                                      p->v[1].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
         if (!p->a[ATTN__A_page_table].stride[2]) break;         /* one page for all */
     }
@@ -13676,19 +13620,17 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     attn__zero(p->a, sizeof p->a);
     ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
     batch = v[ATTN__A_lengths].size[0];
-    if (v[0].size[0] != batch && !(v[ATTN__A_query_starts].rank && v[0].size[0] == 1))
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "fresh.size[0]" "\0"
-                                 "must equal lengths.size[0], or with query_starts be 1", v[0].size[0], batch);
-    if (v[1].size[0] != batch && !v[ATTN__A_page_table].rank && !(v[ATTN__A_key_starts].rank && v[1].size[0] == 1))
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "cache.size[0]" "\0"
-                                 "must equal lengths.size[0], or with key_starts be 1", v[1].size[0], batch);
-    ATTN__RULE(!v[ATTN__A_k_scale].rank || !v[ATTN__A_v_scale].rank, ATTN_ERR_OPTION, "v_scale",
+    ATTN__RULE2(v[0].size[0] == batch || (v[ATTN__A_query_starts].rank && v[0].size[0] == 1), SIZE, "fresh.size[0]",
+                "must equal lengths.size[0], or with query_starts be 1", v[0].size[0], batch);
+    ATTN__RULE2(v[1].size[0] == batch || v[ATTN__A_page_table].rank ||
+                (v[ATTN__A_key_starts].rank && v[1].size[0] == 1), SIZE, "cache.size[0]",
+                "must equal lengths.size[0], or with key_starts be 1", v[1].size[0], batch);
+    ATTN__RULE(!v[ATTN__A_k_scale].rank || !v[ATTN__A_v_scale].rank, OPTION, "v_scale",
                "must be absent where k_scale is given: the cache is of one of them");
-    ATTN__RULE_OF(codes || !v[which].rank, ATTN_ERR_OPTION, attn__name_of(&fields[which], ATTN__T_VIEW),
+    ATTN__RULE_OF(codes || !v[which].rank, OPTION, attn__name(&fields[which]),
                   "counts for ATTN_I8 only");
-    ATTN__RULE(!codes || v[which].rank, ATTN_ERR_NULL, "k_scale",
-               "must be given for a cache of ATTN_I8, or v_scale");
-    if (codes) ATTN__TRY(attn__check_groups(&v[1], &v[which], attn__name_of(&fields[which], ATTN__T_SIZE + 3), err));
+    ATTN__RULE(!codes || v[which].rank, NULL, "k_scale", "must be given for a cache of ATTN_I8, or v_scale");
+    if (codes) ATTN__TRY(attn__check_groups(&v[1], &v[which], attn__size_name(&fields[which], 3), err));
     p->scale = p->a[which];
     p->groups = v[which].size[3];
     p->page = v[1].size[2];
@@ -13886,12 +13828,11 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     const int64_t batch = c->positions.stride[0] ? c->size[0] : attn__min(c->size[0], 1);   /* repeated: seen once */
     const int64_t some = each && c->positions.stride[2] ? rows : attn__min(rows, 1);
     int64_t b, i;
-    if (!c->positions.rank && rows > table)
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[0]" "\0"
-                                 "must be at least x.size[2] where positions are absent", table, rows);
+    ATTN__RULE2(c->positions.rank || rows <= table, SIZE, "cosines.size[0]",
+                "must be at least x.size[2] where positions are absent", table, rows);
     for (b = 0; c->positions.rank && b < batch; b++)
         for (i = 0; i < some; i++)
-            ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i),
+            ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i), 0,
                                          each ? table - 1 : table - rows, "must lie in the tables: at most", b,
                                          each ? i : -1));
     return ATTN_OK;
@@ -13911,15 +13852,14 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     attn__rotation c;
     attn__array a[5];
     int i, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
-    ATTN__RULE(x.rank || x.data, ATTN_ERR_NULL, "x", "must be given");
+    ATTN__RULE(x.rank || x.data, NULL, "x", "must be given");
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
     attn__zero(a, sizeof a);
     ATTN__TRY(attn__check_arrays(v, fields, 5, a, err));
-    if (cosines.size[1] > out.size[3] / 2)
-        return attn__fail_known2(err, ATTN_ERR_SIZE, "cosines.size[1]" "\0" "must be at most half of x.size[3]",
-                                 cosines.size[1], out.size[3] / 2);
-    ATTN__RULE(flags <= 3, ATTN_ERR_OPTION, "flags", "must be ATTN_ROPE_x bits");
+    ATTN__RULE2(cosines.size[1] <= out.size[3] / 2, SIZE, "cosines.size[1]", "must be at most half of x.size[3]",
+                cosines.size[1], out.size[3] / 2);
+    ATTN__RULE(flags <= 3, OPTION, "flags", "must be ATTN_ROPE_x bits");
     attn__zero(&c, sizeof c);
     c.x = a[same ? 4 : 0];
     c.cosines = a[1];
@@ -14149,7 +14089,7 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     const double most = 1e18;
     uint64_t bits, low, high;
     size_t i;
-    ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, ATTN_ERR_OPTION, "scaling",
+    ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, OPTION, "scaling",
                "must be one of attn_rope_scaling");
     ATTN__COPY(&high, &most, sizeof high);
     for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling that uses it */
@@ -14157,20 +14097,19 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
         char *at = (char *)d + numbers[i].at;
         ATTN__COPY(&bits, at, sizeof bits);
         ATTN__COPY(&low, &numbers[i].least, sizeof low);
-        ATTN__RULE_OF(counts || bits << 1 == 0, ATTN_ERR_OPTION, numbers[i].name, "does not count for this scaling");
+        ATTN__RULE_OF(counts || bits << 1 == 0, OPTION, numbers[i].name, "does not count for this scaling");
         if (!counts) continue;
         if (bits << 1 == 0 && i != 1) ATTN__COPY(at, &numbers[i].otherwise, sizeof bits);
-        else ATTN__RULE_OF(bits >= low && bits <= high, ATTN_ERR_RANGE, numbers[i].name, numbers[i].rule);
+        else ATTN__RULE_OF(bits >= low && bits <= high, RANGE, numbers[i].name, numbers[i].rule);
     }
-    ATTN__RULE(d->scaling != ATTN_ROPE_LLAMA3 || d->high_freq_factor > d->low_freq_factor, ATTN_ERR_RANGE,
-               "high_freq_factor", "must be above low_freq_factor");
-    ATTN__RULE(d->beta_fast >= d->beta_slow, ATTN_ERR_RANGE, "beta_slow", "must be at most beta_fast");
-    ATTN__RULE(attn__is_flag(d->no_truncation), ATTN_ERR_OPTION, "no_truncation", "must be 0 or 1");
-    ATTN__RULE(!d->no_truncation || d->scaling == ATTN_ROPE_YARN, ATTN_ERR_OPTION, "no_truncation",
+    ATTN__RULE(d->scaling != ATTN_ROPE_LLAMA3 || d->high_freq_factor > d->low_freq_factor, RANGE, "high_freq_factor",
+               "must be above low_freq_factor");
+    ATTN__RULE(d->beta_fast >= d->beta_slow, RANGE, "beta_slow", "must be at most beta_fast");
+    ATTN__RULE(attn__is_flag(d->no_truncation), OPTION, "no_truncation", "must be 0 or 1");
+    ATTN__RULE(!d->no_truncation || d->scaling == ATTN_ROPE_YARN, OPTION, "no_truncation",
                "counts for ATTN_ROPE_YARN only");
-    ATTN__RULE(in_context || !d->original_positions, ATTN_ERR_OPTION, "original_positions",
-               "does not count for this scaling");
-    ATTN__RULE(!in_context || (d->original_positions > 0 && d->original_positions <= (int64_t)1 << 48), ATTN_ERR_RANGE,
+    ATTN__RULE(in_context || !d->original_positions, OPTION, "original_positions", "does not count for this scaling");
+    ATTN__RULE(!in_context || (d->original_positions > 0 && d->original_positions <= (int64_t)1 << 48), RANGE,
                "original_positions", "must be within 1..2^48");
     return ATTN_OK;
 }
@@ -14190,11 +14129,10 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     if (desc && desc != &f.d) f.d = *desc;
     ATTN__TRY(attn__check_frequencies(&f.d, err));
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
-    ATTN__RULE(f.d.first_position >= 0 && f.d.first_position <= last, ATTN_ERR_RANGE, "first_position",
+    ATTN__RULE(f.d.first_position >= 0 && f.d.first_position <= last, RANGE, "first_position",
                "must be within 0..2^24");
-    if (cosines.size[0] - 1 > last - f.d.first_position)
-        return attn__fail_known2(err, ATTN_ERR_RANGE, "cosines.size[0]" "\0" "must end at position 2^24: at most",
-                                 cosines.size[0], last - f.d.first_position + 1);
+    ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
+                "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2.0 * (double)cosines.size[1];
     saved = attn__fp_enter();
     if (attn__elements(v)) attn__make_tables(a, &f, cosines.size[0], cosines.size[1]);
@@ -14461,19 +14399,19 @@ static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
     attn__span span;
     int64_t together;
     int i, axis[4];
-    ATTN__RULE(v.rank, ATTN_ERR_NULL, "values", "must be given");
-    ATTN__RULE(!mask || v.rank == 4, ATTN_ERR_RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__RULE(v.rank, NULL, "values", "must be given");
+    ATTN__RULE(!mask || v.rank == 4, RANK, "values.rank", "must be 4 with mask_of");
     if (!u8 && v.type != ATTN_F32 && v.type != ATTN_F16 && v.type != ATTN_BF16)
         return attn__fail_type(err, "values.type", "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8", v.type);
     ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
-    ATTN__RULE(!mask || !v.data, ATTN_ERR_OPTION, "values.data", "must be NULL with mask_of");
+    ATTN__RULE(!mask || !v.data, OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);
     p->axis->panels = 1;
     for (i = 0; i < 4; i++) {
         attn__pic_axis *a = p->axis + i % 2;
         together = attn__max(v.size[i], attn__mul64(v.size[i], i < 2 ? p->axis->panels : a->panels));
         if (together > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, attn__name_of(field, ATTN__T_SIZE + axis[i]),
+            return attn__fail2(err, ATTN_ERR_RANGE, attn__size_name(field, axis[i]),
                                "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
         *(i < 2 ? &a->panels : &a->cells) = v.size[i];
         a->all = a->panels * a->cells;
@@ -14487,14 +14425,14 @@ static attn_status attn__pic_check_mask(attn__pic *p, attn_error *err)
     attn__span span;
     int i, axis[4];
     if (!v.rank && !v.data) return ATTN_OK;
-    ATTN__RULE(!p->map->mask_of, ATTN_ERR_OPTION, "mask", "must be absent with mask_of");
-    ATTN__RULE(v.rank == p->map->values.rank, ATTN_ERR_RANK, "mask.rank", "must equal values.rank");
+    ATTN__RULE(!p->map->mask_of, OPTION, "mask", "must be absent with mask_of");
+    ATTN__RULE(v.rank == p->map->values.rank, RANK, "mask.rank", "must equal values.rank");
     ATTN__TRY(attn__check_view(&v, &attn__pic_bytes[1], ATTN__WITH_DATA, axis, &span, err));
     for (i = 0; i < 4; i++) {
         const attn__pic_axis *a = p->axis + i % 2;
         const int64_t size = i < 2 ? a->panels : a->cells;
         if (v.size[i] != size)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__name_of(&attn__pic_bytes[1], ATTN__T_SIZE + axis[i]),
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__size_name(&attn__pic_bytes[1], axis[i]),
                                "must equal that of values", v.size[i], size);
     }
     attn__set_array(&v, attn__pic_bytes[1].shape, span.first == span.end, &p->kept);
@@ -14505,23 +14443,21 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 {
     const attn_heatmap *m = p->map;
     int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
-    ATTN__RULE(m, ATTN_ERR_NULL, "map", "must not be NULL");
-    ATTN__RULE(p->to.write, ATTN_ERR_NULL, "writer.write", "must not be NULL");
+    ATTN__RULE(m, NULL, "map", "must not be NULL");
+    ATTN__RULE(p->to.write, NULL, "writer.write", "must not be NULL");
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, attn__pic_bytes, 2, m->mask_of, &attn__fields[ATTN__F_bias],
                                                ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_values(p, err));
     ATTN__TRY(attn__pic_check_mask(p, err));
-    ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, ATTN_ERR_OPTION, "colormap",
-               "must be one of attn_colormap");
-    ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, ATTN_ERR_OPTION, "terminal",
-               "must be one of attn_terminal");
-#define ATTN__FLAG_RULE(f) ATTN__RULE(attn__is_flag(m->f), ATTN_ERR_OPTION, #f, "must be 0 or 1");
+    ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, OPTION, "colormap", "must be one of attn_colormap");
+    ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, OPTION, "terminal", "must be one of attn_terminal");
+#define ATTN__FLAG_RULE(f) ATTN__RULE(attn__is_flag(m->f), OPTION, #f, "must be 0 or 1");
     ATTN__FLAG_RULE(range_set) ATTN__FLAG_RULE(ticks_on_top) ATTN__FLAG_RULE(no_colorbar) ATTN__FLAG_RULE(numbers)
     ATTN__FLAG_RULE(cell_titles)
 #undef ATTN__FLAG_RULE
-    ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), ATTN_ERR_RANGE, "range_min", "must be finite");
-    ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), ATTN_ERR_RANGE, "range_max", "must be finite");
-    ATTN__RULE(!m->range_set || m->range_min < m->range_max, ATTN_ERR_RANGE, "range_max", "must be above range_min");
+    ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), RANGE, "range_min", "must be finite");
+    ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), RANGE, "range_max", "must be finite");
+    ATTN__RULE(!m->range_set || m->range_min < m->range_max, RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
     return attn__mask_check(m, attn__pic_bytes, m->mask_of, flags, &p->mask, err);
 }
@@ -15146,7 +15082,9 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__SVG_FRAME
 #undef ATTN__RULE
+#undef ATTN__RULE2
 #undef ATTN__RULE_OF
+#undef ATTN__RULE2_OF
 #undef ATTN__TRY
 #undef ATTN__NOT_NULL
 #undef ATTN__PLACE_HOST

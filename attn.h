@@ -4791,8 +4791,9 @@ ATTN__NOINLINE static attn_status attn__fail_at(attn_error *err, const char *fie
 static attn_status attn__check_within(attn_error *err, const char *field, int64_t x, int64_t least, int64_t most,
                                       const char *at_most, int64_t i, int64_t j)
 {
-    if (x < least) return attn__fail_at(err, field, "must be at least", x, least, i, j);
-    return x > most ? attn__fail_at(err, field, at_most, x, most, i, j) : ATTN_OK;
+    const int below = x < least;
+    if (!below && x <= most) return ATTN_OK;
+    return attn__fail_at(err, field, below ? "must be at least" : at_most, x, below ? least : most, i, j);
 }
 
 /* Which must divide `want`, and does not. */
@@ -5664,25 +5665,32 @@ static attn_status attn__check_overlaps(const attn__checker *w, attn_error *err)
 /* ------------------------------------------------------------------------------------------------------- >>rules
    What no row of a table can say: what lengths, positions, starts and pages hold, which options go together, what a
    gradient needs; then a whole descriptor in its order. */
-static int64_t attn__view_int(const attn_view *v, int64_t index)
+static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row);
+static float attn__of_head(const attn__array *a, int64_t h);
+/* The rows and keys of a batch entry. */
+typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
+
+static const attn__array *attn__operands_of(const attn__call *c, size_t first)      /* of a call, from that member on */
 {
-    return v->type == ATTN_I32 ? ((const int32_t *)v->data)[index] : ((const int64_t *)v->data)[index];
+    return (const attn__array *)(const void *)((const char *)c + first);
 }
 
-/* lengths or positions, [B] or [B,Sq], each least..most */
-static attn_status attn__check_ints(const attn_view *v, int field, int64_t least, int64_t most, const char *at_most,
-                                    attn_error *err)
+static attn__array *attn__operands(attn__call *c, size_t first)        /* the same to be written */
 {
-    const char *name = attn__name(&attn__fields[field]);
-    int64_t b, i, batch, n;
-    if (!v->rank || !v->data || !attn__elements(v)) return ATTN_OK;
-    batch = v->stride[0] ? v->size[0] : 1;                  /* what is repeated is looked at once */
-    n = v->rank == 2 && v->stride[1] ? v->size[1] : 1;
-    for (b = 0; b < batch; b++)
-        for (i = 0; i < n; i++) {
-            const int64_t x = attn__view_int(v, b * v->stride[0] + (n > 1 ? i * v->stride[1] : 0));
-            ATTN__TRY(attn__check_within(err, name, x, least, most, at_most, b, v->rank == 2 ? i : -1));
-        }
+    return (attn__array *)(uintptr_t)attn__operands_of(c, first);
+}
+
+/* Lengths or positions of entry b, one or one for each of its rows: each least..most. */
+static attn_status attn__check_ints(const attn__call *c, int field, int64_t least, int64_t most, const char *at_most,
+                                    int64_t b, const attn__extent *x, attn_error *err)
+{
+    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)) + field;
+    const int each = a->rank == 2;
+    const int64_t rows = each && a->stride[2] ? x->rows : each ? attn__min(x->rows, 1) : 1, first = each ? x->row0 : 0;
+    int64_t i;
+    for (i = first; a->rank && a->data && i < first + rows; i++)       /* no data: sizes are asked for */
+        ATTN__TRY(attn__check_within(err, attn__name(&attn__fields[field]), attn__int_at(a, b, i), least, most, at_most,
+                                     each && c->packed_queries ? 0 : b, each ? i : -1));
     return ATTN_OK;
 }
 
@@ -5694,7 +5702,6 @@ static int attn__is_width(float x) { return x >= 1e-18f && x <= 1e18f; }       /
 /* From the score's row in >>scores: the views it takes (ATTN__FOR_x); is it the logarithm of a weight? */
 static uint32_t attn__views_of_score(int32_t score);
 static int attn__is_kernel(int32_t score);
-static float attn__of_head(const attn__array *a, int64_t h);
 #define ATTN__NUMBER_RULE(type, f, holds, status, rule) \
     do { const type x = d->f; if (!(holds)) return attn__fail(err, status, #f "\0" rule, NULL); (void)x; } while (0);
 static attn_status attn__check_score(const attn_desc *d, attn_error *err)
@@ -5708,14 +5715,6 @@ static attn_status attn__check_score(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
-static attn_status attn__refuse_flag(const attn_desc *d, attn_error *err)
-{
-    ATTN__RULE(attn__is_flag(d->window), OPTION, "window",
-               "must be 0 or 1: window_left and window_right say how far it reaches");
-    return attn__fail(err, ATTN_ERR_OPTION, !attn__is_flag(d->causal) ? "causal" : !attn__is_flag(d->scale_set) ?
-                      "scale_set" : "weights_after_dropout", "must be 0 or 1");
-}
-
 static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 {
     ATTN__NUMBERS(ATTN__NUMBER_RULE)
@@ -5723,8 +5722,11 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
                "must be given for ATTN_ALIGN_POSITIONS");
     ATTN__RULE(d->align == ATTN_ALIGN_POSITIONS || !d->positions.rank, OPTION, "align",
                "must be ATTN_ALIGN_POSITIONS where positions are given");
-    if (!attn__is_flag(d->scale_set | d->causal | d->window | d->weights_after_dropout))
-        return attn__refuse_flag(d, err);
+    ATTN__RULE(attn__is_flag(d->window), OPTION, "window",
+               "must be 0 or 1: window_left and window_right say how far it reaches");
+    ATTN__RULE(attn__is_flag(d->causal), OPTION, "causal", "must be 0 or 1");
+    ATTN__RULE(attn__is_flag(d->scale_set), OPTION, "scale_set", "must be 0 or 1");
+    ATTN__RULE(attn__is_flag(d->weights_after_dropout), OPTION, "weights_after_dropout", "must be 0 or 1");
     ATTN__RULE_OF(d->window || (d->window_left == 0 && d->window_right == 0), OPTION,
                   d->window_left ? "window_left" : "window_right", "counts only with window");
     ATTN__RULE2(!d->window || d->window_left >= ATTN_UNBOUNDED, RANGE, "window_left", "must be at least",
@@ -5742,35 +5744,31 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
 
 #define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
-static attn_status attn__check_contents(const attn_desc *d, const attn__checker *w, attn_error *err)
+static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
 {
+    const attn__call *c = w->call;
+    const attn__extent all = {0, ATTN__LETTER(w, 'Q'), 0, ATTN__LETTER(w, 'S')};
     const char *axis = "must be at most the size of its axis";
-    const attn_view *sigma = &d->sigma_per_head;
     const int most = w->layouts & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
-    const uint32_t ints = w->types & ((1u << ATTN_I32) | (1u << ATTN_I64));
-    int64_t h;
-    if (ints && d->key_lengths.rank <= most)
-        ATTN__TRY(attn__check_ints(&d->key_lengths, ATTN__F_key_lengths, 0, ATTN__LETTER(w, 'S'), axis, err));
-    if (ints) ATTN__TRY(attn__check_ints(&d->query_lengths, ATTN__F_query_lengths, 0, ATTN__LETTER(w, 'Q'), axis, err));
-    if (ints && d->positions.rank <= most)
-        ATTN__TRY(attn__check_ints(&d->positions, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", err));
-    if (sigma->rank && sigma->data) {
-        const attn__array sigmas = attn__array_of(*sigma, ".H..");
-        for (h = 0; h < sigma->size[0]; h++)
-            ATTN__RULE(attn__is_width(attn__of_head(&sigmas, h)), RANGE, "sigma_per_head",
-                       "must be within 1e-18..1e18");
+    const int differ = (c->key_lengths.stride[0] | c->query_lengths.stride[0] | c->positions.stride[0]) != 0;
+    const int64_t entries = differ ? ATTN__LETTER(w, 'B') : attn__min(ATTN__LETTER(w, 'B'), 1);
+    int64_t b, h;
+    for (b = 0; b < entries; b++) {
+        if (c->key_lengths.rank <= most)
+            ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, all.keys, axis, b, &all, err));
+        ATTN__TRY(attn__check_ints(c, ATTN__F_query_lengths, 0, all.rows, axis, b, &all, err));
+        if (c->positions.rank <= most)
+            ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &all, err));
     }
+    for (h = 0; c->sigma_per_head.rank && c->sigma_per_head.data && h < ATTN__LETTER(w, 'H'); h++)
+        ATTN__RULE(attn__is_width(attn__of_head(&c->sigma_per_head, h)), RANGE, "sigma_per_head",
+                   "must be within 1e-18..1e18");
     return ATTN_OK;
 }
 
 static int attn__uses_positions(const attn_desc *d)
 {
     return d->causal || d->alibi.rank || (d->window && (d->window_left >= 0 || d->window_right >= 0));
-}
-
-static const attn__array *attn__operands_of(const attn__call *c, size_t first)      /* of a call, from that member on */
-{
-    return (const attn__array *)(const void *)((const char *)c + first);
 }
 
 /* One scale for a row of codes, or one for each 32 of them; field: of the scale's last axis. */
@@ -5794,27 +5792,16 @@ static attn_status attn__check_scale(const attn_view *codes, const attn_view *sc
     return attn__check_groups(codes, scale, attn__size_name(f, 3), err);
 }
 
-static attn__array *attn__operands(attn__call *c, size_t first)        /* the same to be written, if there is a call */
-{
-    return c ? (attn__array *)(uintptr_t)attn__operands_of(c, first) : NULL;
-}
-
 /* ---- starts and pages: what they change of the letters, before the fields are looked at */
-static int attn__has_sequences(const attn_desc *d)      /* data without a rank will be refused */
+static int attn__has_sequences(const attn_desc *d)
 {
-    const attn_view *a = &d->query_starts, *b = &d->key_starts, *c = &d->page_table;
-    return (a->rank | b->rank | c->rank) != 0 || ((uintptr_t)a->data | (uintptr_t)b->data | (uintptr_t)c->data) != 0;
-}
-
-static int attn__starts_field(const attn_desc *d)
-{
-    return d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
+    return (d->query_starts.rank | d->key_starts.rank | d->page_table.rank) != 0;
 }
 
 ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const attn_desc *d, attn_error *err)
 {
     static const attn__field keys_in_pages = {"must equal page_table.size[1] * the rows of a page", "", "", 0, 0, 0, 0};
-    const int field = attn__starts_field(d);
+    const int field = d->query_starts.rank ? (int)ATTN__F_query_starts : (int)ATTN__F_key_starts;
     const attn_view *starts = d->query_starts.rank ? &d->query_starts : &d->key_starts, *table = &d->page_table;
     const attn_view *pool = d->k.rank ? &d->k : &d->v;
     int i;
@@ -5870,12 +5857,6 @@ ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first,
 }
 
 /* ---- keys in parts */
-static int attn__has_parts(const attn_desc *d)          /* data without a rank will be refused */
-{
-    return (d->carry_in.rank | d->carry_out.rank) != 0 || d->key_origin != 0 ||
-           ((uintptr_t)d->carry_in.data | (uintptr_t)d->carry_out.data) != 0;
-}
-
 /* What is carried: its last axis. */
 static attn_status attn__check_carry(const attn__checker *w, const attn_view *carry, const char *field, attn_error *err)
 {
@@ -5921,14 +5902,13 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
 static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32_t without, attn_error *err)
 {
     const uint32_t unread = d->score == ATTN_SCORE_CONSTANT ? (uint32_t)ATTN__FOR_VECTORS : 0u;
-    const int sequences = attn__has_sequences(d), parts = attn__has_parts(d);
     const int additive = d->score == ATTN_SCORE_ADDITIVE;
     int64_t all;
     ATTN__TRY(attn__check_score(d, err));
     ATTN__TRY(attn__check_options(d, err));
     w->takes = attn__views_of_score(d->score);
     w->in_place = !d->out.rank;
-    if (sequences) ATTN__TRY(attn__begin_sequences(w, d, err));
+    if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
     if (w->layouts) ATTN__TRY(attn__check_pairs(w, 0, err));
@@ -5936,7 +5916,7 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
                "must be given where keys are packed, or an entry would have all that follow");
     ATTN__RULE(d->query_lengths.rank || !attn__is_packed(w, 'I'), NULL, "query_lengths",
                "must be given where queries are packed, or an entry would have all that follow");
-    if (parts) ATTN__TRY(attn__check_parts(w, d, err));
+    if (d->carry_in.rank || d->carry_out.rank || d->key_origin) ATTN__TRY(attn__check_parts(w, d, err));
     ATTN__RULE(w->results || w->flags & ATTN__NO_RESULT_NEEDED, NULL, "out", "must be given, or another result");
     ATTN__RULE(!d->out.rank || d->v.rank, NULL, "v", "must be given where out is");
     ATTN__RULE(w->flags & ATTN__NO_RESULT_NEEDED || !d->weights_after_dropout || d->dropout == 0.0f || d->weights.rank,
@@ -5957,7 +5937,7 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
                                   ATTN__LETTER(w, 'H')), attn__mul64(ATTN__LETTER(w, 'Q'), ATTN__LETTER(w, 'S')));
     ATTN__RULE_OF(all < ATTN__HUGE / 8 && all * 4 <= (int64_t)((size_t)-1 / 2), OVERFLOW,
                   attn__name(w->of['S' - 'A']), "must make B*H*Sq*Sk a number that can be counted");
-    if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(d, w, err));
+    if (!(w->flags & ATTN__ON_DEVICE)) ATTN__TRY(attn__check_contents(w, err));
     return w->flags & ATTN__WITH_DATA ? attn__check_overlaps(w, err) : ATTN_OK;
 }
 
@@ -6512,7 +6492,6 @@ static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t ke
    of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
    or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
    rows in front of the entry are a second such call, whose rows are all empty. */
-typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
 
 /* The queries of entry b; before: the rows in front of them. Beyond a length rows are empty, unless they are packed. */
 static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
@@ -6659,19 +6638,6 @@ static attn_status attn__check_side(const attn__array *starts, const attn__array
                          "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
 }
 
-/* Of lengths or positions [B,Sq] those of an entry's rows. */
-static attn_status attn__check_rows(const attn__call *c, int field, int64_t least, int64_t most, const char *at_most,
-                                    int64_t b, const attn__extent *x, attn_error *err)
-{
-    const attn__array *a = attn__operands_of(c, offsetof(attn__call, q)) + field;
-    const int64_t end = x->row0 + (a->stride[2] ? x->rows : attn__min(x->rows, 1));
-    int64_t i;
-    for (i = x->row0; a->rank == 2 && a->data && i < end; i++)         /* no data: sizes are asked for */
-        ATTN__TRY(attn__check_within(err, attn__name(&attn__fields[field]), attn__int_at(a, b, i), least, most, at_most,
-                                     c->packed_queries ? 0 : b, i));
-    return ATTN_OK;
-}
-
 static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
 {
     const attn__array *lengths = &c->key_lengths;
@@ -6683,8 +6649,8 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
     most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
     x.rows = rows;
-    ATTN__TRY(attn__check_rows(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
-    ATTN__TRY(attn__check_rows(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
+    ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
+    ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
     attn__find_keys(c, b, &x);
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys || (c->left == ATTN__HUGE && c->right == ATTN__HUGE &&
                !c->alibi.rank), OPTION, "align",
@@ -7696,31 +7662,24 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
 #endif
 
 struct attn_grad;       /* ATTN_NO_BACKWARD: none is ever given */
-/* Checks everything, and makes the call of it; how it runs is found after. */
-static attn_status attn__resolve(const attn_desc *d, const struct attn_grad *g, attn__call *c, int flags,
-                                 attn_error *err)
+/* What was checked becomes a call; how it runs is found after. */
+static attn_status attn__make_call(const attn__checker *w, const attn_desc *d, const struct attn_grad *g,
+                                   attn_error *err)
 {
-    attn__checker w;
-    attn__begin_checks(&w, c, g ? flags | ATTN__NO_RESULT_NEEDED : flags);
-    ATTN__TRY(attn__check_desc(&w, d, 0, err));
-#ifndef ATTN_NO_BACKWARD
-    if (g) {
-        attn__keep_inputs(&w);
-        ATTN__TRY(attn__check_grad(&w, d, g, 0, err));
-    }
-#endif
-    c->on_device = ATTN__DEVICE_OF(flags);
-    c->idle = w.results == 1;
-    attn__set_sizes(c, &w);
+    attn__call *c = w->call;
+    c->on_device = ATTN__DEVICE_OF(w->flags);
+    c->idle = w->results == 1;
+    attn__set_sizes(c, w);
     attn__set_options(c, d);
-    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
+    if (w->layouts) ATTN__TRY(attn__check_entries(c, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
 #endif
+    (void)g;
     return ATTN_OK;
 }
 
-/* What a resolved call does in which order, and the memory that it needs. */
+/* What a call does in which order, and the memory that it needs. */
 static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
 {
     attn__shared shared;
@@ -7764,6 +7723,7 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
                                              attn_plan *plan, int flags, attn_error *err)
 {
     attn__call *c;
+    attn__checker w;
     ATTN__RULE_OF(desc, NULL, backward ? "forward" : "desc", "must not be NULL");
     ATTN__RULE(grad || !backward, NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(plan);
@@ -7772,7 +7732,15 @@ ATTN__NOINLINE static attn_status attn__plan(const attn_desc *desc, const struct
     attn__zero(c, backward ? sizeof *c : offsetof(attn__call, d_out));
     plan->phases = 0;
     c->is_backward = backward;
-    ATTN__TRY(attn__resolve(desc, grad, c, flags, err));
+    attn__begin_checks(&w, c, grad ? flags | ATTN__NO_RESULT_NEEDED : flags);
+    ATTN__TRY(attn__check_desc(&w, desc, 0, err));
+#ifndef ATTN_NO_BACKWARD
+    if (grad) {
+        attn__keep_inputs(&w);
+        ATTN__TRY(attn__check_grad(&w, desc, grad, 0, err));
+    }
+#endif
+    ATTN__TRY(attn__make_call(&w, desc, grad, err));
     return attn__plan_steps(plan, c, flags, err);
 }
 
@@ -12483,10 +12451,8 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
         attn__bind(&w, 'J', 1, f, 0);
     }
     ATTN__TRY(attn__check_desc(&w, &d, ATTN__OPERAND, err));
-    attn__set_sizes(c, &w);
-    attn__set_options(c, &d);
     c->ld = 1;
-    return w.layouts ? attn__check_entries(c, err) : ATTN_OK;
+    return attn__make_call(&w, &d, NULL, err);
 }
 
 ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
@@ -13099,9 +13065,9 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
     const attn_mha_desc *desc = a->desc;
+    const struct attn_grad *wanted = NULL;
     attn_desc *d = &a->attention;
     attn__checker w;
-    attn__fp_state saved;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     attn__zero(&d->out, sizeof d->out);
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
@@ -13110,28 +13076,22 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     const attn_grad *given = a->grad ? a->grad->attention : NULL;
     attn_grad own;              /* without those of q, k, v and out, which are between the layers */
     ATTN__KNOWN(attn_grad, given, &own, reserved);
-    if (a->grad) attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, a->grad ? &own : NULL,
+    if (a->grad) {
+        attn__copy_without(&own, given, sizeof own, attn__grad_fields, ATTN__G_COUNT, ATTN__OPERAND);
+        own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
+        wanted = &own;
+    }
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, wanted,
                                                attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
 #endif
     attn__begin_checks(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
-    if (a->grad) {
-        own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
-        ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, &own, d, err));
-        attn__set_gradients(c, &own);
-    }
+    if (wanted) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, wanted, d, err));
 #endif
     w.pairs |= (d->weights.rank | d->scores.rank | d->scores_softcap.rank | d->scores_masked.rank) != 0;
-    saved = attn__fp_enter();
-    attn__set_sizes(c, &w);
-    attn__set_options(c, d);
-    attn__fp_leave(saved);
     c->is_backward = a->grad != NULL;           /* a rule looks there */
-    if (w.layouts) ATTN__TRY(attn__check_entries(c, err));
-    c->on_device = ATTN__DEVICE_OF(flags);
-    c->idle = w.results == 1;
+    ATTN__TRY(attn__make_call(&w, d, wanted, err));
     a->flags = flags;
     ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), PLACE,
                   c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
@@ -13409,6 +13369,8 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn__map m = {NULL, 0};
     attn__matmul product;
     const attn__band none = {0, 0, 0};
+    attn__fp_state saved;
+    attn_status st;
     int64_t inner, total;
     int i;
     ATTN__RULE(grad || !backward, NULL, "grad", "must not be NULL");
@@ -13416,7 +13378,10 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn__zero(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
-    ATTN__TRY(attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
+    saved = attn__fp_enter();
+    st = attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err);
+    attn__fp_leave(saved);
+    if (st != ATTN_OK) return st;
     attn__mha_take(&m, &a);
     for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
         product = attn__mha_product(&a, i, &none);

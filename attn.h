@@ -106,8 +106,10 @@
              those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
              [1,total]. Packed queries need query_lengths, packed keys key_lengths. With the cu_seqlens [B+1] of other
-             libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. Query rows of two
-             packed entries must not overlap; keys may (a shared prefix), except in attn_backward and attn_mha_backward.
+             libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. The queries of packed
+             entries stand one after the other: each query_starts[b] is at least the end of every entry before b. So
+             are the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
+             stand in any order. An entry without rows may begin anywhere.
              Weights, scores, given scores and d_weights must be absent, and mask and bias may differ by entry and head
              alone: [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths
              and the descriptor has no such array of more than one row or column. (Under ATTN_PRECISION_FAST asking for
@@ -255,7 +257,7 @@
    ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
              Checks are always on. Numbers that arrays hold (lengths, starts, positions, pages) and that lead outside of
-             an array are ATTN_ERR_RANGE, with their place, as are packed entries that overlap and a cache without room.
+             an array are ATTN_ERR_RANGE, with their place, as are packed entries out of order and a cache without room.
              A field that is set but could have no effect is an error, too: a parameter of another score (sigma with
              DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window, weights_after_dropout without
              weights, workspace_bytes without workspace, data in a view of rank 0. Allowed though unused: seed,
@@ -613,7 +615,8 @@ typedef struct attn_desc {
     int32_t reserved2 ATTN__0;          /* 0 */
 
     /* sequences of unequal length in shared arrays (see SEQUENCES) */
-    attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad) */
+    attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad);
+                                           packed queries: ascending */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
     attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
                                            [P,Hkv,page,D] of P pages, any strides, and key j of entry b is row j % page
@@ -6658,92 +6661,15 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     return ATTN_OK;
 }
 
-/* Do the queries (keys: the keys) of two entries share a row? Starts mostly ascend. Where they do not, the entries are
-   taken in ascending order, some at a time, so that no memory is needed for all of them. */
-enum { ATTN__SORTED = 512 };
-typedef struct attn__start { int64_t start, b; } attn__start;
-static attn__start attn__start_of_entry(const attn__call *c, int64_t b, int keys)
+/* What is written for each entry, its queries and in a backward pass its keys, must be its own: packed entries stand
+   one after the other. end: of those before entry b. One without rows may begin anywhere. */
+static attn_status attn__check_order(const char *starts, int64_t start, int64_t rows, int64_t b, int64_t *end,
+                                     attn_error *err)
 {
-    const attn__array *starts = keys ? &c->key_starts : &c->query_starts;
-    attn__start x;
-    x.start = starts->rank ? attn__int_at(starts, b, 0) : 0;
-    x.b = b;
-    return x;
-}
-
-static int64_t attn__end_of_entry(const attn__call *c, int64_t b, int keys)
-{
-    attn__extent x;
-    if (keys) attn__find_keys(c, b, &x);
-    else attn__find_rows(c, b, 0, &x);
-    return keys ? x.key0 + x.keys : x.row0 + x.rows;
-}
-
-static int attn__is_after(attn__start a, attn__start b)
-{
-    return a.start != b.start ? a.start > b.start : a.b > b.b;
-}
-
-/* Of a heap of n entries, the last one in front: x in the place of that one. */
-static void attn__replace_last(attn__start *heap, int64_t n, attn__start x)
-{
-    int64_t at = 0, below;
-    for (; (below = 2*at + 1) < n; at = below) {
-        if (below + 1 < n && attn__is_after(heap[below + 1], heap[below])) below++;
-        if (!attn__is_after(heap[below], x)) break;
-        heap[at] = heap[below];
-    }
-    heap[at] = x;
-}
-
-/* The next entries after `last`, in ascending order, without those that are empty; returns how many. */
-static int64_t attn__next_entries(const attn__call *c, int keys, int64_t all, attn__start last, attn__start *heap)
-{
-    uint64_t range = (uint64_t)-1 >> 1;
-    int64_t n = 0, b, at;
-    attn__start x;
-    for (b = 0; b < all; b++) {
-        x = attn__start_of_entry(c, b, keys);
-        if ((uint64_t)(x.start - last.start) >= range) continue;        /* in front of `last`, or not among so many */
-        if (!attn__is_after(x, last) || attn__end_of_entry(c, b, keys) == x.start) continue;
-        if (n == ATTN__SORTED) attn__replace_last(heap, n, x);
-        else {
-            for (at = n++; at > 0 && attn__is_after(x, heap[(at - 1) / 2]); at = (at - 1) / 2)
-                heap[at] = heap[(at - 1) / 2];
-            heap[at] = x;
-        }
-        if (n == ATTN__SORTED) range = (uint64_t)(heap[0].start - last.start);
-    }
-    for (at = n - 1; at > 0; at--) {
-        x = heap[at];
-        heap[at] = heap[0];
-        attn__replace_last(heap, at, x);
-    }
-    return n;
-}
-
-ATTN__NOINLINE static attn_status attn__check_apart(const attn__call *c, int keys, attn_error *err)
-{
-    attn__start some[ATTN__SORTED], last = {-1, -1};
-    const int64_t all = attn__entries_to_see(c);
-    int64_t b = 0, n, at, end;
-    int backwards;
-    for (backwards = 0; backwards < 2 && b < all; backwards++)      /* mostly one of both orders */
-        for (b = end = 0; b < all; b++) {
-            const attn__start x = attn__start_of_entry(c, backwards ? all - 1 - b : b, keys);
-            const int64_t x_end = attn__end_of_entry(c, x.b, keys);
-            if (x.start < end && x.start < x_end) break;
-            end = attn__max(end, x_end);
-        }
-    for (n = b < all ? (int64_t)ATTN__SORTED : 0, end = 0; n == ATTN__SORTED; last = some[n - 1]) {
-        n = attn__next_entries(c, keys, all, last, some);
-        for (at = 0; at < n; end = attn__end_of_entry(c, some[at++].b, keys))
-            if (some[at].start < end)
-                return attn__fail_at(err, keys ? "key_starts" : "query_starts",
-                                     "must be at least the end of the entry before it", some[at].start, end,
-                                     some[at].b, -1);
-        if (!n) break;
-    }
+    if (!rows) return ATTN_OK;
+    if (start < *end) return attn__fail_at(err, starts, "must be at least the end of the entry before it", start, *end,
+                                           b, -1);
+    *end = start + rows;
     return ATTN_OK;
 }
 
@@ -6771,15 +6697,20 @@ static int attn__knows_entries(const attn__call *c)         /* what they hold ca
 ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
 {
     const int starts = c->query_starts.rank || c->key_starts.rank;
-    int64_t b, all;
+    int64_t b, all, end_of_queries = 0, end_of_keys = 0;
+    attn__extent x;
     if (!attn__knows_entries(c)) return ATTN_OK;
     all = attn__entries_to_see(c);
     for (b = 0; b < all; b++) {
         if (starts) ATTN__TRY(attn__check_entry(c, b, err));
         if (c->page) ATTN__TRY(attn__check_pages(c, b, err));
+        attn__find_rows(c, b, 0, &x);
+        if (c->packed_queries) ATTN__TRY(attn__check_order("query_starts", x.row0, x.rows, b, &end_of_queries, err));
+        if (!c->packed_keys || !c->is_backward) continue;
+        attn__find_keys(c, b, &x);
+        ATTN__TRY(attn__check_order("key_starts", x.key0, x.keys, b, &end_of_keys, err));
     }
-    if (c->packed_queries) ATTN__TRY(attn__check_apart(c, 0, err));
-    return c->packed_keys && c->is_backward ? attn__check_apart(c, 1, err) : ATTN_OK;
+    return ATTN_OK;
 }
 
 /* ---- which task is whose: tasks before each entry's rows, and before the rows in front of them */

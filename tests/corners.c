@@ -336,9 +336,9 @@ static void unmapped_starts(void) {
         d.causal = n % 5 < 2;
         d.dropout = n % 7 ? 0 : 0.25f;
         if (packed) {
-            d.query_starts = two_ints(q0 + rows - some_rows, q0);
+            d.query_starts = two_ints(q0, q0 + some_rows);
             d.query_lengths = two_ints(some_rows, rows - some_rows);
-            d.key_starts = two_ints(k0 + keys - some_keys, k0);
+            d.key_starts = two_ints(k0, k0 + some_keys);
             if (n % 4) d.key_lengths = two_ints(some_keys, keys - some_keys);
         } else {
             d.query_starts = make_ints(ATTN_I64, 1, 1, 0, 0, 0, (int)q0, (int)q0);

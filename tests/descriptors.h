@@ -194,15 +194,17 @@ static int for_gradients, for_piece;
 static inline int draw_int_type(void) { return test_int(0, 1) ? ATTN_I32 : ATTN_I64; }
 static inline int64_t at_most(int64_t n) { return test_int(0, 3) ? test_int(0, (int)n) : test_int(0, 1) ? n : 0; }
 
-/* Entries one after the other in a random order, with gaps; returns what they take. */
+/* Entries one after the other, with gaps; of keys that are not for gradients in a random order. Those without rows
+   anywhere. Returns what they take. */
 static inline int64_t pack_entries(const shape *s, int keys, int64_t most) {
     int64_t *order = random_order(s->b), total = 0;
     for (int64_t n = 0; n < s->b; n++) {
-        ref_entry *e = &drawn.at[order[n]];
-        int64_t count = at_most(most);
+        ref_entry *e = &drawn.at[keys && !for_gradients ? order[n] : n];
+        int64_t count = at_most(most), start;
         total += test_int(0, 2) ? 0 : test_int(0, 5);
-        if (keys) e->k0 = total, e->k = count;
-        else e->q0 = total, e->q = count;
+        start = count || test_int(0, 1) ? total : test_int(0, (int)total);
+        if (keys) e->k0 = start, e->k = count;
+        else e->q0 = start, e->q = count;
         total += count;
     }
     free(order);

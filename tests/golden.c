@@ -1299,11 +1299,11 @@ typedef struct {
     attn_view table;
 } home;
 
-/* Entries one after the other, from the last to the first, with gaps; or each at the end of a row of its own. */
+/* Entries one after the other, with gaps; or each at the end of a row of its own. */
 static int64_t start_all(const int64_t *n, int64_t *start, int is_packed) {
     int64_t at = 2, room = 1;
     int b;
-    for (b = ENTRIES - 1; b >= 0; b--) start[b] = at, at += n[b] + b;
+    for (b = 0; b < ENTRIES; b++) start[b] = at, at += n[b] + b;
     for (b = 0; b < ENTRIES; b++)
         if (n[b] + 3 > room) room = n[b] + 3;
     for (b = 0; !is_packed && b < ENTRIES; b++) start[b] = room - n[b];

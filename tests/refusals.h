@@ -380,8 +380,10 @@ FORWARD(RANGE, "query_starts plus query_lengths must be at most Sq: 3, is 4 at [
 FORWARD(RANGE, "query_starts plus query_lengths must be at most Sq: 6, is 7 at [1]", packed, seq.query_starts[1] = 4)
 FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 3, is 2 at [1]",
     packed, seq.query_starts[1] = 2)
-FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 5, is 3 at [0]",
+FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 6, is 2 at [1]",
     packed, seq.query_starts[0] = 3; seq.query_starts[1] = 2)
+FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 6, is 0 at [1]",
+    packed, seq.query_starts[0] = 3; seq.query_starts[1] = 0)  /* apart, but not in order */
 FORWARD(RANGE, "query_starts must be at least the end of the entry before it: 3, is 0 at [1]",
     packed, seq.query_starts[1] = 0)
 FORWARD_EACH(negative_32, RANGE, "query_starts must be at least: 0, is % at [1]", padded, seq.query_starts[1] = n)

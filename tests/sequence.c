@@ -849,12 +849,10 @@ static void check_no_entry(const attn_out *o, const int64_t *start, const int64_
 static void alike(const attn_out *a, const attn_out *b, const char *name) { check_same(a, b, name); }
 
 static void packed_rows(int64_t b, int64_t most, int64_t *start, int64_t *n, int64_t *total) {
-    int64_t order[4] = {0, 1, 2, 3};
-    shuffle(order, b);
     *total = test_int(0, 2);
     for (int64_t e = 0; e < b; e++) {
-        n[order[e]] = test_int(0, 4) ? test_int(1, (int)most) : 0, start[order[e]] = *total;
-        *total += n[order[e]] + (test_int(0, 1) ? test_int(0, 3) : 0);
+        n[e] = test_int(0, 4) ? test_int(1, (int)most) : 0, start[e] = *total;
+        *total += n[e] + (test_int(0, 1) ? test_int(0, 3) : 0);
     }
     *total += test_int(0, 2) + 1;
 }

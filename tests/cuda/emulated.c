@@ -1448,7 +1448,7 @@ static void tiles_others(void) {
     for (int n = 0; n < 4; n++) {
         attn_desc d = make_desc(1, 2, 1, 90, 150, 9, 8);
         set_score(&d, n % 2 ? ATTN_SCORE_BILINEAR : ATTN_SCORE_ADDITIVE, n ? 9 : 96);
-        d.query_starts = two_ints(40, 5), d.query_lengths = two_ints(45, 20);
+        d.query_starts = two_ints(5, 40), d.query_lengths = two_ints(20, 45);
         d.key_starts = two_ints(3, 70), d.key_lengths = two_ints(60, 66);
         put_nan(d.q, 0, 5), put_nan(d.q, 25, 40), put_nan(d.q, 85, 90);
         put_nan(d.k, 0, 3), put_nan(d.k, 63, 70), put_nan(d.k, 136, 150);

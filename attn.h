@@ -28,10 +28,9 @@
              terminal, as SVG and as PPM. All options can be combined, except where stated.
              Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
-   DOES NOT  have f64 arithmetic (an unsupported type is an error). It does not start threads, print, abort or exit.
+   DOES NOT  compute in f64, start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
-             those that are said to run on the host; keys in parts do not run there, either.
-             The kernels have run on an H200, an H100 and in an emulator: see there.
+             those that are said to run on the host, and keys in parts. They have run on an H200 and an H100.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -89,31 +88,28 @@
              n / (H/Hkv)), Sq queries, Sk keys, D size of a query and of a key, Dv size of a value, h hidden width.
              q [B,H,Sq,D]  k [B,Hkv,Sk,D]  v [B,Hkv,Sk,Dv]  out [B,H,Sq,Dv]  lse [B,H,Sq]  weights [B,H,Sq,Sk].
              Bilinear and additive scores take q and k of different sizes, Dq and Dk. Any size is legal, 0 too: Sk = 0
-             gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so) and
-             are 64 bits wide. Input strides may be 0 or negative. Every element of a requested result is written (of
-             packed results, see SEQUENCES, those of all entries).
+             gives empty rows, D = 0 the score 0. Sizes and strides count ELEMENTS (bytes only where a name says so).
+             Input strides may be 0 or negative. Every element of a result is written (but see SEQUENCES).
              A row is a query of a head. Its mass is the sum of exp(score) over its keys, without the sink.
 
    SEQUENCES of unequal length share arrays by `query_starts`, `key_starts` and lengths. Batch entry b has the queries
              from query_starts[b] on, query_lengths[b] of them, and the keys from key_starts[b] on, key_lengths[b] of
              them (the largest, if lengths are per query); without lengths, all up to the end of the array. Its results
-             have the bits of a call on this entry alone (with dropout_origin[0] + b): i, j, positions, windows,
-             bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the numbers of its own
-             queries and keys. (Under ATTN_PRECISION_FAST: see `precision`.)
+             have the bits of a call on this entry alone (with dropout_origin[0] + b; but see `precision`): i, j,
+             positions, windows, bottom-right alignment, chunks and dropout count from its starts, and Sq and Sk are the
+             numbers of its own queries and keys.
              Gradients of parameters are sums over the batch. (That of a bias may differ in its last bit, or in the sign
              of 0, where the entry has one query or one key: it is a sum in one of the two calls and not in the other.)
              Packed: where starts are given, the arrays of queries (q, out, lse, stats, carry and their gradients),
              those of keys (k, v, their scales and gradients) or both may have batch size 1, with all entries one after
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
-             [1,total]. Packed queries need query_lengths, packed keys key_lengths. With the cu_seqlens [B+1] of other
-             libraries the starts are its first B numbers, and attn_lengths_of makes the lengths. The queries of packed
-             entries stand one after the other: each query_starts[b] is at least the end of every entry before b. So
-             are the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
-             stand in any order. An entry without rows may begin anywhere.
-             Weights, scores, given scores and d_weights must be absent, and mask and bias may differ by entry and head
-             alone: [B or 1, H or 1, 1, 1]. With B = 1 the queries (keys) are packed where they have starts and lengths
-             and the descriptor has no such array of more than one row or column. (Under ATTN_PRECISION_FAST asking for
-             weights or scores may so change bits of out: see `precision`.)
+             [1,total]. Packed queries need query_lengths, packed keys key_lengths: see attn_lengths_of. The queries of
+             packed entries stand one after the other: each query_starts[b] is at least the end of every entry before b.
+             So are the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
+             stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
+             must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1]. With B = 1
+             the queries (keys) are packed where they have starts and lengths and the descriptor has no such array of
+             more than one row or column (which may so change bits under ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
@@ -126,16 +122,15 @@
              number and that of the rows before them,
                  for (j = 0; j * page < end[b]; j++) table[b * pages + j] = b * R + j % R;
              With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
-             passed. Those are not read, but the table's numbers of their pages must still be within 0..P-1.
+             passed.
              A cache grows by attn_append. A step of n new tokens: attn_rope for q and k; attn_append for k, then for v,
              with the lengths before the step; attn_forward with key_lengths = those + n and, if causal,
              ATTN_ALIGN_BOTTOM_RIGHT.
 
-   PARTS     Where keys are too many for one memory, several calls take them part by part, in ascending order: from a
-             file, from another cache, from another machine. The results have the bits of one call with all keys. In
-             each call k, v, mask and bias (and given scores) are those of the part's keys alone. Every part but the
-             last has a multiple of ATTN_PART_KEYS of them (with starts or pages an entry may end in any part, with any
-             number; in later parts it has none), and
+   PARTS     Where keys are too many for one memory, several calls take them part by part, in ascending order, with the
+             bits of one call with all keys. In each call k, v, mask and bias (and given scores) are those of the part's
+             keys alone. Every part but the last has a multiple of ATTN_PART_KEYS of them (with starts or pages an entry
+             may end in any part, with any number; in later parts it has none), and
                  d.key_origin = first;                          // the part's first key, of all
                  d.carry_in = attn_view_of(carry);              // absent in the first call
                  d.carry_out = carry;                           // absent in the last call
@@ -143,8 +138,8 @@
              part's first, within 0 and the number of its keys. A row that may attend to no key of a part passes through
              it unchanged. A call with carry_out needs no other result; out, lse and stats of a call with carry_in are
              those of all keys so far. A sink is counted once, by the call without carry_out. With causal, window or
-             ALiBi, align must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS, as a part does not know where all keys
-             end. Weights, scores and ATTN_EMPTY_UNIFORM need all keys in one call.
+             ALiBi, align must be ATTN_ALIGN_TOP_LEFT or ATTN_ALIGN_POSITIONS. Weights, scores and ATTN_EMPTY_UNIFORM
+             need all keys in one call.
              Gradients are computed part by part, too. They need no carry, but out and stats of all keys:
                  for (first = 0; first < keys; first += n) {    // n keys, from multiples of ATTN_PART_KEYS on
                      d.k = attn_view_slice(k, 2, first, n), d.v = attn_view_slice(v, 2, first, n);
@@ -155,7 +150,7 @@
              dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
              parts, within their bound. d_weights and d_sink need all keys at once.
 
-   RECIPES   what has no option of its own because it needs none. examples/recipes.c is all of them as a program.
+   RECIPES   what needs no option of its own. examples/recipes.c is all of them as a program.
              A prefix, or an image, that sees all of itself, the rest causal: a length for each query, and no `causal`.
                  for (int64_t i = 0; i < n; i++) sees[i] = end_of(i);           // its span's end, or i + 1
                  d.key_lengths = attn_view_i64(sees, 2, 1, n, 0, 0);
@@ -192,24 +187,22 @@
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the
              others (on a GPU it may).
 
-   MASKS     exclude; no large negative number is added. A score of -inf has weight 0, whatever produced it; -1e9 is a
-             score like any other. An excluded key has no influence, whatever it holds (NaN, Inf, garbage). Keys beyond
-             key_lengths, causal or the window are never read: they may lie on an unmapped page (unless scores,
-             scores_softcap or ATTN_EMPTY_UNIFORM ask for all keys).
-             A row with no key left gives out 0, weights 0, lse -inf (see `empty`); with a finite sink its lse is the
-             sink, and `empty` does not apply.
-             Allowed NaN and Inf spread no further than they must: from q to its row; from k to the rows that attend
-             to it; from v to its column in those rows (also where the weight is 0 or dropped). A row with a score of
-             +inf is NaN (inf - inf). A NaN in a result is always the one with the bits 0x7fc00000.
+   MASKS     exclude: a score of -inf has weight 0, whatever produced it; -1e9 is a score like any other. An excluded
+             key has no influence, whatever it holds (NaN, Inf, garbage). Keys beyond key_lengths, causal or the window
+             are never read: they may lie on an unmapped page (unless scores, scores_softcap or ATTN_EMPTY_UNIFORM ask
+             for all keys).
+             A row with no key left: see attn_empty.
+             Allowed NaN and Inf spread no further than they must: from q to its row; from k to the rows that attend to
+             it; from v to its column in those rows (also where the weight is 0 or dropped). A row with a score of +inf
+             is NaN (inf - inf). A NaN in a result is always the one with the bits 0x7fc00000.
 
-   TYPES     Every array of floats may be f32, f16 or bf16, independently; but lse and stats are f32, k_scale, v_scale
-             f32 or f16. k and v may be int8 with scales, where no gradients are asked for. Reading is exact (an int8
-             value times its scale is rounded once); after that, arithmetic is that of f32 arrays with the same values,
-             and each result is rounded once to its type: to nearest even, NaN to one quiet NaN, what is too large for
-             f16 to infinity. So 16-bit results have an extra relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits
-             of one result do not depend on the type of another. The backward pass reads the stored `out`: if that is
-             16-bit, the gradient bound below grows by 2^-11 or 2^-8 (more if out has numbers below 2^-14, subnormal in
-             f16). Except with attn_desc.precision = ATTN_PRECISION_FAST: bf16 products, with their own bound.
+   TYPES     Every array of floats may be f32, f16 or bf16, independently, but where its field says otherwise; k and v
+             also int8, without gradients. Reading is exact (an int8 value times its scale is rounded once); after that,
+             arithmetic is that of f32 arrays with the same values, and each result is rounded once to its type: to
+             nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So 16-bit results have an extra
+             relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits of one result do not depend on the type of
+             another. By that of a stored `out` of 16 bits the gradient bound below grows, too (more if out has numbers
+             below 2^-14, subnormal in f16). `precision` may ask for products of bf16, with their own bound.
    NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a weight below
              2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in ATTN_SCORE_LIST
              below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
@@ -224,9 +217,9 @@
              sums over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
-             the options. Not on: instruction set, number of threads, order of tasks, batch size, the other queries in
-             the call, prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor
-             on the caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
+             the options. Not on: instruction set, threads, order of tasks, batch size, the other queries in the call,
+             prefill or decode, strides, compiler, optimisation level, -std, -ffast-math or -march=native, nor on the
+             caller's rounding mode and flush-to-zero flags (they are set and restored by every call).
              Outside the promise: arrays on a GPU; ATTN_PRECISION_FAST; attn_merge (but see PARTS); rows under
              ATTN_EMPTY_UNIFORM; raw scores and weights of keys that a query may not attend to, where these lie in
              pages and lengths are per query (SEQUENCES says which there are); machines without IEEE floats, with
@@ -239,31 +232,30 @@
              Not detected, and changing bits: -fno-honor-nans and -fno-honor-infinities (clang 17 and later); on targets
              with the second #error also -fassociative-math, -freciprocal-math, -fno-signed-zeros and -fapprox-func, and
              so -ffast-math with -fno-finite-math-only.
-   MEMORY    attn_workspace_size gives the bytes that attn_forward needs, and other functions have one of their own, or
-             need none and never allocate; pass that much in desc.workspace (any alignment) and nothing is allocated.
-             Without it at most one block is taken, from desc.allocator or else from malloc. It is linear in Sq + Sk,
-             never Sq*Sk (except that a 16-bit d_bias that is summed or accumulated needs f32 room of its size), and
-             depends on sizes, types, options and workers alone, and on whether the heads of k and v lie side by side
-             within a row ([B,S,H,D]), not on what lengths hold (with ATTN_CUDA also on where arrays lie). It never
-             shrinks as a size grows: that of the largest call serves all others with the same options. The smallest
-             calls need some 35 KB for each worker, their gradients 250 KB. A workspace serves one call at a time; calls
-             one after the other may share it. It must not overlap an array of the call (not checked). Stack: at most 16
-             KB per call or task (compiled with optimisation).
+   MEMORY    attn_workspace_size gives the bytes that attn_forward needs; other functions have one of their own, or need
+             none. With so many in desc.workspace (any alignment) nothing is allocated, without it at most one block,
+             from desc.allocator or else from malloc. It is linear in Sq + Sk, never Sq*Sk (except that a 16-bit d_bias
+             that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and workers
+             alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what lengths
+             hold (with ATTN_CUDA also on where arrays lie). That of the largest call serves all others with the same
+             options. The smallest calls need some 35 KB for each worker, their gradients 250 KB. A workspace serves one
+             call at a time; calls one after the other may share it. It must not overlap an array of the call (not
+             checked). Stack: at most 16 KB per call or task (compiled with optimisation).
 
-   THREADS   The library starts none. It passes independent tasks to desc.parallel; without it the calling thread runs
-             them. attn_plan_forward and attn_task let the caller schedule the tasks. All functions are thread-safe:
-             there are no mutable globals, and there is no init call.
+   THREADS   Independent tasks go to desc.parallel; without it the calling thread runs them. attn_plan_forward and
+             attn_task let the caller schedule them. All functions are thread-safe: there are no mutable globals, and no
+             init call.
 
    ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
-             Checks are always on. Numbers that arrays hold (lengths, starts, positions, pages) and that lead outside of
-             an array are ATTN_ERR_RANGE, with their place, as are packed entries out of order and a cache without room.
-             A field that is set but could have no effect is an error, too: a parameter of another score (sigma with
-             DOT), positions without ATTN_ALIGN_POSITIONS, window_left without window, weights_after_dropout without
-             weights, workspace_bytes without workspace, data in a view of rank 0. Allowed though unused: seed,
-             dropout_origin and weights_after_dropout without dropout; align and positions without causal, window and
-             ALiBi. A flag (causal, window, ...) is 0 or 1. An output must not overlap an input or another output;
-             interleaved views that share no element, as in a packed array, are accepted.
+             Numbers that arrays hold (lengths, starts, positions, pages) and that lead outside of an array are
+             ATTN_ERR_RANGE, with their place, as are packed entries out of order and a cache without room. A field that
+             is set but could have no effect is an error, too: a parameter of another score (sigma with DOT), positions
+             without ATTN_ALIGN_POSITIONS, window_left without window, weights_after_dropout without weights,
+             workspace_bytes without workspace, data in a view of rank 0. Allowed though unused: seed, dropout_origin
+             and weights_after_dropout without dropout; align and positions without causal, window and ALiBi. A flag
+             (causal, window, ...) is 0 or 1. An output must not overlap an input or another output; interleaved views
+             that share no element, as in a packed array, are accepted.
 
    BINDINGS  cc -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o libattn.so -lm  makes a library. Enums are passed
              as int. attn_desc, attn_grad, attn_mha_desc, attn_mha_grad, attn_rope_desc and attn_heatmap may grow at
@@ -349,8 +341,7 @@ typedef enum attn_status {
     ATTN_STATUS_COUNT
 } attn_status;
 
-/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65), "k.size[1] must divide
-   the number of query heads: 2 does not divide 7", "mask.type must be ATTN_U8, is ATTN_F32". Strings are literals. */
+/* Which field broke which rule: "k.size[3] must equal q.size[3]: 64, is 65" (want 64, got 65). Strings are literals. */
 typedef struct attn_error {
     int32_t     status;         /* attn_status */
     const char *field;          /* "k.size[3]"; "" on success */
@@ -364,11 +355,11 @@ typedef struct attn_error {
     int64_t     reserved2;
 } attn_error;
 
-/* ---- views: where data lies and how big it is. Data, sizes and strides, nothing else; cheap to copy.
-   The constructors below make row-major views; any field may be changed afterwards: a reversed sequence is `data` at
-   its last element and a negative stride, a broadcast axis has stride 0. An all-zero view (rank 0) means absent. */
+/* ---- views: where data lies and how big it is. The constructors below make row-major views; any field may be changed
+   afterwards: a reversed sequence is `data` at its last element and a negative stride, a broadcast axis has stride 0.
+   An all-zero view (rank 0) means absent. */
 typedef enum attn_type {
-    ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* arrays of floats (exceptions: see TYPES) */
+    ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* arrays of floats: see TYPES */
     ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths and positions */
@@ -404,17 +395,17 @@ ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t
                                    int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
    For weights and scores d is Sk.
-   Either way the view's axes are B, H, S, D. A cache with room for N keys: a view of N (for attn_append, too), then
-   size[2] = keys in use. Other types: the same with data NULL; then set the view's data and type. */
+   Either way the view's axes are B, H, S, D. Other types: the same with data NULL; then set the view's data and type.
+   */
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 /* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. Here and below, a wrong argument
-   (which = 3, axis = 4, a range beyond the end) gives a view that every call refuses. */
+   (which = 3, axis = 4) gives a view that every call refuses. */
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
-/* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array (grouped q, k, v;
-   a slot for the output), data at the part's first float; seen as [B,H,S,D]. */
+/* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array, data at the
+   part's first float; seen as [B,H,S,D]. */
 ATTN_DEF attn_view attn_view_rows(const float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row);
 ATTN_DEF attn_out  attn_out_rows (float *data, int64_t b, int64_t s, int64_t h, int64_t d, int64_t row);
 /* `count` indices from `first` on along one axis, no copy: a micro-batch, some heads, a prefix of a cache. */
@@ -454,17 +445,15 @@ typedef enum attn_score {
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
     ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk (with starts: of each entry); else an error with causal, a bounded
-                                   window or ALiBi: choose one of those below (a wrong guess would silently break
-                                   decoding) */
+                                   window or ALiBi */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
-                                   len_k: key_lengths (per query where so given), else Sk; len_q: query_lengths,
-                                   else Sq */
+                                   len_k: key_lengths (per query where so given) or Sk; len_q: query_lengths or Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
     ATTN_ALIGN_TOP_LEFT,        /* p = i, whatever Sq and Sk are: is_causal of PyTorch's SDPA */
     ATTN_ALIGN_COUNT
 } attn_align;
 
-typedef enum attn_empty {       /* a row with no allowed key, or whose scores are all -inf; beyond query_lengths too */
+typedef enum attn_empty {       /* a row with no key left, or whose scores are all -inf; beyond query_lengths too */
     ATTN_EMPTY_ZERO = 0,        /* out 0, weights 0 */
     ATTN_EMPTY_NAN,             /* out NaN, weights NaN */
     ATTN_EMPTY_UNIFORM,         /* weights 1/Sk over ALL keys, whose values are read: as if masks added -1e6 */
@@ -482,7 +471,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them; slower than f32 on some: measure. On a GPU:
+    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them (on some slower: measure). On a GPU:
                                    gradients in one sweep */
     ATTN_PRECISION_COUNT
 } attn_precision;
@@ -505,9 +494,8 @@ typedef struct attn_parallel {
                                    call of attn.h; NULL: the calling thread runs the tasks */
     void   *user ATTN__0;
     int32_t workers ATTN__0;    /* most tasks that run at once; 0 means 1, even with `run`. A larger `worker` writes
-                                   outside the workspace, which has memory for each worker. Without `run` calls run
-                                   on the calling thread, with memory for so many workers all the same; the tasks of a
-                                   plan (attn_plan_forward, attn_plan_backward) so many may then run at once */
+                                   outside the workspace, which has memory for each. Without `run`, too, there is memory
+                                   for so many: for the tasks of a plan */
 } attn_parallel;
 
 /* ---- the descriptor: one attention. Zero it, set what you need. Zero means default, absent or off.
@@ -525,9 +513,8 @@ typedef struct attn_desc {
     attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp of the row's masked scores and sink; -inf for
                                            an empty row */
     attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
-    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  before softcap, bias and masks, scale included; of all Sk
-                                           keys, so all are read */
-    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap; of all keys, too */
+    attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  before softcap, bias, masks; scale included; of all Sk keys */
+    attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap; of all Sk keys */
     attn_out scores_masked ATTN__0;     /* [B,H,Sq,Sk]  after bias, ALiBi and masks; an excluded entry is -inf */
 
     /* score */
@@ -542,8 +529,8 @@ typedef struct attn_desc {
                                            (then Dq = h, Dk = h) */
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
-    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN; sizes are read from here, q and k stay
-                                           absent. -inf excludes, whatever scale and softcap are */
+    attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN, where q and k stay absent. -inf excludes,
+                                           whatever scale and softcap are */
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c) (Gemma 2, 2024). 0 = off */
@@ -586,8 +573,8 @@ typedef struct attn_desc {
 
     /* one more result */
     attn_out stats ATTN__0;             /* [B,H,Sq,2]  f32; each row's maximum score and its sum of e^(score - maximum),
-                                           without the sink. Optional for attn_backward, which then has one product
-                                           less to do. -inf and 0 for a row without mass */
+                                           without the sink; -inf and 0 for a row without mass. Optional for
+                                           attn_backward, which then has one product less to do */
 
     /* with ATTN_CUDA */
     void *stream ATTN__0;               /* the cudaStream_t of a call whose arrays lie on a device; NULL: the default
@@ -598,40 +585,33 @@ typedef struct attn_desc {
        by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
-    /* products of numbers of 16 bits */
-    int32_t precision ATTN__0;          /* attn_precision. With FAST attn_forward may multiply in bf16 (AVX512-BF16;
-                                           compiled by gcc 11, clang 13 or later): the scores of SCALED_DOT and DOT
-                                           where q and k are bf16 and |scale| is at most 2^64, and out, for any score,
-                                           where v is bf16. Sums are f32, weights are rounded to bf16 for this, products
-                                           and sums below 2^-126 (before the scale) count as 0. The bound on out grows
-                                           by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits do not depend on
-                                           threads, tasks, batch or strides. It changes nothing for other types,
-                                           scores, instruction sets and CPUs, for at most 8 rows per key head (per query
-                                           head with per-head parameters) and in attn_backward. These rows are those of
-                                           the arrays, where packed those of an entry: in a batch that is not packed a
-                                           short entry may have other bits than alone. On a device it concerns
-                                           attn_backward alone: dq may have other bits in each run, see BITS in
-                                           attn_cuda.cuh. attn_explain says whether it is used */
+    /* attn_precision. With FAST attn_forward may multiply in bf16 (AVX512-BF16; compiled by gcc 11, clang 13 or
+       later): the scores of SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any
+       score, where v is bf16. Sums are f32, weights are rounded to bf16 for this, products and sums below 2^-126
+       (before the scale) count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits
+       do not depend on threads, tasks, batch or strides. It changes nothing for other types, scores, instruction sets
+       and CPUs, for at most 8 rows per key head (per query head with per-head parameters) and in attn_backward. These
+       rows are those of the arrays, where packed those of an entry: in a batch that is not packed a short entry may
+       have other bits than alone. On a device it concerns attn_backward alone: see BITS in attn_cuda.cuh. attn_explain
+       says whether it is used */
+    int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
     /* sequences of unequal length in shared arrays (see SEQUENCES) */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad);
                                            packed queries: ascending */
     attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
-    attn_view page_table ATTN__0;       /* i32/i64 [B,pages] (block_table): k, v and their scales are pools
-                                           [P,Hkv,page,D] of P pages, any strides, and key j of entry b is row j % page
-                                           of pool page page_table[b,j / page]; with key_starts read j + key_starts[b]
-                                           for j. Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages
-                                           beyond a length are not looked up; the numbers of the others must be within
-                                           0..P-1. Any page size; 1 gathers single keys. Entries may share pages. No
-                                           gradients */
+    /* i32/i64 [B,pages] (block_table): k, v and their scales are pools [P,Hkv,page,D] of P pages, any strides, and key
+       j of entry b is row j % page of pool page page_table[b,j / page]; with key_starts read j + key_starts[b] for j.
+       Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages beyond a length are not looked up; the
+       numbers of the others must be within 0..P-1. Any page size. Entries may share pages. No gradients */
+    attn_view page_table ATTN__0;
 
     /* keys that come in several calls (see PARTS). Not on a device */
-    attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; what the call before this one left in its carry_out */
-    attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; one more result: of each row its Dv outputs, not yet
-                                           divided by the sum, its maximum score and its sum of e^(score - maximum);
-                                           for a row without mass zeros, -inf and 0. It may be carry_in itself (same
-                                           data, same strides) */
+    attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; carry_out of the call before this one */
+    attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; of each row its Dv outputs, not yet divided by the sum,
+                                           its maximum score and its sum of e^(score - maximum); for a row without mass
+                                           zeros, -inf and 0. It may be carry_in itself (same data, same strides) */
     int64_t key_origin ATTN__0;         /* where this call's first key stands among all keys; with starts, each entry's
                                            first among those of the entry. A multiple of ATTN_PART_KEYS */
 } attn_desc;
@@ -674,7 +654,7 @@ typedef struct attn_grad {
 /* ---- attention */
 
 /* Computes every result that `desc` asks for. Cost: 2*B*H*Sq*Sk*(D + Dv) operations, less what key_lengths, causal and
-   window skip; additive scores: h tanh for each pair of query and key in place of 2*D operations. */
+   window skip; additive scores: h tanh for each pair in place of 2*D operations. */
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err);
 
 /* Bytes of workspace that attn_forward(desc) needs, which may be 0; never less for a larger size (on a GPU: see
@@ -691,10 +671,9 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.workers is used; parallel.run, workspace and allocator are ignored. Data pointers must be
-   set. The number of tasks does not depend on the workers, but for few queries over heads of k and v that lie side by
-   side within a row: a task then takes up to 8 heads, fewer where that would leave a worker without one. On a device a
-   plan has one task, which enqueues all kernels of the call: see PLANS in attn_cuda.cuh. */
+   the descriptor, parallel.run, workspace and allocator are ignored. The number of tasks depends on parallel.workers
+   for gradients and for few queries over heads of k and v that lie side by side within a row, else not. On a device a
+   plan has one task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -712,12 +691,11 @@ ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, i
 /* Computes the gradients of inputs and parameters from those of the results. `forward`: the descriptor of the forward
    call, unchanged. Its `out` is read (required where d_out is given, unless dv alone is wanted); its `stats` are read
    if present, else recomputed (one more product, the same bits). Its other results are ignored; its workspace,
-   parallel, allocator and isa are used. Nothing of size Sq*Sk is kept: weights are recomputed, block by block. Cost:
-   5/2 of the forward's.
+   parallel, allocator and isa are used. Cost: 5/2 of the forward's.
    - Empty rows add 0 to every gradient, even if the incoming one is NaN, and under ATTN_EMPTY_NAN too. But a finite
      sink gets its share of d_lse, and under ATTN_EMPTY_UNIFORM they add to dv.
    - Excluded pairs contribute nothing, whatever q, k, v and d_out hold. A key that no row may attend to gets exactly 0
-     (a packed one of no entry: SEQUENCES), and is not read where lengths, causal or window exclude it.
+     (a packed one of no entry: SEQUENCES).
    - BOXCAR and CONSTANT have gradient 0 for q, k and sigma; TRIANGULAR has 0 at distance 0, COSINE at the zero vector.
    - The bits do not depend on isa, workers, tasks and strides (see SAME BITS). Sums have one fixed order: a key's over
      the queries in blocks of ATTN_GRAD_QUERIES, heads of a group one after the other; a query's over the keys in blocks
@@ -726,11 +704,11 @@ ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, i
 #define ATTN_GRAD_KEYS     64
 ATTN_DEF attn_status attn_backward(const attn_desc *forward, const attn_grad *grad, attn_error *err);
 
-/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. Linear in Sq + Sk, see MEMORY. */
+/* Bytes of workspace that attn_backward needs. Data pointers may be NULL here. */
 ATTN_DEF attn_status attn_backward_workspace_size(const attn_desc *forward, const attn_grad *grad, size_t *bytes,
                                                   attn_error *err);
 
-/* As attn_plan_forward; attn_task runs it. Here the number of tasks may depend on desc.parallel.workers. */
+/* As attn_plan_forward; attn_task runs it. */
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err);
 
@@ -754,12 +732,11 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err);
 #endif /* ATTN_NO_BACKWARD */
 
-/* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of
-   query and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries; of
-   packed entries as if they were padded to the longest),
-   instruction set, tiles, tasks, types, workspace; or why it is refused. On a GPU attn_workspace_size may ask for more,
-   see attn_cuda.cuh. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the
-   whole text without the 0. */
+/* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of query
+   and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries; of packed
+   entries as if they were padded to the longest), instruction set, tiles, tasks, types, workspace; or why it is
+   refused. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the whole
+   text without the 0. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
@@ -779,19 +756,19 @@ ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, cons
 
 /* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
    and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf;
-   query_starts and key_starts: with a picture of batch size 1 and B starts it shows all packed entries.
-   Like the next two it needs no workspace and never allocates. */
+   query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
    (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
-   output word j%4 >= p*2^32. Absolute indices modulo 2^32. Starts are not used: of entry b ask for its own mask, with
-   dropout_origin[0] + b. */
+   output word j%4 >= p*2^32. Absolute indices modulo 2^32. Starts are not used: ask for the mask of an entry alone
+   (SEQUENCES). */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
-   exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses [B,H,Sq];
-   lse may be absent (rank 0). Not in place. A sink belongs to one of the two only. Device arrays: default stream. */
+   exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses f32
+   [B,H,Sq]; lse may be absent (rank 0). Not in place. A sink belongs to one of the two only. Device arrays: default
+   stream. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
 
@@ -808,9 +785,9 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
-   (f16: at most 65504); a code is x / scale, a float, rounded once more to the nearest integer (ties to even), within
-   -127..127. NaN and infinity make the scale
-   NaN; with it, and with a scale of 0, the codes are 0. This function and the next run on the host. */
+   (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to even), within -127..127.
+   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. This function and the next run
+   on the host. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one scale per 32 numbers; blocks must not overlap them
@@ -841,12 +818,12 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
        with ATTN_ROPE_INTERLEAVED 2n and 2n+1 (Meta's own weights of Llama); cos, sin = cosines[p,n], sines[p,n].
    cosines, sines: f32 [positions, R/2], as attn_rope_table makes them; R at most D. p, their row for row i of entry b:
    positions[b] + i, or positions[b,i], of i32 or i64 [B] or [B,S] (packed [1,total]); i where positions are absent
-   (rank 0). It must exist, for rows of padding too (else ATTN_ERR_RANGE): with left padding give [B,S], any number
-   there. If the tables have a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which
-   is the gradient; it undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same
-   data, type and strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each
-   rounded: no fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in
-   copied columns too. On the host. */
+   (rank 0). It must exist, for rows of padding too: with left padding give [B,S], any number there. If the tables have
+   a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which is the gradient; it
+   undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and
+   strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each rounded: no
+   fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns
+   too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -938,8 +915,8 @@ ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
-/* The layout of all structures, to check or generate bindings: a line "attn_desc 2688" with a structure's size, then a
-   line "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
+/* The layout of all structures, for bindings: a line "attn_desc 2688" with a structure's size, then a line
+   "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
 /* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]), on the host. Results of exp
    below 2^-126 are 0. isa as in the descriptor. x and y may be the same array. Errors: ATTN_ERR_OPTION, _SIZE, _NULL,
@@ -968,13 +945,12 @@ typedef enum attn_terminal {
     ATTN_TERMINAL_TRUECOLOR = 0, ATTN_TERMINAL_256, ATTN_TERMINAL_ASCII, ATTN_TERMINAL_COUNT
 } attn_terminal;
 
-/* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. The pictures
-   need no memory. Infinities take the end colours, NaN is magenta (?? in ASCII); masked cells are hatched (// in a
-   terminal) and do not count for the range. If all values are equal, the range includes 0. Labels are cut at 32
-   columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows and columns over all panels and 32767 pixels a side; a
-   width or height too small for the labels is an error that gives the minimum. If only one of the two is given, cells
-   are square. A terminal line is as long as a row of panels: view panels as [n,1,rows,cols] to have them below each
-   other. Only the outer panels have tick labels. */
+/* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. Infinities take
+   the end colours, NaN is magenta (?? in ASCII); masked cells are hatched (// in a terminal) and do not count for the
+   range. If all values are equal, the range includes 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At
+   most 65536 rows and columns over all panels and 32767 pixels a side; a width or height too small for the labels is an
+   error that gives the minimum. If only one of the two is given, cells are square. View panels as [n,1,rows,cols] to
+   have them below each other. Only the outer panels have tick labels. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
     attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of

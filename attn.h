@@ -105,7 +105,7 @@
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
              [1,total]. Packed queries need query_lengths, packed keys key_lengths: see attn_lengths_of. The queries of
              packed entries stand one after the other: each query_starts[b] is at least the end of every entry before b.
-             So are the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
+             So do the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
              stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
              must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1]. With B = 1
              the queries (keys) are packed where they have starts and lengths and the descriptor has no such array of

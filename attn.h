@@ -829,14 +829,14 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                                attn_out out, attn_error *err);
 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
-   but for YARN; f is the frequency of pair n. f and t are doubles: w below is rounded once, what follows is computed in
-   double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc NULL:
-   all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations of
-   Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone;
+   but for YARN; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest is computed
+   in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc
+   NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations
+   of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone;
    "longrope" is not among them:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
        LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
-       NTK     f = (base * factor^(R/(R-2)))^(-2n/R)                               bloc97 2023
+       NTK     f = w factor^(-2n/(R-2)), the w of base * factor^(R/(R-2))                  bloc97 2023
                "dynamic" is this for lengths beyond N, the training's: with factor * length/N - (factor-1) as factor
        YARN    f = w/factor * (1 - r) + w * r, r = 1 - (n - low)/(high - low) within 0..1; low = floor(c(beta_fast)),
                high = ceil(c(beta_slow)), low at least 0, high at most R-1, high + 0.001 where they are equal;
@@ -13757,9 +13757,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     return attn__success(err);
 }
 
-/* ---- tables for them. Numbers of about 100 bits, high + low, so that frequencies are rounded once: sums and products
-   without error by Knuth and by Dekker (1971). */
-typedef struct attn__wide { double high, low; } attn__wide;
+/* ---- tables for them, in double. What goes into a sum is a product of attn__product_of: rounded, never fused. */
 static double attn__product_of(double a, double b)
 {
     double product = a * b;
@@ -13767,108 +13765,70 @@ static double attn__product_of(double a, double b)
     return product;
 }
 
-static attn__wide attn__wide_sum(double a, double b)
-{
-    attn__wide s;
-    double t;
-    s.high = a + b;
-    t = s.high - a;
-    s.low = (a - (s.high - t)) + (b - t);
-    return s;
-}
+static const double attn__ln2 = 0.6931471805599453, attn__two_pi = 6.283185307179586;
 
-static attn__wide attn__wide_product(double a, double b)
-{
-    const double x = attn__product_of(134217729.0, a), y = attn__product_of(134217729.0, b);    /* 2^27 + 1 */
-    const double a1 = x - (x - a), a2 = a - a1, b1 = y - (y - b), b2 = b - b1;
-    attn__wide p;
-    p.high = attn__product_of(a, b);
-    p.low = ((a1 * b1 - p.high) + a1 * b2 + a2 * b1) + a2 * b2;
-    return p;
-}
-
-static attn__wide attn__wide_plus(attn__wide a, attn__wide b)
-{
-    const attn__wide s = attn__wide_sum(a.high, b.high);
-    return attn__wide_sum(s.high, s.low + (a.low + b.low));
-}
-
-static attn__wide attn__wide_times(attn__wide a, attn__wide b)
-{
-    const attn__wide p = attn__wide_product(a.high, b.high);
-    return attn__wide_sum(p.high, p.low + (attn__product_of(a.high, b.low) + attn__product_of(a.low, b.high)));
-}
-
-static attn__wide attn__wide_over(attn__wide a, double b)
-{
-    const double q = a.high / b;
-    const attn__wide p = attn__wide_product(q, b);
-    return attn__wide_sum(q, ((a.high - p.high) - p.low + a.low) / b);
-}
-
-static attn__wide attn__wide_of(double x) { return attn__wide_sum(x, 0.0); }
-/* e^x, |x| < 500: x = n ln 2 + r, |r| <= ln2/2, and the series of e^r. */
-static attn__wide attn__wide_exp(attn__wide x)
-{
-    static const attn__wide ln2 = {0.6931471805599453, 2.3190468138462996e-17};
-    const int64_t n = (int64_t)(attn__product_of(x.high, 1.4426950408889634) + (x.high < 0.0 ? -0.5 : 0.5));
-    const attn__wide r = attn__wide_plus(x, attn__wide_times(ln2, attn__wide_of(-(double)n)));
-    const uint64_t bits = (uint64_t)(n + 1023) << 52;
-    attn__wide p = attn__wide_of(1.0);
-    double power;
-    int i;
-    for (i = 27; i > 0; i--)
-        p = attn__wide_plus(attn__wide_over(attn__wide_times(p, r), (double)i), attn__wide_of(1.0));
-    ATTN__COPY(&power, &bits, sizeof power);
-    p.high *= power;
-    p.low *= power;
-    return p;
-}
-
-/* ln x of a normal x > 0 by Newton's method, from the exponent and the first bits: 0.06, 2e-3, 2e-6, 2e-12, 1e-24. */
-static attn__wide attn__wide_log(double x)
+/* Of a normal x = 2^n m, m within sqrt(1/2)..sqrt(2), ln m: 2 artanh((m-1)/(m+1)), by its series. */
+static double attn__log_of_rest(double x, int64_t *n)
 {
     uint64_t bits;
-    attn__wide y;
+    double m, s, s2, sum = 0.0;
     int i;
     ATTN__COPY(&bits, &x, sizeof bits);
-    y = attn__wide_of(((double)(int64_t)bits / 4503599627370496.0 - 1023.0) * 0.6931471805599453);     /* 2^52 */
-    for (i = 0; i < 5; i++) {
-        const attn__wide minus = {-y.high, -y.low};
-        y = attn__wide_plus(y, attn__wide_plus(attn__wide_times(attn__wide_of(x), attn__wide_exp(minus)),
-                                               attn__wide_of(-1.0)));
-    }
-    return y;
+    *n = (int64_t)((bits + 0x95f619980c433u) >> 52) - 1023;             /* the bits of 2 - sqrt(2) */
+    bits -= (uint64_t)*n << 52;
+    ATTN__COPY(&m, &bits, sizeof m);
+    s = (m - 1.0) / (m + 1.0);
+    s2 = attn__product_of(s, s);
+    for (i = 21; i > 0; i -= 2) sum = attn__product_of(sum, s2) + 2.0 / i;
+    return attn__product_of(sum, s);
+}
+
+static double attn__log_of(double x)
+{
+    int64_t n;
+    const double rest = attn__log_of_rest(x, &n);
+    return attn__product_of((double)n, attn__ln2) + rest;
+}
+
+/* x^(-a/b), x at least 1, a from 0 to b. Of x = 2^n m the power of 2 is split once more, into a whole one, which is
+   exact, and a rest: 2^(-n a/b) = 2^-whole 2^(-rest/b). So the series of e^y gets a y of at most ln 2, within 3 ulp. */
+static double attn__root(double x, int64_t a, int64_t b)
+{
+    int64_t n, whole;
+    const double log_m = attn__log_of_rest(x, &n);
+    double y, power = 1.0, scale;
+    uint64_t bits;
+    int i;
+    whole = (2*n*a + b) / (2*b);
+    y = -(attn__product_of((double)(n*a - whole*b), attn__ln2) + attn__product_of((double)a, log_m)) / (double)b;
+    for (i = 17; i > 0; i--) power = 1.0 + attn__product_of(power, y) / i;
+    bits = (uint64_t)(1023 - whole) << 52;
+    ATTN__COPY(&scale, &bits, sizeof scale);
+    return power * scale;
 }
 
 typedef struct attn__frequencies {
     attn_rope_desc d;           /* with its defaults */
-    attn__wide     log_base;    /* of NTK's base */
-    double         size, low, high;     /* size: R */
+    int64_t        size;        /* R */
+    double         low, high;
 } attn__frequencies;
-
-static const double attn__two_pi = 6.283185307179586;
 
 /* How many pairs turn more than `turns` times within the training's context: c in the manual. */
 static double attn__pairs_above(const attn__frequencies *f, double turns)
 {
     const double context = (double)f->d.original_positions / (turns * attn__two_pi);
-    return f->size * attn__wide_log(context).high / (2.0 * f->log_base.high);
+    return (double)f->size * attn__log_of(context) / (2.0 * attn__log_of(f->d.base));
 }
 
 static void attn__set_frequencies(attn__frequencies *f)
 {
-    const double n = f->size;
-    f->log_base = attn__wide_log(f->d.base);
-    if (f->d.scaling == ATTN_ROPE_NTK && n > 2.0)
-        f->log_base = attn__wide_plus(f->log_base, attn__wide_over(attn__wide_times(
-            attn__wide_log(f->d.factor), attn__wide_of(n)), n - 2.0));
+    const double n = (double)f->size;
     if (f->d.scaling != ATTN_ROPE_YARN) {
         f->d.attention_factor = 1.0;
         return;
     }
     if (f->d.attention_factor < 0.0)
-        f->d.attention_factor = attn__product_of(0.1, attn__wide_log(f->d.factor).high) + 1.0;
+        f->d.attention_factor = attn__product_of(0.1, attn__log_of(f->d.factor)) + 1.0;
     f->low = attn__pairs_above(f, f->d.beta_fast);
     f->high = attn__pairs_above(f, f->d.beta_slow);
     if (f->low < 0.0) f->low = 0.0;             /* what lies beyond all pairs need not be known exactly */
@@ -13886,10 +13846,10 @@ static void attn__set_frequencies(attn__frequencies *f)
 static double attn__frequency(const attn__frequencies *f, int64_t pair)
 {
     const attn_rope_desc *d = &f->d;
-    const double w = attn__wide_exp(attn__wide_over(attn__wide_times(
-        f->log_base, attn__wide_of(-2.0 * (double)pair)), f->size)).high;
+    const double w = attn__root(d->base, 2 * pair, f->size);
     double part;                /* of w itself */
     if (d->scaling == ATTN_ROPE_LINEAR) return w / d->factor;
+    if (d->scaling == ATTN_ROPE_NTK) return pair ? w * attn__root(d->factor, 2 * pair, f->size - 2) : w;
     if (d->scaling == ATTN_ROPE_YARN) part = 1.0 - ((double)pair - f->low) / (f->high - f->low);
     else if (d->scaling == ATTN_ROPE_LLAMA3)
         part = ((double)d->original_positions * w / attn__two_pi - d->low_freq_factor) /
@@ -13938,7 +13898,7 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
         for (j = 0; j < n; j++) w[j] = attn__frequency(f, x + j);
         for (i = 0; i < rows; i++)
             for (j = 0; j < n; j++) {
-                attn__cosine_and_sine((double)(f->d.first_position + i) * w[j], &c, &s);
+                attn__cosine_and_sine(attn__product_of((double)(f->d.first_position + i), w[j]), &c, &s);
                 *attn__at(&a[0], 0, 0, i, x + j) = (float)(c * f->d.attention_factor);
                 *attn__at(&a[1], 0, 0, i, x + j) = (float)(s * f->d.attention_factor);
             }
@@ -14005,7 +13965,7 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
                "must be within 0..2^24");
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
-    f.size = 2.0 * (double)cosines.size[1];
+    f.size = 2 * cosines.size[1];
     saved = attn__fp_enter();
     if (attn__elements(v)) attn__make_tables(a, &f, cosines.size[0], cosines.size[1]);
     attn__fp_leave(saved);

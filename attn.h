@@ -6193,6 +6193,12 @@ static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row)
     return attn__int_of(attn__place_of(a, b, 0, row, 0), a->type);
 }
 
+/* of entry b, or what counts where there is no such array */
+static int64_t attn__int_or(const attn__array *a, int64_t b, int64_t absent)
+{
+    return a->rank ? attn__int_at(a, b, 0) : absent;
+}
+
 static int attn__byte_at(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
     return ((const uint8_t *)a->data)[attn__index(a, b, h, row, column)];
@@ -6475,10 +6481,10 @@ static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t ke
 /* The queries of entry b; before: the rows in front of them. Beyond a length rows are empty, unless they are packed. */
 static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
 {
-    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
+    const int64_t start = attn__int_or(&c->query_starts, b, 0);
     x->row0 = before ? 0 : start;
     x->rows = c->queries - start;
-    if (c->packed_queries && c->query_lengths.rank) x->rows = attn__int_at(&c->query_lengths, b, 0);
+    if (c->packed_queries) x->rows = attn__int_or(&c->query_lengths, b, x->rows);
     if (before) x->rows = c->packed_queries ? 0 : start;
 }
 
@@ -6487,12 +6493,12 @@ static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
 {
     const attn__array *lengths = &c->key_lengths;
     int64_t i, rows;        /* to look at: one where they are all the same number */
-    x->key0 = c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0;
+    x->key0 = attn__int_or(&c->key_starts, b, 0);
     x->keys = c->keys - x->key0;
     if (lengths->rank == 1) x->keys = attn__int_at(lengths, b, 0);
     if (lengths->rank != 2) return;
     attn__find_rows(c, b, 0, x);
-    rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x->rows;
+    rows = attn__int_or(&c->query_lengths, b, x->rows);
     if (!lengths->stride[2]) rows = attn__min(rows, 1);
     for (x->keys = i = 0; i < rows; i++) x->keys = attn__max(x->keys, attn__int_at(lengths, b, x->row0 + i));
 }
@@ -6595,6 +6601,10 @@ static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
 
 static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queries ? 1 : c->batch; }
 static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
+static int64_t attn__rows_of_arrays(const attn__call *c)        /* of all heads and entries */
+{
+    return attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+}
 /* Results of queries and keys, outside of an entry's keys. */
 static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64_t i, const attn__call *c,
                                float value)
@@ -6605,29 +6615,26 @@ static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64
 }
 
 /* ---- their rules */
-static attn_status attn__check_side(const attn__array *starts, const attn__array *lengths, int keys, int64_t most,
-                                    int64_t b, attn_error *err)
+static attn_status attn__check_side(const attn__array *starts, const attn__array *lengths, const char *name,
+                                    const char *rule, int64_t most, int64_t b, attn_error *err)
 {
-    const int64_t start = starts->rank ? attn__int_at(starts, b, 0) : 0;
+    const int64_t start = attn__int_or(starts, b, 0);
     const int64_t length = lengths->rank == 1 ? attn__int_at(lengths, b, 0) : 0;        /* checked already */
-    const char *name = keys ? "key_starts" : "query_starts";
     if (start < 0) return attn__fail_at(err, name, "must be at least", start, 0, b, -1);
-    if (start <= most - length) return ATTN_OK;
-    return attn__fail_at(err, name, keys ? "plus key_lengths must be at most Sk" :
-                         "plus query_lengths must be at most Sq", attn__add64(start, length), most, b, -1);
+    return start <= most - length ? ATTN_OK : attn__fail_at(err, name, rule, attn__add64(start, length), most, b, -1);
 }
 
 static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
 {
-    const attn__array *lengths = &c->key_lengths;
     attn__extent x;
     int64_t rows, most;
-    ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, 0, c->queries, b, err));
-    ATTN__TRY(attn__check_side(&c->key_starts, lengths, 1, c->keys, b, err));
+    ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, "query_starts",
+                               "plus query_lengths must be at most Sq", c->queries, b, err));
+    ATTN__TRY(attn__check_side(&c->key_starts, &c->key_lengths, "key_starts", "plus key_lengths must be at most Sk",
+                               c->keys, b, err));
     attn__find_rows(c, b, 0, &x);
-    rows = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : x.rows;
-    most = c->keys - (c->key_starts.rank ? attn__int_at(&c->key_starts, b, 0) : 0);
-    x.rows = rows;
+    x.rows = rows = attn__int_or(&c->query_lengths, b, x.rows);
+    most = c->keys - attn__int_or(&c->key_starts, b, 0);
     ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
     ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
     attn__find_keys(c, b, &x);
@@ -7049,7 +7056,7 @@ static int64_t attn__bias_floats(const attn__call *c)
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
-    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    const int64_t rows = attn__rows_of_arrays(c);
     const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
     s->entries = NULL;
     if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
@@ -7502,7 +7509,7 @@ static void attn__set_backward(attn__call *c)
                         (c->d_scale.rank && c->score != ATTN_SCORE_GIVEN);
     const int below_k = c->dk.rank || c->d_w_k.rank || c->d_hidden_bias.rank;
     attn__set_bias(c);
-    w->rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    w->rows = attn__rows_of_arrays(c);
     w->blocks = attn__blocks(c->queries, ATTN_GRAD_QUERIES);
     w->tiles = attn__min(attn__blocks(ATTN_GRAD_QUERIES, attn__lanes(c->f)), attn__blocks(c->queries, width));
     w->vectors = (below_q || below_k) && score->vectors;
@@ -8086,8 +8093,8 @@ static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t 
 /* covered[k] of row k0+k: is it one of the queries of batch entry b? */
 static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
 {
-    const int64_t start = c->query_starts.rank ? attn__int_at(&c->query_starts, b, 0) : 0;
-    const int64_t end = c->query_lengths.rank ? start + attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    const int64_t start = attn__int_or(&c->query_starts, b, 0);
+    const int64_t end = start + attn__int_or(&c->query_lengths, b, c->queries - start);
     int64_t k;
     for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
 }
@@ -8250,7 +8257,7 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
 static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
                                       int per_head, uint32_t bit)
 {
-    const int64_t rows = attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+    const int64_t rows = attn__rows_of_arrays(c);
     const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
     return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
 }
@@ -9458,7 +9465,7 @@ static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
    from the call's first key */
 ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
-    const int64_t query_length = c->query_lengths.rank ? attn__int_at(&c->query_lengths, b, 0) : c->queries;
+    const int64_t query_length = attn__int_or(&c->query_lengths, b, c->queries);
     attn__row row = {0, 0, 0};
     int64_t key_length;
     row.position = i;
@@ -13040,7 +13047,7 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
 #endif
     }
     if (!a->grad) return;
-    a->stats = attn__take(m, attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries), 2);
+    a->stats = attn__take(m, attn__rows_of_arrays(c), 2);
     a->stored = (uint8_t *)(void *)attn__take(m, 1, attn__blocks(c->queries, 4));
 }
 
@@ -13449,7 +13456,7 @@ typedef struct attn__append {
 typedef struct attn__entry { int64_t from, to, rows; } attn__entry;
 static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entry *e, attn_error *err)
 {
-#define ATTN__OF(f, absent) (p->v[ATTN__A_##f].rank ? attn__int_at(&p->a[ATTN__A_##f], b, 0) : (absent))
+#define ATTN__OF(f, absent) attn__int_or(&p->a[ATTN__A_##f], b, absent)
     const attn_view *pages = &p->v[ATTN__A_page_table];
     const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page, fresh = p->v[0].size[2];
     const int64_t start = ATTN__OF(key_starts, 0), length = ATTN__OF(lengths, 0);
@@ -13579,10 +13586,10 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 /* Rows at once: few enough that those of the tables stay cached for the next head; of large arrays so many that what is
    read lies side by side for a while. */
 enum { ATTN__ROTATED = 16, ATTN__ROTATED_FAR = 128 };
-enum { ATTN__STAGED = 1024 };   /* floats in the buffer of rows that are not floats side by side */
+enum { ATTN__STAGED = 512 };    /* pairs in the buffer of rows that are not floats side by side */
 typedef struct attn__rotation {
-    attn__array  x, cosines, sines, positions, out;
-    int64_t      size[4], pairs;
+    attn__array  x, cosines, sines, positions, out;     /* first of all, in the order of attn_rope's fields */
+    int64_t      size[4];
     int          whole_tables;  /* their rows are floats side by side */
     attn__rotate rotate;
     const attn__kernels *f;
@@ -13594,65 +13601,54 @@ static int64_t attn__row_of_table(const attn__rotation *c, int64_t b, int64_t i)
     return c->positions.rank == 1 ? attn__int_at(&c->positions, b, 0) + i : attn__int_at(&c->positions, b, i);
 }
 
-/* Some of the pairs of some rows, or of the numbers after them, or whole rows: through a buffer. first: where they
-   begin, as a pair or a column. */
-static void attn__rotate_piece(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
+/* t.pairs pairs from the first-th on, of t.rows rows of a head from row i on, through a buffer: their first numbers,
+   their second ones; of interleaved pairs the numbers of the first half of them, then of the others. */
+static void attn__rotate_staged(const attn__rotation *c, int64_t b, int64_t h, int64_t i, int64_t first, attn__rotate t)
 {
-    const int split = !t.interleaved && t.pairs && t.pairs < c->pairs;         /* of both halves */
-    const int64_t width = 2*t.pairs + t.rest, n = split ? t.pairs : width;
-    const int64_t column = t.interleaved && t.pairs ? 2*first : first;
-    float some[ATTN__STAGED], cosines[ATTN__STAGED / 2], sines[ATTN__STAGED / 2];
-    int64_t at[ATTN__ROTATED], r;
-    t.x = t.out = some;
-    t.x_row = t.out_row = width;
-    t.at = at;
-    for (r = 0; r < t.rows; r++) at[r] = t.pairs ? attn__row_of_table(c, b, i + r) : 0;
-    for (r = 0; !c->whole_tables && r < t.rows; r++) {
-        attn__copy_row(c->f, attn__in(&c->cosines, 0, 0, at[r], first), t.pairs, cosines + r * t.pairs);
-        attn__copy_row(c->f, attn__in(&c->sines, 0, 0, at[r], first), t.pairs, sines + r * t.pairs);
+    const int64_t n = t.pairs, apart = t.interleaved ? n : c->rotate.pairs, column = t.interleaved ? 2*first : first;
+    float some[2 * ATTN__STAGED], cosines[ATTN__STAGED], sines[ATTN__STAGED];
+    int64_t at[ATTN__ROTATED], r, x;
+    for (r = 0; r < t.rows; r++) {
+        at[r] = attn__row_of_table(c, b, i + r);
+        if (c->whole_tables) continue;
+        attn__copy_row(c->f, attn__in(&c->cosines, 0, 0, at[r], first), n, cosines + r * n);
+        attn__copy_row(c->f, attn__in(&c->sines, 0, 0, at[r], first), n, sines + r * n);
         at[r] = r;
     }
-    if (!c->whole_tables) {
-        t.cosines = cosines;
-        t.sines = sines;
-        t.cosines_row = t.sines_row = t.pairs;
-    } else if (t.pairs) {
-        t.cosines += first;
-        t.sines += first;
-    }
-    attn__copy_floats_of(c->f, attn__in(&c->x, b, h, i, column), NULL, t.rows, n, some, width);
-    if (split) attn__copy_floats_of(c->f, attn__in(&c->x, b, h, i, column + c->pairs), NULL, t.rows, n, some + n,
-                                    width);
+    t.cosines = c->whole_tables ? t.cosines + first : cosines;
+    t.sines = c->whole_tables ? t.sines + first : sines;
+    if (!c->whole_tables) t.cosines_row = t.sines_row = n;
+    t.at = at;
+    t.x = t.out = some;
+    t.x_row = t.out_row = 2 * n;
+    t.rest = 0;
+    for (x = 0; x < 2; x++)
+        attn__copy_floats_of(c->f, attn__in(&c->x, b, h, i, column + x * apart), NULL, t.rows, n, some + x * n, 2 * n);
     c->f->rotate(&t);
-    for (r = 0; r < t.rows; r++) {
-        attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column), n, some + r * width);
-        if (split) attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column + c->pairs), n, some + r * width + n);
-    }
+    for (x = 0; x < 2; x++)
+        for (r = 0; r < t.rows; r++)
+            attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column + x * apart), n, some + (2*r + x) * n);
 }
 
-/* Rows that do not lie there as floats side by side. */
-static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t h)
+/* Rows that do not lie there as floats side by side: their pairs, then what is behind them. */
+static void attn__rotate_stored(const attn__rotation *c, int64_t b)
 {
-    const int64_t rows = c->size[2], width = c->size[3];
-    const int64_t most = attn__max(attn__min(ATTN__ROTATED, ATTN__STAGED / attn__max(width, 1)), 1);
+    const int64_t all = c->rotate.pairs, some = attn__max(attn__min(all, ATTN__STAGED), 1);
+    const int64_t most = attn__min(ATTN__ROTATED, ATTN__STAGED / some);
+    attn__array from = c->x, to = c->out;
     attn__rotate t = c->rotate;
-    int64_t i, x;
+    int64_t h, i, x;
     t.groups = t.at_row = 1;
-    for (i = 0; i < rows; i += t.rows) {
-        t.rows = attn__min(rows - i, most);
-        if (width <= ATTN__STAGED) {
-            attn__rotate_piece(c, b, h, i, 0, t);
-            continue;
-        }
-        for (t.rest = x = 0; x < c->pairs; x += t.pairs) {
-            t.pairs = attn__min(c->pairs - x, ATTN__STAGED / 2);
-            attn__rotate_piece(c, b, h, i, x, t);
-        }
-        for (t.pairs = 0, x = 2 * c->pairs; x < width; x += t.rest) {
-            t.rest = attn__min(width - x, ATTN__STAGED);
-            attn__rotate_piece(c, b, h, i, x, t);
-        }
-    }
+    for (h = 0; h < c->size[1]; h++)
+        for (i = 0; i < c->size[2]; i += most)
+            for (x = 0; x < all; x += some) {
+                t.rows = attn__min(c->size[2] - i, most);
+                t.pairs = attn__min(all - x, some);
+                attn__rotate_staged(c, b, h, i, x, t);
+            }
+    from.data = (void *)(uintptr_t)attn__place_of(&from, 0, 0, 0, 2 * all);
+    to.data = (void *)(uintptr_t)attn__place_of(&to, 0, 0, 0, 2 * all);
+    attn__convert_rows(c->f, &from, &to, b, c->size[1], c->size[2], t.rest);
 }
 
 /* Rows that do: those of some positions in a call of the kernel, heads inside where they lie closer. */
@@ -13660,16 +13656,17 @@ static void attn__rotate_floats(const attn__rotation *c, int64_t b)
 {
     const int64_t heads = c->size[1], rows = c->size[2];
     const int by_head = rows == 1 || (heads > 1 && c->out.stride[1] < c->out.stride[2]);
+    const int group = by_head ? 2 : 1, row = 3 - group;         /* which axis is which in the kernel */
     const int large = heads * rows > ATTN__LARGE / c->size[3];
     int64_t at[ATTN__ROTATED_FAR], i, j, n;
     attn__rotate t = c->rotate;
     t.at = at;
-    t.at_group = by_head;
-    t.at_row = !by_head;
-    t.x_group = c->x.stride[by_head ? 2 : 1];
-    t.x_row = c->x.stride[by_head ? 1 : 2];
-    t.out_group = c->out.stride[by_head ? 2 : 1];
-    t.out_row = c->out.stride[by_head ? 1 : 2];
+    t.at_group = group == 2;
+    t.at_row = row == 2;
+    t.x_group = c->x.stride[group];
+    t.x_row = c->x.stride[row];
+    t.out_group = c->out.stride[group];
+    t.out_row = c->out.stride[row];
     t.fetch = large ? 4 : 0;
     for (i = 0; i < rows; i += n) {
         n = attn__min(rows - i, large ? ATTN__ROTATED_FAR : ATTN__ROTATED);
@@ -13679,16 +13676,6 @@ static void attn__rotate_floats(const attn__rotation *c, int64_t b)
         t.x = attn__at(&c->x, b, 0, i, 0);
         t.out = attn__at(&c->out, b, 0, i, 0);
         c->f->rotate(&t);
-    }
-}
-
-ATTN__NOINLINE static void attn__rope_all(const attn__rotation *c)
-{
-    const int floats = attn__is_contiguous(&c->x) && attn__is_contiguous(&c->out) && c->whole_tables;
-    int64_t b, h;
-    for (b = 0; b < c->size[0]; b++) {
-        if (floats) attn__rotate_floats(c, b);
-        else for (h = 0; h < c->size[1]; h++) attn__rotate_stored(c, b, h);
     }
 }
 
@@ -13722,26 +13709,21 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     attn_view v[5] = {x, cosines, sines, positions, attn_view_of(out)};
     attn__fp_state saved;
     attn__rotation c;
-    attn__array a[5];
-    int i, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
+    int64_t b, batch;
+    int i, floats, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
     ATTN__RULE(x.rank || x.data, NULL, "x", "must be given");
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
-    attn__zero(a, sizeof a);
-    ATTN__TRY(attn__check_arrays(v, fields, 5, a, err));
+    attn__zero(&c, sizeof c);
+    ATTN__TRY(attn__check_arrays(v, fields, 5, (attn__array *)(void *)&c, err));
     ATTN__RULE2(cosines.size[1] <= out.size[3] / 2, SIZE, "cosines.size[1]", "must be at most half of x.size[3]",
                 cosines.size[1], out.size[3] / 2);
     ATTN__RULE(flags <= 3, OPTION, "flags", "must be ATTN_ROPE_x bits");
-    attn__zero(&c, sizeof c);
-    c.x = a[same ? 4 : 0];
-    c.cosines = a[1];
-    c.sines = a[2];
-    c.positions = a[3];
-    c.out = a[4];
+    if (same) c.x = c.out;
     ATTN__COPY(c.size, out.size, sizeof c.size);
-    c.rotate.pairs = c.pairs = cosines.size[1];
-    c.rotate.rest = out.size[3] - 2 * c.pairs;
-    c.whole_tables = !c.pairs || (attn__is_contiguous(&c.cosines) && attn__is_contiguous(&c.sines));
+    c.whole_tables = !cosines.size[1] || (attn__is_contiguous(&c.cosines) && attn__is_contiguous(&c.sines));
+    c.rotate.pairs = cosines.size[1];
+    c.rotate.rest = out.size[3] - 2 * cosines.size[1];
     c.rotate.cosines = (const float *)c.cosines.data;
     c.rotate.sines = (const float *)c.sines.data;
     c.rotate.cosines_row = c.cosines.stride[2];
@@ -13750,9 +13732,11 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
-    if (!attn__elements(&v[4])) return attn__success(err);
+    floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
+    batch = attn__elements(&v[4]) ? c.size[0] : 0;
     saved = attn__fp_enter();
-    attn__rope_all(&c);
+    for (b = 0; b < batch; b++)
+        (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b);
     attn__fp_leave(saved);
     return attn__success(err);
 }

@@ -306,6 +306,7 @@ static void rope_tables(void) {
             attn_rope_desc d = rope_kind(kind);
             const int64_t half = again == 0 ? 1 : again == 1 ? 2 : again == 2 ? 64 : test_int(1, 90);
             if (d.scaling == ATTN_ROPE_YARN && again > 2) d.original_positions = 2 * again - 2; /* c from -1 to 0 too */
+            if (again == 3 || again == 4) d.base = again == 3 ? 370727 : 46341; /* about 2^18.5, 2^15.5 */
             const double m = d.scaling != ATTN_ROPE_YARN ? 1
                              : d.attention_factor != 0   ? d.attention_factor
                                                          : 0.1 * log(d.factor) + 1;

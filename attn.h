@@ -40,11 +40,10 @@
        >>kernels-scalar  the list of all kernels, and each in plain C: the specification
        >>kernels-vector  the same kernels and bits in vectors: one text, included once per instruction set
        >>dispatch        these inclusions, and which instruction set runs
-       >>errors          how a check says no; arithmetic of sizes that does not wrap; structures of older callers
+       >>errors          how a check says no; arithmetic of sizes that does not wrap
        >>fields          a table row per array and number: shape, type, flags, rule
        >>call            attn__call, what a descriptor becomes, and attn__matmul: attn_cuda.cuh reads them too
-       >>views           axes, elements and extent of a view; the operand that it becomes
-       >>checks          each field by its row of the table
+       >>views           axes and extent of a view, the operand that it becomes, its check by its row of the table
        >>overlap         may two arrays share bytes?
        >>rules           what no table can say: lengths, starts, pages, parts, options that exclude each other
        >>tuning          every number that was measured, and where
@@ -66,9 +65,9 @@
        >>mha             multi-head attention;  >>layout: offsets of all structures
        >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
        >>heatmap         pictures;  >>tail: clean-up, licences
-   A call: attn_desc -> attn__resolve checks it (attn__checker: what each letter of a shape stands for) and fills an
-   attn__call -> attn__plan finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in
-   the backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
+   A call: attn_desc -> attn__plan has it checked (attn__checker: what each letter of a shape stands for), which fills
+   an attn__call, and finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in the
+   backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
 
    WORDS     of the implementation
              lane     (1) one row (a query of a head) of a tile; (2) one float of a vector
@@ -4838,41 +4837,6 @@ static int64_t attn__add_signed(int64_t a, int64_t b)
     return a + b;
 }
 
-/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for
-   the rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
-static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
-{
-    uint64_t n = 0;
-    if (structure) ATTN__COPY(&n, structure, sizeof n);
-    return n;
-}
-
-static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
-{
-    static const char field[] = "struct_bytes";
-    const unsigned char *bytes = (const unsigned char *)structure;
-    const uint64_t n = attn__bytes_given(structure);
-    uint64_t i;
-    if (n == 0 || n == known) return ATTN_OK;
-    ATTN__RULE2_OF(n >= least, OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
-    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, OPTION, field, "must be the structure's size, or 0");
-    for (i = known; i < n; i++)
-        ATTN__RULE_OF(!bytes[i], OPTION, field, "must count no field that this version lacks and that is not 0");
-    return ATTN_OK;
-}
-
-static const void *attn__known_part(const void *structure, void *copy, size_t known)
-{
-    const uint64_t n = attn__bytes_given(structure);
-    if (n == 0 || n >= known) return structure;
-    attn__zero(copy, known);
-    ATTN__COPY(copy, structure, (size_t)n);
-    return copy;
-}
-#define ATTN__KNOWN(type, p, copy, last) \
-    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, err)); \
-    p = (const type *)attn__known_part(p, copy, sizeof(type))
-
 /* ------------------------------------------------------------------------------------------------------ >>fields
    A row for each view of a public structure, and for each array that a function takes.
    A shape has four characters, for the axes [batch, heads, rows, columns]; the view's own axes are those that are not
@@ -4909,8 +4873,12 @@ enum { ATTN__T_VIEW, ATTN__T_SIZE, ATTN__T_DATA = 5, ATTN__T_TYPE, ATTN__T_RANK,
 #define ATTN__TEXTS(f) \
     ATTN__EQUALS f "\0" ATTN__EQUALS f ".size[0]\0" ATTN__EQUALS f ".size[1]\0" ATTN__EQUALS f ".size[2]\0" \
     ATTN__EQUALS f ".size[3]\0" f ".data\0" f ".type\0" f ".rank\0" f ".stride"
+#define ATTN__FIELD(name, at, shape, axes, takes, flags, owner) \
+    {ATTN__TEXTS(name), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)(at), flags}
 #define ATTN__ROW(structure, f, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)offsetof(structure, f), flags}
+    ATTN__FIELD(#f, offsetof(structure, f), shape, axes, takes, flags, owner)
+#define ATTN__ARGUMENT(f, i, shape, axes, takes, flags, owner)     /* of a function: the i-th of an attn_view[] */ \
+    ATTN__FIELD(#f, (i) * sizeof(attn_view), shape, axes, takes, flags, owner)
 
 static const char *attn__rule_of(const attn__field *f, int text)    /* "must equal q.size[3]" */
 {
@@ -5173,7 +5141,7 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
 #endif
 
 /* ------------------------------------------------------------------------------------------------------- >>views
-   A view as the caller made it: its axes, its elements, the bytes it reaches; and the operand that it becomes. */
+   A view as the caller made it: axes, elements, the bytes it reaches; the operand that it becomes; its check. */
 /* The view that a row tells of; attn_out and attn_view have one layout. */
 static attn_view attn__view_in(const void *structure, const attn__field *f)
 {
@@ -5255,11 +5223,6 @@ static attn__array attn__array_of(attn_view v, const char *shape)
     return a;
 }
 
-static attn__array attn__array_in(const void *structure, const attn__field *f)
-{
-    return attn__array_of(attn__view_in(structure, f), f->shape);
-}
-
 /* The bytes that a view with elements reaches: the first, and the one after the last. */
 typedef struct attn__span { uintptr_t first, end; } attn__span;
 static attn__span attn__span_of(const attn_view *v, int rank)
@@ -5300,9 +5263,8 @@ static int attn__nests(const attn_view *v)
     return 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------ >>checks
-   Each view by its row of >>fields: type, rank, sizes by their letters, extent, whom it belongs to. What is found goes
-   into an attn__checker, and the operands into the call. */
+/* ---- each view by its row of >>fields: type, rank, sizes by their letters, extent, whom it belongs to. What is found
+   goes into an attn__checker, and the operands into the call. */
 
 /* What a check is for: a call on these data, or only its sizes. */
 enum {
@@ -5407,17 +5369,17 @@ typedef struct attn__checked { const attn__field *field; const void *structure; 
 typedef struct attn__checker {
     int64_t            size[26];
     const attn__field *of[26];          /* NULL: no field had this letter yet */
-    int8_t             axis[26];
-    const attn__field *owners;          /* of gradients, and where these lie */
-    const void        *owned;
     uint32_t           takes;           /* ATTN__FOR_x of the score */
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     int                layouts;         /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
     int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
-    attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
+    attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
+    int8_t             axis[26];        /* from here on only what was set before is read */
+    const attn__field *owners;          /* of gradients, and where these lie */
+    const void        *owned;
     attn__checked      found[(int)ATTN__F_COUNT + (int)ATTN__G_COUNT + 24];     /* 24: of attn_mha_desc and _grad */
 } attn__checker;
 
@@ -5427,8 +5389,6 @@ static void attn__begin_checks(attn__checker *w, attn__call *call, int flags)
     w->takes = ATTN__FOR_SOME;
     w->call = call;
     w->flags = flags;
-    w->count = w->in_place = w->inputs = w->results = w->layouts = w->pairs = 0;
-    w->types = 0;
 }
 
 /* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
@@ -5799,9 +5759,8 @@ ATTN__NOINLINE static attn_status attn__begin_sequences(attn__checker *w, const 
 }
 
 /* The picture of attn_mask, which shows packed entries, too. */
-static const attn__field attn__mask_field = {
-    ATTN__TEXTS("mask"), "must be that of [B,H,Sq,Sk]; without heads H = 1", "BHQS", ATTN__BYTES, 0, 0,
-    ATTN__RESULT | ATTN__NEEDED};
+static const attn__field attn__mask_field = ATTN__ARGUMENT(
+    mask, 0, "BHQS", "[B,H,Sq,Sk]; without heads H = 1", BYTES, ATTN__RESULT | ATTN__NEEDED, 0);
 static int attn__is_packed(const attn__checker *w, char side)      /* I: queries, J: keys */
 {
     return w->of[side - 'A'] && ATTN__LETTER(w, side) != ATTN__LETTER(w, 'B');
@@ -6656,16 +6615,16 @@ static attn_status attn__check_order(const char *starts, int64_t start, int64_t 
     return ATTN_OK;
 }
 
-/* Of a page table the pages of an entry's keys. */
-static attn_status attn__check_pages(const attn__call *c, int64_t b, attn_error *err)
+/* Of a page table those that entry b has for some rows: pages of a pool? */
+static attn_status attn__check_pages(const attn__array *table, int64_t page, int64_t pool, int64_t b, int64_t first,
+                                     int64_t rows, attn_error *err)
 {
-    attn__extent x;
     int64_t n, last;
-    attn__find_keys(c, b, &x);
-    n = x.key0 / c->page;
-    last = !c->page_table.stride[2] ? n : (x.key0 + x.keys - 1) / c->page;      /* one page for all? */
-    for (; x.keys > 0 && n <= last; n++)
-        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&c->page_table, b, n), 0, c->pool - 1,
+    if (rows <= 0) return ATTN_OK;
+    n = first / page;
+    last = table->stride[2] ? (first + rows - 1) / page : n;        /* else one page for all */
+    for (; n <= last; n++)
+        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(table, b, n), 0, pool - 1,
                                      "must be a page of the pool: at most", b, n));
     return ATTN_OK;
 }
@@ -6686,12 +6645,12 @@ ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_
     all = attn__entries_to_see(c);
     for (b = 0; b < all; b++) {
         if (starts) ATTN__TRY(attn__check_entry(c, b, err));
-        if (c->page) ATTN__TRY(attn__check_pages(c, b, err));
         attn__find_rows(c, b, 0, &x);
         if (c->packed_queries) ATTN__TRY(attn__check_order("query_starts", x.row0, x.rows, b, &end_of_queries, err));
-        if (!c->packed_keys || !c->is_backward) continue;
         attn__find_keys(c, b, &x);
-        ATTN__TRY(attn__check_order("key_starts", x.key0, x.keys, b, &end_of_keys, err));
+        if (c->page) ATTN__TRY(attn__check_pages(&c->page_table, c->page, c->pool, b, x.key0, x.keys, err));
+        if (c->packed_keys && c->is_backward)
+            ATTN__TRY(attn__check_order("key_starts", x.key0, x.keys, b, &end_of_keys, err));
     }
     return ATTN_OK;
 }
@@ -11729,6 +11688,11 @@ static void attn__put_byte(attn__text *t, uint32_t byte)
 }
 
 static void attn__put(attn__text *t, const char *s) { while (*s) attn__put_byte(t, (unsigned char)*s++); }
+ATTN__NOINLINE static void attn__put2(attn__text *t, const char *s, const char *then)
+{
+    attn__put(t, s);
+    attn__put(t, then);
+}
 
 /* mantissa * 10^e10 as a person writes it: 0.25, 1500, 2.5e-7; every digit counts. */
 static void attn__put_decimal(attn__text *t, int64_t mantissa, int e10)
@@ -11807,8 +11771,7 @@ static void attn__put_type(attn__text *t, int64_t type, int as_name)
 
 static void attn__put_error(attn__text *t, const attn_error *err)
 {
-    attn__put(t, err->field);
-    attn__put(t, " ");
+    attn__put2(t, err->field, " ");
     attn__put(t, err->rule);
     if (err->has_numbers == 2) ATTN__FORMAT(t, ": % does not divide %", err->got, err->want);
     else if (err->has_numbers) ATTN__FORMAT(t, ": %, is %", err->want, err->got);
@@ -11856,8 +11819,44 @@ ATTN_DEF const char *attn_score_string(attn_score score)
 ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
 /* --------------------------------------------------------------------------------------------------- >>attention
-   Plan, workspace, run. Memory for one call is the caller's, or one allocation. */
+   Structures of older callers; plan, workspace, run. Memory for one call is the caller's, or one allocation. */
 
+/* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for
+   the rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
+static uint64_t attn__bytes_given(const void *structure)        /* its struct_bytes; 0: the size that is known here */
+{
+    uint64_t n = 0;
+    if (structure) ATTN__COPY(&n, structure, sizeof n);
+    return n;
+}
+
+static attn_status attn__check_bytes(const void *structure, size_t known, size_t least, attn_error *err)
+{
+    static const char field[] = "struct_bytes";
+    const unsigned char *bytes = (const unsigned char *)structure;
+    const uint64_t n = attn__bytes_given(structure);
+    uint64_t i;
+    if (n == 0 || n == known) return ATTN_OK;
+    ATTN__RULE2_OF(n >= least, OPTION, field, "must be 0 or at least", (int64_t)n, (int64_t)least);
+    ATTN__RULE_OF(n % sizeof(void *) == 0 && n < 1 << 16, OPTION, field, "must be the structure's size, or 0");
+    for (i = known; i < n; i++)
+        ATTN__RULE_OF(!bytes[i], OPTION, field, "must count no field that this version lacks and that is not 0");
+    return ATTN_OK;
+}
+
+static const void *attn__known_part(const void *structure, void *copy, size_t known)
+{
+    const uint64_t n = attn__bytes_given(structure);
+    if (n == 0 || n >= known) return structure;
+    attn__zero(copy, known);
+    ATTN__COPY(copy, structure, (size_t)n);
+    return copy;
+}
+#define ATTN__KNOWN(type, p, copy, last) \
+    ATTN__TRY(attn__check_bytes(p, sizeof(type), offsetof(type, last) + sizeof(p)->last, err)); \
+    p = (const type *)attn__known_part(p, copy, sizeof(type))
+
+/* ---- memory */
 /* What a resolved call does with its memory. */
 typedef attn_status attn__run_fn(void *call, const attn_desc *d, void *memory, attn_error *err);
 
@@ -12023,13 +12022,10 @@ static void attn__put_stages(attn__text *t, const attn__call *c)
 {
     const char *why, *name = attn__cuda_stage(c, 0, &why);
     int n;
-    attn__put(t, "; on the device, ");
-    attn__put(t, name);
+    attn__put2(t, "; on the device, ", name);
     for (n = 1; (name = attn__cuda_stage(c, n, &why)) != NULL; n++) {
-        attn__put(t, n == 1 ? " (not " : ", not ");
-        attn__put(t, name);
-        attn__put(t, ": ");
-        attn__put(t, why);
+        attn__put2(t, n == 1 ? " (not " : ", not ", name);
+        attn__put2(t, ": ", why);
     }
     if (n > 1) attn__put(t, ")");
 }
@@ -12064,10 +12060,7 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         attn__put_limit(t, ", window_left ", d->window_left);
         attn__put_limit(t, ", window_right ", d->window_right);
     }
-    if (attn__uses_positions(d)) {
-        attn__put(t, ", align ");
-        attn__put(t, aligns[c->align]);
-    }
+    if (attn__uses_positions(d)) attn__put2(t, ", align ", aligns[c->align]);
     if (c->empty != ATTN_EMPTY_ZERO) attn__put(t, c->empty == ATTN_EMPTY_NAN ? ", empty NaN" : ", empty uniform");
     if (c->dropout > 0.0f) attn__put_option(t, ", dropout ", c->dropout);
     if (c->dropout > 0.0f && c->weights_after_dropout) attn__put(t, ", weights after dropout");
@@ -12075,8 +12068,7 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
         const attn__field *f = &attn__fields[i];
         if (!a[i].rank || f->flags & (ATTN__OPERAND | ATTN__RESULT | ATTN__NEEDED) || f->takes == ATTN__SCALES ||
             i == ATTN__F_sigma_per_head) continue;
-        attn__put(t, ", ");
-        attn__put(t, attn__name(f));
+        attn__put2(t, ", ", attn__name(f));
     }
 }
 
@@ -12121,8 +12113,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     int i, n = 0;
     for (i = 0; i < ATTN__F_COUNT; i++) {
         if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
-        attn__put(t, n++ ? ", " : "; ");
-        attn__put(t, attn__name(&attn__fields[i]));
+        attn__put2(t, n++ ? ", " : "; ", attn__name(&attn__fields[i]));
         attn__put(t, " ");
         attn__put_type(t, a[i].type, 0);
     }
@@ -12169,8 +12160,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     }
     c = attn__call_of(&plan);
     if (backward) attn__put(&t, "gradients of ");
-    attn__put(&t, attn_score_string((attn_score)c->score));
-    attn__put(&t, " attention");
+    attn__put2(&t, attn_score_string((attn_score)c->score), " attention");
     if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
                                 c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
     saved = attn__fp_enter();
@@ -12182,8 +12172,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
         ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
         return attn__end_text(&t);
     })
-    attn__put(&t, "; kernels ");
-    attn__put(&t, attn_isa_string((attn_isa)c->isa));
+    attn__put2(&t, "; kernels ", attn_isa_string((attn_isa)c->isa));
 #ifndef ATTN_NO_BACKWARD
     if (backward) attn__put_backward(&t, &plan, c);
     else
@@ -12437,10 +12426,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
     return attn__mask(mask, options, 1, err);
 }
 
-/* ---- functions of arrays: a row for the i-th of an attn_view[] */
-#define ATTN__ARGUMENT(f, i, shape, axes, takes, flags, owner) \
-    {ATTN__TEXTS(#f), "must be that of " axes, shape, ATTN__##takes, owner, (uint16_t)((i) * sizeof(attn_view)), flags}
-
+/* ---- two results merged */
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
 ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
 {
@@ -12572,7 +12558,7 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
 #define ATTN__ROWS(f, i, shape, takes, flags) \
     ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
 /* Checks of functions of arrays that run on the host, and their operands. */
-static attn_status attn__check_arrays(const attn_view *v, const attn__field *fields, int count, attn__array *a,
+static attn_status attn__check_arrays(const void *v, const attn__field *fields, int count, attn__array *a,
                                       attn_error *err)
 {
     attn__checker w;
@@ -13130,7 +13116,7 @@ static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn
 
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
 {
-    const attn__array bias = attn__array_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]);
+    const attn__array bias = attn__array_of(attn__view_in(a->desc, &attn__mha_fields[ATTN__H_b_query + i]), "...N");
     attn__band r = {0, 0, 0};
     attn__products p;
     while (attn__next_rows(a, i, &r)) {
@@ -13346,8 +13332,7 @@ ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, 1, bytes, err),
 /* ------------------------------------------------------------------------------------------------------ >>layout */
 static void attn__put_place(attn__text *t, const char *name, int64_t offset, int64_t size)
 {
-    attn__put(t, "    ");
-    attn__put(t, name);
+    attn__put2(t, "    ", name);
     ATTN__FORMAT(t, " % %\n", offset, size);
 }
 
@@ -13440,13 +13425,11 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
 }
 
 /* ---- new rows of a cache */
-enum { ATTN__A_fresh, ATTN__A_cache, ATTN__A_lengths, ATTN__A_query_lengths, ATTN__A_query_starts, ATTN__A_key_starts,
-       ATTN__A_page_table, ATTN__A_k_scale, ATTN__A_v_scale, ATTN__A_COUNT };
 typedef struct attn__append {
-    attn_view    v[ATTN__A_COUNT];
-    attn__array  a[ATTN__A_COUNT];
+    const attn_desc *d;         /* the options, with the new rows as q, the cache as k and its lengths as key_lengths */
+    attn__array  fresh, cache, lengths, query_lengths, query_starts, key_starts, page_table, k_scale, v_scale;
+    attn__array  scale;         /* that of the two which is given; rank 0: none */
     const attn__kernels *f;
-    attn__array  scale;         /* rank 0: none */
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
     int64_t      most;          /* rows that an entry gets, at most */
@@ -13456,11 +13439,9 @@ typedef struct attn__append {
 typedef struct attn__entry { int64_t from, to, rows; } attn__entry;
 static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entry *e, attn_error *err)
 {
-#define ATTN__OF(f, absent) attn__int_or(&p->a[ATTN__A_##f], b, absent)
-    const attn_view *pages = &p->v[ATTN__A_page_table];
-    const int64_t room = pages->rank ? attn__mul64(p->page, pages->size[1]) : p->page, fresh = p->v[0].size[2];
-    const int64_t start = ATTN__OF(key_starts, 0), length = ATTN__OF(lengths, 0);
-    int64_t i;
+#define ATTN__OF(f, absent) attn__int_or(&p->f, b, absent)
+    const int64_t start = ATTN__OF(key_starts, 0), length = ATTN__OF(lengths, 0), fresh = p->d->q.size[2];
+    const int64_t room = p->page_table.rank ? attn__mul64(p->page, p->d->page_table.size[1]) : p->page;
     e->from = ATTN__OF(query_starts, 0);
     ATTN__TRY(attn__check_within(err, "query_starts", e->from, 0, fresh, "must be at most fresh.size[2]", b, -1));
     e->rows = ATTN__OF(query_lengths, fresh - e->from);
@@ -13470,52 +13451,49 @@ static attn_status attn__find_entry(const attn__append *p, int64_t b, attn__entr
     ATTN__TRY(attn__check_within(err, "lengths", length, 0, room - start - e->rows,
                                  "must leave room for the new rows: at most", b, -1));
     e->to = start + length;
-    for (i = e->to; pages->rank && i < e->to + e->rows; i = (i / p->page + 1) * p->page) {
-        ATTN__TRY(attn__check_within(err, "page_table", attn__int_at(&p->a[ATTN__A_page_table], b, i / p->page), 0,
-                                     p->v[1].size[0] - 1, "must be a page of the pool: at most", b, i / p->page));
-        if (!p->a[ATTN__A_page_table].stride[2]) break;         /* one page for all */
-    }
-    return ATTN_OK;
+    if (!p->page_table.rank) return ATTN_OK;
+    return attn__check_pages(&p->page_table, p->page, p->d->k.size[0], b, e->to, e->rows, err);
 #undef ATTN__OF
 }
 
 static attn_status attn__check_append(attn__append *p, attn_error *err)
 {
-#define ATTN__AN_INT(f, flags) ATTN__ARGUMENT(f, ATTN__A_##f, "B...", "[B]", INTS, flags, 0)
-#define ATTN__A_SCALE(f) ATTN__ARGUMENT(f, ATTN__A_##f, "CHS?", "the cache's: [B,Hkv,S,1] or [B,Hkv,S,ceil(D/32)]", \
-                                        SCALES, ATTN__RESULT, 0)
-    static const attn__field fields[ATTN__A_COUNT] = {
-        ATTN__ARGUMENT(fresh, ATTN__A_fresh, "FHND", "[B,Hkv,n,D]", FLOATS, ATTN__NEEDED, 0),
-        ATTN__ARGUMENT(cache, ATTN__A_cache, "CHSD", "[B,Hkv,S,D]", CODES, ATTN__NEEDED | ATTN__RESULT, 0),
-        ATTN__AN_INT(lengths, ATTN__NEEDED), ATTN__AN_INT(query_lengths, 0), ATTN__AN_INT(query_starts, 0),
-        ATTN__AN_INT(key_starts, 0), ATTN__ARGUMENT(page_table, ATTN__A_page_table, "B.T.", "[B,pages]", INTS, 0, 0),
-        ATTN__A_SCALE(k_scale), ATTN__A_SCALE(v_scale)};
+#define ATTN__AS(f, as, shape, axes, takes, flags) \
+    ATTN__FIELD(#f, offsetof(attn_desc, as), shape, axes, takes, flags, 0)
+#define ATTN__AN_INT(f, as, flags) ATTN__AS(f, as, "B...", "[B]", INTS, flags)
+#define ATTN__A_SCALE(f) \
+    ATTN__AS(f, f, "CHS?", "the cache's: [B,Hkv,S,1] or [B,Hkv,S,ceil(D/32)]", SCALES, ATTN__RESULT)
+    static const attn__field fields[] = {       /* as the arrays of attn__append */
+        ATTN__AS(fresh, q, "FHND", "[B,Hkv,n,D]", FLOATS, ATTN__NEEDED),
+        ATTN__AS(cache, k, "CHSD", "[B,Hkv,S,D]", CODES, ATTN__NEEDED | ATTN__RESULT),
+        ATTN__AN_INT(lengths, key_lengths, ATTN__NEEDED), ATTN__AN_INT(query_lengths, query_lengths, 0),
+        ATTN__AN_INT(query_starts, query_starts, 0), ATTN__AN_INT(key_starts, key_starts, 0),
+        ATTN__AS(page_table, page_table, "B.T.", "[B,pages]", INTS, 0), ATTN__A_SCALE(k_scale), ATTN__A_SCALE(v_scale)};
+#undef ATTN__AS
 #undef ATTN__AN_INT
 #undef ATTN__A_SCALE
-    const attn_view *v = p->v;
-    const int which = v[ATTN__A_v_scale].rank ? ATTN__A_v_scale : ATTN__A_k_scale, codes = v[1].type == ATTN_I8;
+    const attn_desc *d = p->d;
+    const attn__field *f = &attn__fields[d->v_scale.rank ? ATTN__F_v_scale : ATTN__F_k_scale];
+    const attn_view *fresh = &d->q, *cache = &d->k, scale = attn__view_in(d, f);
+    const attn__array *a;
     attn__entry e;
-    int64_t b, batch, seen, i;
-    attn__zero(p->a, sizeof p->a);
-    ATTN__TRY(attn__check_arrays(v, fields, ATTN__A_COUNT, p->a, err));
-    batch = v[ATTN__A_lengths].size[0];
-    ATTN__RULE2(v[0].size[0] == batch || (v[ATTN__A_query_starts].rank && v[0].size[0] == 1), SIZE, "fresh.size[0]",
-                "must equal lengths.size[0], or with query_starts be 1", v[0].size[0], batch);
-    ATTN__RULE2(v[1].size[0] == batch || v[ATTN__A_page_table].rank ||
-                (v[ATTN__A_key_starts].rank && v[1].size[0] == 1), SIZE, "cache.size[0]",
-                "must equal lengths.size[0], or with key_starts be 1", v[1].size[0], batch);
-    ATTN__RULE(!v[ATTN__A_k_scale].rank || !v[ATTN__A_v_scale].rank, OPTION, "v_scale",
+    int64_t b, batch, seen;
+    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), &p->fresh, err));
+    batch = d->key_lengths.size[0];
+    ATTN__RULE2(fresh->size[0] == batch || (d->query_starts.rank && fresh->size[0] == 1), SIZE, "fresh.size[0]",
+                "must equal lengths.size[0], or with query_starts be 1", fresh->size[0], batch);
+    ATTN__RULE2(cache->size[0] == batch || d->page_table.rank || (d->key_starts.rank && cache->size[0] == 1), SIZE,
+                "cache.size[0]", "must equal lengths.size[0], or with key_starts be 1", cache->size[0], batch);
+    ATTN__RULE(!d->k_scale.rank || !d->v_scale.rank, OPTION, "v_scale",
                "must be absent where k_scale is given: the cache is of one of them");
-    ATTN__RULE_OF(codes || !v[which].rank, OPTION, attn__name(&fields[which]),
-                  "counts for ATTN_I8 only");
-    ATTN__RULE(!codes || v[which].rank, NULL, "k_scale", "must be given for a cache of ATTN_I8, or v_scale");
-    if (codes) ATTN__TRY(attn__check_groups(&v[1], &v[which], attn__size_name(&fields[which], 3), err));
-    p->scale = p->a[which];
-    p->groups = v[which].size[3];
-    p->page = v[1].size[2];
-    p->most = 0;
-    for (seen = attn__min(batch, 1), i = ATTN__A_lengths; i <= ATTN__A_page_table; i++)
-        if (p->a[i].stride[0]) seen = batch;                    /* else all entries are alike */
+    ATTN__RULE(cache->type != ATTN_I8 || scale.rank, NULL, "k_scale",
+               "must be given for a cache of ATTN_I8, or v_scale");
+    ATTN__TRY(attn__check_scale(cache, &scale, f, err));
+    p->scale = d->v_scale.rank ? p->v_scale : p->k_scale;
+    p->groups = scale.size[3];
+    p->page = cache->size[2];
+    for (seen = attn__min(batch, 1), a = &p->lengths; a <= &p->page_table; a++)
+        if (a->stride[0]) seen = batch;                         /* else all entries are alike */
     for (b = 0; b < seen; b++) {
         ATTN__TRY(attn__find_entry(p, b, &e, err));
         p->most = attn__max(e.rows, p->most);
@@ -13526,7 +13504,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
 /* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
 static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
 {
-    const int64_t heads = p->v[0].size[1], columns = p->v[0].size[3];
+    const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
     int64_t h, i;
     if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, rows, columns);
     for (h = 0; p->scale.rank && h < heads; h++)
@@ -13535,21 +13513,21 @@ static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows
 
 static void attn__append_entry(const attn__append *p, int64_t b)
 {
-    const int paged = p->v[ATTN__A_page_table].rank > 0;
-    const int64_t fresh_b = p->v[0].size[0] == 1 ? 0 : b, cache_b = p->v[1].size[0] == 1 ? 0 : b;
+    const int paged = p->page_table.rank > 0;
+    const int64_t fresh_b = p->d->q.size[0] == 1 ? 0 : b, cache_b = p->d->k.size[0] == 1 ? 0 : b;
     attn__array a[3];
     attn__entry e;
     int64_t i, n;
     (void)attn__find_entry(p, b, &e, NULL);
     for (i = 0; i < e.rows; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
-        const int64_t at = paged ? attn__int_at(&p->a[ATTN__A_page_table], b, page) : cache_b;
+        const int64_t at = paged ? attn__int_at(&p->page_table, b, page) : cache_b;
         n = attn__min(e.rows - i, p->page - row);
-        a[0] = p->a[0];
-        a[1] = p->a[1];
+        a[0] = p->fresh;
+        a[1] = p->cache;
         a[2] = p->scale;
-        a[0].data = (void *)(uintptr_t)attn__place_of(&p->a[0], fresh_b, 0, e.from + i, 0);
-        a[1].data = (void *)(uintptr_t)attn__place_of(&p->a[1], at, 0, row, 0);
+        a[0].data = (void *)(uintptr_t)attn__place_of(&p->fresh, fresh_b, 0, e.from + i, 0);
+        a[1].data = (void *)(uintptr_t)attn__place_of(&p->cache, at, 0, row, 0);
         a[2].data = (void *)(uintptr_t)attn__place_of(&p->scale, at, 0, row, 0);
         attn__append_run(p, a, n);
     }
@@ -13563,15 +13541,11 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     attn_desc d;
     int64_t b;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    p.v[ATTN__A_fresh] = fresh;
-    p.v[ATTN__A_cache] = attn_view_of(cache);
-    p.v[ATTN__A_lengths] = lengths;
-    p.v[ATTN__A_query_lengths] = d.query_lengths;
-    p.v[ATTN__A_query_starts] = d.query_starts;
-    p.v[ATTN__A_key_starts] = d.key_starts;
-    p.v[ATTN__A_page_table] = d.page_table;
-    p.v[ATTN__A_k_scale] = d.k_scale;
-    p.v[ATTN__A_v_scale] = d.v_scale;
+    attn__zero(&p, sizeof p);
+    p.d = &d;
+    d.q = fresh;
+    d.k = attn_view_of(cache);
+    d.key_lengths = lengths;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);

@@ -5517,8 +5517,8 @@ static attn_status attn__check_fields(attn__checker *w, const void *structure, c
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
                                    &found->span, err));
         if (f->owner) ATTN__TRY(attn__check_owner(w, f, &v, axis, err));
-        else if (w->layouts) ATTN__TRY(attn__check_letters(w, f, attn__letters_of(w, f, axis, letters), axis, &v, err));
-        else ATTN__TRY(attn__check_letters(w, f, f->shape, axis, &v, err));
+        else ATTN__TRY(attn__check_letters(w, f, w->layouts ? attn__letters_of(w, f, axis, letters) : f->shape, axis,
+                                           &v, err));
         w->types |= 1u << v.type;
         if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
@@ -5690,7 +5690,8 @@ static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
     const char *axis = "must be at most the size of its axis";
     const int most = w->layouts & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
     const int differ = (c->key_lengths.stride[0] | c->query_lengths.stride[0] | c->positions.stride[0]) != 0;
-    const int64_t entries = differ ? ATTN__LETTER(w, 'B') : attn__min(ATTN__LETTER(w, 'B'), 1);
+    const int64_t batch = w->types & (1u << ATTN_I32 | 1u << ATTN_I64) ? ATTN__LETTER(w, 'B') : 0;
+    const int64_t entries = differ ? batch : attn__min(batch, 1);               /* else all are alike */
     int64_t b, h;
     for (b = 0; b < entries; b++) {
         if (c->key_lengths.rank <= most)
@@ -11956,25 +11957,21 @@ static attn_status attn__run_plan(void *call, const attn_desc *desc, void *works
     return ATTN_OK;
 }
 
-/* Where the caller gives no workspace: what this call uses, for a large block takes time even if it is not written. */
-static int64_t attn__bytes_to_take(const attn_plan *plan)
-{
-    const attn__call *c = attn__call_of(plan);
-    if (!plan->workspace_bytes || c->on_device) return (int64_t)plan->workspace_bytes;
-    return c->shared_bytes + c->worker_bytes * c->workers + ATTN__ALIGN;
-}
-
-/* Sizes are asked for without data, and before it is known which results are wanted. */
+/* Sizes are asked for without data, and before it is known which results are wanted. Where the caller gives no
+   workspace, what this call uses is taken, for a large block takes time even if it is not written. */
 static attn_status attn__attention(const attn_desc *desc, const struct attn_grad *grad, int backward, size_t *bytes,
                                    attn_error *err)
 {
     attn_plan plan;
+    const attn__call *c = attn__call_of(&plan);
+    int64_t needed;
     ATTN__TRY(attn__plan_call(desc, grad, backward, &plan,
                               bytes ? ATTN__NO_RESULT_NEEDED : ATTN__WITH_DATA | ATTN__AT_ONCE, err));
-    ATTN__CUDA_ONLY(if (!bytes && attn__call_of(&plan)->on_device && !attn__call_of(&plan)->idle)
-        return attn__cuda_call(attn__call_of(&plan), desc, attn__size_or_run, err);)
-    return attn__size_or_run(attn__run_plan, &plan, desc, bytes || desc->workspace ? (int64_t)plan.workspace_bytes :
-                             attn__bytes_to_take(&plan), attn__call_of(&plan)->on_device, bytes, err);
+    ATTN__CUDA_ONLY(if (!bytes && c->on_device && !c->idle) return attn__cuda_call(c, desc, attn__size_or_run, err);)
+    needed = (int64_t)plan.workspace_bytes;
+    if (needed && !bytes && !desc->workspace && !c->on_device)
+        needed = c->shared_bytes + c->worker_bytes * c->workers + ATTN__ALIGN;
+    return attn__size_or_run(attn__run_plan, &plan, desc, needed, c->on_device, bytes, err);
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
@@ -14849,6 +14846,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__SCORE_NUMBERS
 #undef ATTN__OPTIONS
 #undef ATTN__OWNERS
+#undef ATTN__FIELD
 #undef ATTN__ROW
 #undef ATTN__TEXTS
 #undef ATTN__NAN

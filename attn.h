@@ -12069,33 +12069,26 @@ ATTN__NOINLINE static void attn__put_options(attn__text *t, const attn_desc *d, 
     }
 }
 
-/* Pairs of a query and a key of an entry that lengths, causal and window allow. */
-static int64_t attn__count_pairs(const attn__call *c, int64_t b)
-{
-    int64_t i, sum = 0;
-    for (i = 0; i < c->queries; i++) {
-        const attn__row row = attn__row_of(c, b, i);
-        sum += row.last - row.first;
-    }
-    return sum;
-}
-
 enum { ATTN__COUNTED_ROWS = 1 << 20 };  /* at most; an entry takes as long as some rows, even one without a query */
 /* "; 50.3906 % of the pairs allowed by lengths, causal and window"; packed entries count as padded to the longest */
 ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 {
     const int limited = c->ragged || c->key_lengths.rank || c->query_lengths.rank || c->left != ATTN__HUGE ||
                         c->right != ATTN__HUGE;
-    int64_t rows = c->packed_queries ? 0 : c->queries, keys = c->packed_keys ? 0 : c->keys, b;
+    int64_t rows = c->packed_queries ? 0 : c->queries, keys = c->packed_keys ? 0 : c->keys, b, i;
     double all, allowed = 0;
     attn__call entry;
+    const attn__call *e = c->ragged ? &entry : c;
     if (!limited || c->on_device || !attn__knows_entries(c) || !attn__is_known(&c->positions) ||
         attn__mul64(c->batch, attn__max(c->queries, 16)) > ATTN__COUNTED_ROWS) return;
     for (b = 0; b < c->batch; b++) {
         if (c->ragged) attn__open_entry(c, b, 0, &entry);
         if (c->packed_queries) rows = attn__max(entry.queries, rows);
         if (c->packed_keys) keys = attn__max(entry.keys, keys);
-        allowed += (double)attn__count_pairs(c->ragged ? &entry : c, b);
+        for (i = 0; i < e->queries; i++) {
+            const attn__row row = attn__row_of(e, b, i);
+            allowed += (double)(row.last - row.first);
+        }
     }
     all = (double)c->batch * (double)rows * (double)keys;
     if (all == 0) return;
@@ -13498,23 +13491,15 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     return ATTN_OK;
 }
 
-/* Rows of one entry that go to one page, or all of them; a: from, codes or numbers, scales. */
-static void attn__append_run(const attn__append *p, attn__array *a, int64_t rows)
-{
-    const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
-    int64_t h, i;
-    if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, rows, columns);
-    for (h = 0; p->scale.rank && h < heads; h++)
-        for (i = 0; i < rows; i++) attn__quantize_row(p->f, a, 0, h, i, columns, p->groups);
-}
-
+/* The new rows of entry b, page by page; a: from, codes or numbers, scales. */
 static void attn__append_entry(const attn__append *p, int64_t b)
 {
     const int paged = p->page_table.rank > 0;
     const int64_t fresh_b = p->d->q.size[0] == 1 ? 0 : b, cache_b = p->d->k.size[0] == 1 ? 0 : b;
+    const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
     attn__array a[3];
     attn__entry e;
-    int64_t i, n;
+    int64_t i, n, h, r;
     (void)attn__find_entry(p, b, &e, NULL);
     for (i = 0; i < e.rows; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
@@ -13526,7 +13511,9 @@ static void attn__append_entry(const attn__append *p, int64_t b)
         a[0].data = (void *)(uintptr_t)attn__place_of(&p->fresh, fresh_b, 0, e.from + i, 0);
         a[1].data = (void *)(uintptr_t)attn__place_of(&p->cache, at, 0, row, 0);
         a[2].data = (void *)(uintptr_t)attn__place_of(&p->scale, at, 0, row, 0);
-        attn__append_run(p, a, n);
+        if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, n, columns);
+        for (h = 0; p->scale.rank && h < heads; h++)
+            for (r = 0; r < n; r++) attn__quantize_row(p->f, a, 0, h, r, columns, p->groups);
     }
 }
 

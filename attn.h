@@ -120,8 +120,7 @@
              has a column for each page of the whole sequence. Before n new rows are appended, with end[b] = their
              number and that of the rows before them,
                  for (j = 0; j * page < end[b]; j++) table[b * pages + j] = b * R + j % R;
-             With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys that the window has
-             passed.
+             With R at least ceil((window_left + n) / page) + 1 the new rows overwrite only keys the window has passed.
              A cache grows by attn_append. A step of n new tokens: attn_rope for q and k; attn_append for k, then for v,
              with the lengths before the step; attn_forward with key_lengths = those + n and, if causal,
              ATTN_ALIGN_BOTTOM_RIGHT.
@@ -238,12 +237,11 @@
              alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what lengths
              hold (with ATTN_CUDA also on where arrays lie). That of the largest call serves all others with the same
              options. The smallest calls need some 35 KB for each worker, their gradients 250 KB. A workspace serves one
-             call at a time; calls one after the other may share it. It must not overlap an array of the call (not
-             checked). Stack: at most 16 KB per call or task (compiled with optimisation).
+             call at a time. It must not overlap an array of the call (not checked). Stack: at most 16 KB per call or
+             task (compiled with optimisation).
 
-   THREADS   Independent tasks go to desc.parallel; without it the calling thread runs them. attn_plan_forward and
-             attn_task let the caller schedule them. All functions are thread-safe: there are no mutable globals, and no
-             init call.
+   THREADS   Independent tasks go to desc.parallel, else the calling thread runs them; a plan (attn_plan_forward) lets
+             the caller schedule them. All functions are thread-safe: there are no mutable globals, and no init call.
 
    ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
@@ -367,8 +365,7 @@ typedef enum attn_type {
 } attn_type;
 
 typedef struct attn_view {      /* input */
-    const void *data;           /* first element (index 0 on every axis), aligned for its type; may be NULL if a
-                                   size is 0 */
+    const void *data;           /* first element (index 0 on every axis), aligned; may be NULL if a size is 0 */
     int64_t     size[4];        /* elements per axis; only the first `rank` count */
     int64_t     stride[4];      /* elements between neighbours on an axis */
     int32_t     type, rank;     /* attn_type; 0 = absent, else 1..4 */
@@ -393,9 +390,7 @@ ATTN_DEF attn_view attn_view_typed(attn_type type, const void *data, int rank, i
 ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
                                    int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
-   For weights and scores d is Sk.
-   Either way the view's axes are B, H, S, D. Other types: the same with data NULL; then set the view's data and type.
-   */
+   For weights and scores d is Sk. Other types: the same with data NULL; then set the view's data and type. */
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
@@ -443,8 +438,7 @@ typedef enum attn_score {
 } attn_score;
 
 typedef enum attn_align {       /* p[b,i], the position of query i among the keys; causal, window and ALiBi use it */
-    ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk (with starts: of each entry); else an error with causal, a bounded
-                                   window or ALiBi */
+    ATTN_ALIGN_UNSET = 0,       /* p = i if Sq == Sk (of each entry), else an error with causal, window, ALiBi */
     ATTN_ALIGN_BOTTOM_RIGHT,    /* p = i + len_k - len_q: the last query sits at the last key (decode, chunked prefill).
                                    len_k: key_lengths (per query where so given) or Sk; len_q: query_lengths or Sq */
     ATTN_ALIGN_POSITIONS,       /* p = positions[b] + i, or positions[b,i]; may be negative or beyond Sk */
@@ -470,8 +464,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16 where the CPU has them (on some slower: measure). On a GPU:
-                                   gradients in one sweep */
+    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU gradients in one sweep */
     ATTN_PRECISION_COUNT
 } attn_precision;
 
@@ -509,8 +502,7 @@ typedef struct attn_desc {
 
     /* results; each may be absent, but not all */
     attn_out out ATTN__0;               /* [B,H,Sq,Dv] */
-    attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp of the row's masked scores and sink; -inf for
-                                           an empty row */
+    attn_out lse ATTN__0;               /* [B,H,Sq]  f32; log-sum-exp of masked scores and sink; empty row: -inf */
     attn_out weights ATTN__0;           /* [B,H,Sq,Sk]  after softmax, before dropout (but see weights_after_dropout) */
     attn_out scores ATTN__0;            /* [B,H,Sq,Sk]  before softcap, bias, masks; scale included; of all Sk keys */
     attn_out scores_softcap ATTN__0;    /* [B,H,Sq,Sk]  after softcap; of all Sk keys */
@@ -519,13 +511,11 @@ typedef struct attn_desc {
     /* score */
     int32_t score ATTN__0;              /* attn_score */
     int32_t scale_set ATTN__0;          /* 1: use `scale` as it is, even 0. 0: scale 0 means the default */
-    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. Must not be set for distance
-                                           kernels and CONSTANT */
+    float scale ATTN__0;                /* default 1/sqrt(D) for SCALED_DOT, else 1. Not for distances, CONSTANT */
     float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 means 1 */
     attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
     attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk] */
-    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity
-                                           (then Dq = h, Dk = h) */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (D=h) */
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
     attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN, where q and k stay absent. -inf excludes,
@@ -539,16 +529,14 @@ typedef struct attn_desc {
                                            row with a finite sink is never empty */
 
     /* which keys a query may attend to: all of these must allow it */
-    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast from the right: rank 2 is
-                                           [Sq,Sk], rank 3 [H,Sq,Sk]. One per batch entry: [B,1,Sq,Sk]; padding:
-                                           [B,1,1,Sk] */
+    attn_view mask ATTN__0;             /* u8, nonzero = may attend; rank 1..4, broadcast as bias: rank 3 is [H,Sq,Sk].
+                                           One per batch entry: [B,1,Sq,Sk]; padding: [B,1,1,Sk] */
     attn_view key_lengths ATTN__0;      /* i32/i64 [B] (cache_seqlens, seqused_k) or per query [B,Sq], packed
                                            [1,total]: keys j < length. 0..Sk */
     attn_view query_lengths ATTN__0;    /* i32/i64 [B]: queries i >= length are empty rows. 0..Sq */
     int32_t causal ATTN__0;             /* 1: key j is allowed when j <= p */
     int32_t align ATTN__0;              /* attn_align: p for causal, window and ALiBi */
-    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq], packed [1,total] (position_ids);
-                                           with ATTN_ALIGN_POSITIONS only */
+    attn_view positions ATTN__0;        /* i32/i64 [B] (of the first query) or [B,Sq], packed [1,total]: position_ids */
     int32_t window ATTN__0;             /* 1: use window_left and window_right, which say how far it reaches */
     int32_t empty ATTN__0;              /* attn_empty: rows without a key */
     int64_t window_left ATTN__0;        /* p - window_left <= j <= p + window_right; >= 0 or ATTN_UNBOUNDED. A sliding
@@ -562,8 +550,7 @@ typedef struct attn_desc {
     int64_t dropout_origin[4] ATTN__0;  /* absolute (b,h,i,j) of this call's first element */
 
     /* how to run */
-    int32_t isa ATTN__0;                /* attn_isa; forces one: an error if this CPU or build lacks it. For tests
-                                           and benchmarks */
+    int32_t isa ATTN__0;                /* attn_isa; forces one: an error if this CPU or build lacks it */
     int32_t reserved ATTN__0;           /* 0 */
     void *workspace ATTN__0;            /* attn_workspace_size bytes, any alignment; NULL: one allocation */
     size_t workspace_bytes ATTN__0;     /* its size; 0 without one (size queries and plans do not look at it) */
@@ -580,8 +567,7 @@ typedef struct attn_desc {
                                            stream. isa and parallel are ignored there */
 
     /* scales of int8 k and v, for inference: f32 or f16, [B,Hkv,Sk,1] (one per row) or [B,Hkv,Sk,ceil(D/32)] (one per
-       32 numbers of a row; Dv for v). An element of k is its int8 value times its scale, rounded once. Made
-       by attn_quantize */
+       32 numbers of a row; Dv for v). Made by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
     /* attn_precision. With FAST attn_forward may multiply in bf16 (AVX512-BF16; compiled by gcc 11, clang 13 or
@@ -630,22 +616,18 @@ typedef struct attn_grad {
 
     /* gradients of a loss with respect to the forward's results; each may be absent, but not all */
     attn_view d_out ATTN__0;            /* [B,H,Sq,Dv] */
-    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned (see
-                                           weights_after_dropout) */
+    attn_view d_weights ATTN__0;        /* [B,H,Sq,Sk]  of the weights as they were returned */
     attn_view d_lse ATTN__0;            /* [B,H,Sq] */
 
     /* results: gradients of the inputs; each may be absent, but not all. Each is shaped like its input */
     attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
     attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out d_bias ATTN__0;            /* shape of bias: summed over its missing axes and those of size 1 (a full
-                                           axis of stride 0 is not summed) */
-    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0; /* with a head
-                                           axis if the parameter has one */
+    attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not */
+    attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0;
     attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
     attn_out d_scale ATTN__0;           /* [1]  of the scale used; not for distance kernels and CONSTANT */
     attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
-    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these gradients are added to their arrays, the others
-                                           overwrite them */
+    uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what their arrays hold */
     int32_t reserved ATTN__0;           /* 0 */
 } attn_grad;
 #endif
@@ -722,8 +704,7 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
                                                           const attn_desc *options, size_t *bytes, attn_error *err);
 
 /* Gradient of attn_bmm: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
-   broadcast; either may be absent (rank 0). accumulate: bit 0 adds to da, bit 1 to db. Sums in chains of
-   ATTN_GRAD_QUERIES terms. */
+   broadcast; either may be absent (rank 0). accumulate: bit 0 adds to da, 1 to db. Chains of ATTN_GRAD_QUERIES. */
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
@@ -731,20 +712,17 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err);
 #endif /* ATTN_NO_BACKWARD */
 
-/* Describes in a sentence how the call would run: score, sizes, the options in force, which share of the pairs of query
-   and key lengths, causal and window allow (where their arrays are there, and for up to 2^20 rows of queries; of packed
-   entries as if they were padded to the longest), instruction set, tiles, tasks, types, workspace; or why it is
-   refused. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of the whole
-   text without the 0. */
+/* Describes in a sentence how the call would run, or why it is refused. Which share of the pairs lengths, causal and
+   window allow it says where their arrays are there, for up to 2^20 rows of queries; of packed entries as if padded to
+   the longest. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of all. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
    key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
-   the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Scores that a length, causal or
-   the window excludes may still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout
-   needs weights_after_dropout. */
+   the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Excluded scores may still be
+   read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout needs weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -760,14 +738,12 @@ ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_err
 
 /* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
    (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
-   output word j%4 >= p*2^32. Absolute indices modulo 2^32. Starts are not used: ask for the mask of an entry alone
-   (SEQUENCES). */
+   output word j%4 >= p*2^32. Indices modulo 2^32. Starts are not used: ask for an entry's mask alone (SEQUENCES). */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
    exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses f32
-   [B,H,Sq]; lse may be absent (rank 0). Not in place. A sink belongs to one of the two only. Device arrays: default
-   stream. */
+   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. Device arrays: default stream. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
 
@@ -785,19 +761,16 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
    (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to even), within -127..127.
-   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. This function and the next run
-   on the host. */
+   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. On the host, as the next. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
-   axes of codes, D a multiple of 32. codes and scale as above, one scale per 32 numbers; blocks must not overlap them
-   (not checked). */
+   axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; no overlap (unchecked). */
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
 
 /* ---- sequences */
 
-/* Lengths from offsets, lengths[b] = offsets[b+1] - offsets[b]: offsets i32 or i64 [B+1], as cu_seqlens of other
-   libraries, must not descend; lengths i32 or i64 [B]. The starts are the first B offsets: a view [B] of the same
-   array. On the host. */
+/* lengths[b] = offsets[b+1] - offsets[b]: offsets i32 or i64 [B+1], as cu_seqlens of other libraries, must not descend;
+   lengths i32 or i64 [B]. The starts are the first B offsets: a view [B] of the same array. On the host. */
 ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_error *err);
 
 /* Puts new rows of k or v after those that a cache holds: row i of entry b of fresh goes to row lengths[b] + i of
@@ -807,8 +780,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
    a pool [P,Hkv,page,D], and the table names the pages of the new rows already; one of k_scale and v_scale, never both:
    the scales of an int8 cache, which are written, though it is a view. Two entries must not put rows in one
-   place of a pool or of a packed cache (not checked). Other options are ignored, isa too. What does not fit is an
-   error, before anything is written. On the host. */
+   place of a pool or of a packed cache (not checked). Other options are ignored, isa too. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
@@ -821,8 +793,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which is the gradient; it
    undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and
    strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each rounded: no
-   fused multiply-add, the same bits on every machine. A NaN becomes the one quiet NaN of its type, in copied columns
-   too. On the host. */
+   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. On the host. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -852,8 +823,7 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
     int32_t scaling ATTN__0;            /* attn_rope_scaling */
     int32_t no_truncation ATTN__0;      /* YARN: 1 leaves low and high as they are ("truncate": false) */
     double factor ATTN__0;              /* all but PLAIN; 1..1e18, required */
-    int64_t original_positions ATTN__0; /* YARN, LLAMA3: the context of the training (original_max_position_embeddings);
-                                           1..2^48, required */
+    int64_t original_positions ATTN__0; /* YARN, LLAMA3: original_max_position_embeddings; 1..2^48, required */
     double low_freq_factor ATTN__0, high_freq_factor ATTN__0; /* LLAMA3; 1e-18..1e18, the second one larger; 0 = 1, 4 */
     double beta_fast ATTN__0, beta_slow ATTN__0; /* YARN; 1e-18..1e18, the second one not larger; 0 = 32, 1 */
     double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1. Configurations with mscale and
@@ -895,8 +865,7 @@ typedef struct attn_mha_grad {
     attn_out dquery ATTN__0, dkey ATTN__0, dvalue ATTN__0; /* results; each may be absent, but not all */
     attn_out dw_query ATTN__0, dw_key ATTN__0, dw_value ATTN__0, dw_result ATTN__0;
     attn_out db_query ATTN__0, db_key ATTN__0, db_value ATTN__0, db_result ATTN__0;
-    const attn_grad *attention ATTN__0; /* may be NULL. Used: d_weights, d_lse, the results except dq, dk and dv, and
-                                           their bits of accumulate */
+    const attn_grad *attention ATTN__0; /* or NULL. Used: d_weights, d_lse, results but dq, dk, dv; their accumulate */
     uint32_t accumulate ATTN__0;        /* bit n (from 0): adds to the n-th of the 11 results above, in that order */
     int32_t reserved ATTN__0;           /* 0 */
 } attn_mha_grad;
@@ -918,8 +887,7 @@ ATTN_DEF int32_t     attn_version(void);                           /* compare wi
    "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
 ATTN_DEF size_t      attn_layout(char *text, size_t size);
 /* The library's own elementary functions, exactly as the kernels use them: y[i] = f(x[i]), on the host. Results of exp
-   below 2^-126 are 0. isa as in the descriptor. x and y may be the same array. Errors: ATTN_ERR_OPTION, _SIZE, _NULL,
-   _ISA. */
+   below 2^-126 are 0. x and y may be the same array. Errors: ATTN_ERR_OPTION, _SIZE, _NULL, _ISA. */
 typedef enum attn_function { ATTN_EXP = 0, ATTN_LOG, ATTN_TANH, ATTN_FUNCTION_COUNT } attn_function;
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa);
 
@@ -969,11 +937,9 @@ typedef struct attn_heatmap {
     int32_t width ATTN__0, height ATTN__0; /* of the whole picture in pixels (SVG, PPM); 0 = from the number of cells */
     int32_t ticks_on_top ATTN__0;       /* 1: column labels above, not below */
     int32_t no_colorbar ATTN__0;        /* 1: leave the colour bar out */
-    int32_t numbers ATTN__0;            /* 1: print the values in the cells (SVG; terminal, but not in ASCII, which
-                                           always shades) */
+    int32_t numbers ATTN__0;            /* 1: print the values in the cells (SVG; terminal, but not in ASCII) */
     int32_t terminal ATTN__0;           /* attn_terminal, for attn_heatmap_ansi */
-    int32_t cell_titles ATTN__0;        /* 1: hovering over a cell shows its labels and its value (SVG, at
-                                           most 4096 cells in all) */
+    int32_t cell_titles ATTN__0;        /* 1: hovering over a cell shows its labels and value (SVG, up to 4096 cells) */
     attn_view mask ATTN__0;             /* u8, rank and sizes of values, any strides: a cell where it is 0 is hatched,
                                            whatever it holds, unlike one whose weight is 0. As attn_mask writes it */
 } attn_heatmap;
@@ -12557,6 +12523,7 @@ static attn_status attn__check_arrays(const void *v, const attn__field *fields, 
                     ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
                                   "must lie on the host");)
     attn__begin_checks(&w, NULL, flags);
+    attn__zero(a, (size_t)count * sizeof *a);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
     return attn__check_overlaps(&w, err);
 }
@@ -12662,11 +12629,10 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
         for (h = 0; h < scale.size[1]; h++)
             for (i = 0; i < scale.size[2]; i++)
                 for (x = 0; x < scale.size[3]; x++, block += ATTN__CODES_PER_SCALE + 2) {
-                    attn__write(&a[1], b, h, i, x, attn__quiet(attn__float(
-                        attn__widened(ATTN_F16, (uint32_t)block[0] | (uint32_t)block[1] << 8))));
-                    for (j = 0; j < ATTN__CODES_PER_SCALE; j++)
-                        *(uint8_t *)(uintptr_t)attn__place_of(&a[0], b, h, i, x * ATTN__CODES_PER_SCALE + j) =
-                            block[2 + j];
+                    const uint32_t unit = attn__widened(ATTN_F16, (uint32_t)block[0] | (uint32_t)block[1] << 8);
+                    uint8_t *to = (uint8_t *)(uintptr_t)attn__place_of(&a[0], b, h, i, x * ATTN__CODES_PER_SCALE);
+                    attn__write(&a[1], b, h, i, x, attn__quiet(attn__float(unit)));
+                    for (j = 0; j < ATTN__CODES_PER_SCALE; j++) to[j * a[0].stride[3]] = block[2 + j];
                 }
     attn__fp_leave(saved);
     return attn__success(err);
@@ -12710,7 +12676,7 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 }
 
 /* Products one after the other; without a result it is left out. */
-typedef struct attn__products { attn__matmul m[3]; int count, flags; } attn__products;
+typedef struct attn__products { attn__matmul m[2]; int count, flags; } attn__products;
 static attn_status attn__run_products(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__products *p = (attn__products *)call;
@@ -12757,12 +12723,13 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 
 /* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a
    task per tile of out) */
-static attn__matmul attn__matmul_of_views(const attn_desc *d, attn_view a, attn_view b, attn_view out, int in_order)
+static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a, const attn_view *b,
+                                          const attn_view *out, int in_order)
 {
-    const attn_view x = attn__view4(a, "bhRC"), y = attn__view4(b, "bhRC"), o = attn__view4(out, "bhRC");
+    const attn_view x = attn__view4(*a, "bhRC"), y = attn__view4(*b, "bhRC"), o = attn__view4(*out, "bhRC");
     const attn__kernels *f = attn__table(d->isa ? d->isa : (int32_t)attn_best_isa());
-    attn__matmul m = attn__matmul_of(f, attn__array_of(a, "bhRC"), attn__array_of(b, "bhRC"),
-                                     attn__array_of(out, "bhRC"), o.size[2], o.size[3], x.size[3]);
+    attn__matmul m = attn__matmul_of(f, attn__array_of(x, "bhRC"), attn__array_of(y, "bhRC"),
+                                     attn__array_of(o, "bhRC"), o.size[2], o.size[3], x.size[3]);
     int axis;
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
@@ -12797,10 +12764,12 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
     p.count = da ? 2 : 1;
-    if (!da) p.m[0] = attn__matmul_of_views(&d, a, b, c, 1);
+    if (!da) p.m[0] = attn__matmul_of_views(&d, &a, &b, &c, 1);
     else {
-        p.m[0] = attn__matmul_of_views(&d, c, attn__transposed_view(b), v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, attn__transposed_view(a), c, v[4], 0);
+        a = attn__transposed_view(a);
+        b = attn__transposed_view(b);
+        p.m[0] = attn__matmul_of_views(&d, &c, &b, &v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, &a, &c, &v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -12852,10 +12821,10 @@ static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
 #undef ATTN__X
 };
 
-/* Layer i, of query, key, value and result: y = x w^T + bias. `inner` is the array on the attention's side, which lies
-   in the workspace: y of the first three layers, x of the last; `outer` is the other one, the caller's. d_sum: what
-   gradients of an input add up to before they become elements of 16 bits; absent for f32. */
-typedef struct attn__layer { attn_view outer, inner, w, d_outer, d_inner, d_sum; } attn__layer;
+/* Layer i, of query, key, value and result: y = x w^T + bias, and its gradients. On the side of the attention, y of the
+   first three layers and x of the last, they lie in the workspace, on the other where the caller has them; but a dx of
+   16 bits is summed in the workspace, and becomes the caller's `rounded` then. */
+typedef struct attn__layer { attn_view x, w, y, dx, dy, rounded; } attn__layer;
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
     const struct attn_mha_grad *grad;   /* NULL: none are wanted */
@@ -12995,6 +12964,14 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     return v;
 }
 
+#ifndef ATTN_NO_BACKWARD
+/* Is the input of layer i that of layer i + by? */
+static int attn__mha_shares(const attn__mha_call *a, int i, int by)
+{
+    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
+}
+#endif
+
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's. */
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
@@ -13005,21 +12982,22 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
     int i;
     for (i = 0; i < 4; i++) {
         attn__layer *l = &a->layer[i];
-        const int input = attn__mha_input(a->desc, i);
-        const int of_keys = attn__mha_of_keys(i);
+        const int input = attn__mha_input(a->desc, i), of_keys = attn__mha_of_keys(i);
         const int64_t rows = of_keys ? c->keys : c->queries;
         const int64_t batch = of_keys ? attn__batch_of_keys(c) : attn__batch_of_rows(c);
+        attn_view *inner = i < 3 ? &l->y : &l->x, *outer = i < 3 ? &l->x : &l->y;
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
-        l->outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        l->inner = l->w.rank || a->grad ? attn__take_view(m, batch, rows, columns[i]) : l->outer;
+        *outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
+        *inner = l->w.rank || a->grad ? attn__take_view(m, batch, rows, columns[i]) : *outer;
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
-        l->d_outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-        l->d_inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i]) : l->d_outer;
-        l->d_sum = l->d_outer;
-        if (i == 3 || !l->d_outer.rank || l->d_outer.type == ATTN_F32 || c->on_device) continue;
-        l->d_sum = i > 0 && attn__mha_input(a->desc, i - 1) == input ? a->layer[i - 1].d_sum :
-            attn__take_view(m, batch, rows, l->d_outer.size[2]);
+        inner = i < 3 ? &l->dy : &l->dx;
+        outer = i < 3 ? &l->dx : &l->dy;
+        *outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
+        *inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i]) : *outer;
+        l->rounded = l->dx;
+        if (i == 3 || !l->dx.rank || l->dx.type == ATTN_F32 || c->on_device) continue;
+        l->dx = attn__mha_shares(a, i, -1) ? l[-1].dx : attn__take_view(m, batch, rows, l->dx.size[2]);
 #endif
     }
     if (!a->grad) return;
@@ -13028,11 +13006,11 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
 }
 
 /* [B,S,heads*size] as [B,heads,S,size] */
-static attn__array attn__split_heads(attn_view v, int64_t heads)
+ATTN__NOINLINE static attn__array attn__split_heads(const attn_view *v, int64_t heads)
 {
-    attn__array a = attn__array_of(v, "B.QD");
-    if (heads > 1) a.stride[1] = v.size[2] / heads * a.stride[3];
-    if (heads == v.size[2]) a.stride[3] = 1;
+    attn__array a = attn__array_of(*v, "B.QD");
+    if (heads > 1) a.stride[1] = v->size[2] / heads * a.stride[3];
+    if (heads == v->size[2]) a.stride[3] = 1;
     a.rank = 4;
     return a;
 }
@@ -13041,23 +13019,23 @@ static attn__array attn__split_heads(attn_view v, int64_t heads)
 static void attn__mha_set_operands(attn__mha_call *a, int backward)
 {
     attn__call *c = (attn__call *)(void *)a->plan.internal;
-    c->q = attn__split_heads(a->layer[0].inner, c->heads);
-    c->k = attn__split_heads(a->layer[1].inner, c->heads_kv);
-    c->v = attn__split_heads(a->layer[2].inner, c->heads_kv);
-    c->out = attn__split_heads(a->layer[3].inner, c->heads);
+    attn__array *const inner[4] = {&c->q, &c->k, &c->v, &c->out};
+    attn__array *const d_inner[4] = {&c->dq, &c->dk, &c->dv, &c->d_out};
+    int i;
+    for (i = 0; i < 4; i++) {
+        const attn__layer *l = &a->layer[i];
+        const int64_t heads = attn__mha_of_keys(i) ? c->heads_kv : c->heads;
+        *inner[i] = attn__split_heads(i < 3 ? &l->y : &l->x, heads);
+        if (backward) *d_inner[i] = attn__split_heads(i < 3 ? &l->dy : &l->dx, heads);
+    }
     c->is_backward = backward;
 #ifndef ATTN_NO_BACKWARD
     if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (c->packed_queries) c->stats.stride[0] = 0;
-    if (backward) {
-        c->dq = attn__split_heads(a->layer[0].d_inner, c->heads);
-        c->dk = attn__split_heads(a->layer[1].d_inner, c->heads_kv);
-        c->dv = attn__split_heads(a->layer[2].d_inner, c->heads_kv);
-        c->d_out = attn__split_heads(a->layer[3].d_inner, c->heads);
-        c->saved_out = c->out;
-        c->saved_stats = c->stats;
-        c->out.rank = c->stats.rank = 0;
-    }
+    if (!backward) return;
+    c->saved_out = c->out;
+    c->saved_stats = c->stats;
+    c->out.rank = c->stats.rank = 0;
 #endif
 }
 
@@ -13100,8 +13078,8 @@ static attn_view attn__only(attn_view v, const attn__band *r) { return attn_view
 static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn__band *r)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__matmul_of_views(&a->attention, attn__only(i < 3 ? l->outer : l->inner, r),
-                                 attn__transposed_view(l->w), attn__only(i < 3 ? l->inner : l->outer, r), 1);
+    const attn_view x = attn__only(l->x, r), w = attn__transposed_view(l->w), y = attn__only(l->y, r);
+    return attn__matmul_of_views(&a->attention, &x, &w, &y, 1);
 }
 
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
@@ -13133,67 +13111,55 @@ static void attn__sum_entries(const attn__mha_call *a, int i, attn__matmul *m)
     m->a.stride[0] = m->b.stride[0] = 0;
 }
 
-/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; dx (+)= dy w below. */
-static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, attn_error *err)
-{
-    static const float one = 1.0f;
-    const attn_desc *d = &a->attention;
-    const attn__field *f = attn__mha_grad_fields + 1;
-    const attn__layer *l = &a->layer[i];
-    const attn_view x = i < 3 ? l->outer : l->inner, dy = i < 3 ? l->d_inner : l->d_outer;
-    const uint32_t adds = a->grad->accumulate;
-    attn_view ones = attn_view_f32(&one, 2, 1, x.size[1], 0, 0);
-    attn__products p;
-    attn__matmul *m = p.m;
-    p.count = 2;
-    p.flags = a->flags;
-    ones.stride[1] = 0;
-    m[0] = attn__matmul_of_views(d, attn__transposed_view(dy), x, attn__view_in(a->grad, &f[ATTN__H_w_query + i]), 0);
-    m[1] = attn__matmul_of_views(d, ones, dy, attn__view4(attn__view_in(a->grad, &f[ATTN__H_b_query + i]), "...C"), 0);
-    m[1].a.rank = 0;                                    /* tells a device, which cannot read this one */
-    m[0].skip = i < 3 ? 2 : 0;
-    m[0].adds = (int)(adds >> (ATTN__H_w_query + i) & 1u);
-    m[1].adds = (int)(adds >> (ATTN__H_b_query + i) & 1u);
-    attn__sum_entries(a, i, &m[0]);
-    attn__sum_entries(a, i, &m[1]);
-    return attn__run_products(&p, d, a->inner, err);
-}
-
-/* Is the input of layer i that of layer i + by? */
-static int attn__mha_shares(const attn__mha_call *a, int i, int by)
-{
-    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
-}
-
-/* Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
+/* dx (+)= dy w. Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
 static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
-    const attn_desc *d = &a->attention;
     const attn__layer *l = &a->layer[i];
-    const attn_view dx = i < 3 ? l->d_sum : l->d_inner, dy = i < 3 ? l->d_inner : l->d_outer;
-    const attn__array to = attn__array_of(dx, "B.QX");
-    const int onto = i < 3 && a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u && dx.type == l->d_outer.type;
+    const attn__array to = attn__array_of(l->dx, "B.QX");
+    const int onto = i < 3 && a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u && l->dx.type == l->rounded.type;
     const int clears = i == 0 && attn__mha_shares(a, 0, 1) && attn__call_of(&a->plan)->packed_queries && !onto;
     attn__band r = {0, 0, 0};
     attn__products p;
     int64_t row;
-    if (!dx.rank) return ATTN_OK;
+    if (!l->dx.rank) return ATTN_OK;
     while (clears && attn__next_rows(a, 1, &r))
         for (row = r.first; row < r.first + r.count; row++)
-            attn__store_grad(attn__call_of(&a->plan)->f, attn__in(&to, 0, 0, row, 0), dx.size[2], NULL, 1.0f, 0);
+            attn__store_grad(attn__call_of(&a->plan)->f, attn__in(&to, 0, 0, row, 0), l->dx.size[2], NULL, 1.0f, 0);
     p.count = 1;
     p.flags = a->flags;
     for (r.entry = 0; attn__next_rows(a, i, &r);) {
-        p.m[0] = attn__matmul_of_views(d, attn__only(dy, &r), l->w, attn__only(dx, &r), 0);
+        const attn_view dy = attn__only(l->dy, &r), dx = attn__only(l->dx, &r);
+        p.m[0] = attn__matmul_of_views(&a->attention, &dy, &l->w, &dx, 0);
         p.m[0].adds = attn__mha_shares(a, i, -1) || onto;
-        ATTN__TRY(attn__run_products(&p, d, a->inner, err));
+        ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
     }
     return ATTN_OK;
 }
 
+/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; then dx. */
 static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
-    ATTN__TRY(attn__mha_weight_gradient(a, i, err));
+    static const float one = 1.0f;
+    const attn_desc *d = &a->attention;
+    const attn__layer *l = &a->layer[i];
+    const attn_view dy = attn__transposed_view(l->dy);
+    attn_view ones = attn_view_f32(&one, 2, 1, l->x.size[1], 0, 0), to;
+    attn__products p;
+    int n;
+    p.count = 2;
+    p.flags = a->flags;
+    ones.stride[1] = 0;
+    for (n = 0; n < 2; n++) {
+        const int input = (n ? (int)ATTN__H_b_query : (int)ATTN__H_w_query) + i;
+        to = attn__view_in(a->grad, &attn__mha_grad_fields[1 + input]);
+        if (n) to = attn__view4(to, "...C");
+        p.m[n] = attn__matmul_of_views(d, n ? &ones : &dy, n ? &l->dy : &l->x, &to, 0);
+        p.m[n].adds = (int)(a->grad->accumulate >> input & 1u);
+        attn__sum_entries(a, i, &p.m[n]);
+    }
+    p.m[0].skip = i < 3 ? 2 : 0;
+    p.m[1].a.rank = 0;                                  /* tells a device, which cannot read this one */
+    ATTN__TRY(attn__run_products(&p, d, a->inner, err));
     return attn__mha_input_gradient(a, i, err);
 }
 
@@ -13202,23 +13168,23 @@ static void attn__mha_store_sum(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
     const attn__call *c = attn__call_of(&a->plan);
-    const attn__array from = attn__array_of(l->d_sum, "B.QX"), to = attn__array_of(l->d_outer, "B.QX");
+    const attn__array from = attn__array_of(l->dx, "B.QX"), to = attn__array_of(l->rounded, "B.QX");
     const int both = i > 0 && attn__mha_input(a->desc, i) == 0 && (c->packed_queries || c->packed_keys);
     const int adds = (int)(a->grad->accumulate >> attn__mha_input(a->desc, i) & 1u);
     attn__fp_state saved;
     int64_t b, row;
     int layer;
-    if (attn__mha_shares(a, i, 1) || l->d_sum.data == l->d_outer.data || !attn__elements(&l->d_sum)) return;
+    if (attn__mha_shares(a, i, 1) || l->dx.data == l->rounded.data || !attn__elements(&l->dx)) return;
     saved = attn__fp_enter();
     if (both) attn__zero(a->stored, (size_t)c->queries);
     for (layer = both ? 0 : i; layer <= i; layer++) {
         attn__band r = {0, 0, 0};
         while (attn__next_rows(a, layer, &r))
-            for (b = 0; b < l->d_sum.size[0]; b++)
+            for (b = 0; b < l->dx.size[0]; b++)
                 for (row = r.first; row < r.first + r.count; row++) {
                     if (both && a->stored[row]) continue;
                     if (both) a->stored[row] = 1;
-                    attn__store_grad(c->f, attn__in(&to, b, 0, row, 0), l->d_sum.size[2], attn__at(&from, b, 0, row, 0),
+                    attn__store_grad(c->f, attn__in(&to, b, 0, row, 0), l->dx.size[2], attn__at(&from, b, 0, row, 0),
                                      1.0f, adds);
                 }
     }
@@ -13278,7 +13244,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
         inner = attn__max(inner, attn__matmul_bytes(&product, d));
         if (!grad) continue;
         product.column_tiles = 0;               /* as sums, of d_out as it is stored */
-        product.a.type = a.layer[3].d_outer.type;
+        product.a.type = a.layer[3].dy.type;
         inner = attn__max(inner, attn__matmul_bytes(&product, d));
     }
     for (i = backward; i >= 0; i--) {
@@ -13916,9 +13882,9 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
 
 /* ----------------------------------------------------------------------------------------------------- >>heatmap */
 #ifndef ATTN_NO_HEATMAP
-/* A picture is made in three steps: attn__pic_open checks everything and finds the range of the colours,
-   attn__pic_layout says where things stand (for SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks
-   over panels and cells. All bytes leave through attn__pic_flush. Rows and columns are counted through all panels. */
+/* attn__pic_open checks everything and finds the range of the colours, attn__pic_layout says where things stand (for
+   SVG and PPM, in whole pixels), and attn__pic_svg, _ppm or _ansi walks over panels and cells. All bytes leave through
+   attn__pic_flush. Rows and columns are counted through all panels. (ATTN__NOINLINE: called from many places.) */
 enum {
     ATTN__PIC_POINTS = 7,           /* control points of a colour map */
     ATTN__PIC_NAN    = 0xFF00FF,
@@ -13937,7 +13903,6 @@ enum {
 
 /* One direction of a picture, in pixels; on a terminal in columns. */
 typedef struct attn__pic_axis {
-    const char *name;               /* of the field that gives the size of the picture */
     const char *const *ticks;       /* NULL: numbers */
     int64_t panels, cells, all;     /* panels, cells of a panel and of all panels together */
     int64_t label_len, step;        /* columns of the longest label; there is one at every step-th cell */
@@ -13954,7 +13919,7 @@ typedef struct attn__pic {
     attn__array kept;               /* map.mask: 0 where a cell is hatched; no data: nowhere */
     attn__fp_state caller;
     attn_writer to;
-    attn__pic_axis axis[2];         /* vertical, horizontal */
+    attn__pic_axis y, x;
     int      svg, plain;            /* an SVG file; a terminal without colours */
     int      failed, has_nan, has_masked, turned;   /* the writer reported a failure; column labels are slanted */
     int      tick_e10, number_e10;  /* powers of ten of the ticks of the colour bar and of numbers in cells */
@@ -13968,7 +13933,7 @@ typedef struct attn__pic {
 
 typedef void attn__pic_draw(attn__pic *p);
 
-static int attn__is_finite(float x) { return attn__bits(x) << 1 < 0xff000000u; }
+static attn__pic_axis *attn__pic_axis_of(attn__pic *p, int i) { return i % 2 ? &p->x : &p->y; }
 
 static double attn__pic_pow10(int e)
 {
@@ -13987,7 +13952,7 @@ static int attn__pic_exponent(double x)
 static int64_t attn__pic_floor(double x) { return (int64_t)x - ((double)(int64_t)x > x); }
 
 /* mantissa * 10^e10 in p->number. */
-static const char *attn__pic_decimal(attn__pic *p, int64_t mantissa, int e10)
+ATTN__NOINLINE static const char *attn__pic_decimal(attn__pic *p, int64_t mantissa, int e10)
 {
     attn__text text = attn__text_into(p->number, sizeof p->number);
     attn__put_decimal(&text, mantissa, e10);
@@ -14066,7 +14031,10 @@ static void attn__pic_code(attn__pic *p, uint32_t c)
     while (shift > 0) attn__put_byte(&p->out, 0x80 | (c >> (shift -= 6) & 0x3F));
 }
 
-static void attn__pic_spaces(attn__pic *p, int64_t column) { while (p->column < column) attn__pic_code(p, ' '); }
+ATTN__NOINLINE static void attn__pic_spaces(attn__pic *p, int64_t column)
+{
+    while (p->column < column) attn__pic_code(p, ' ');
+}
 
 /* Puts at most `most` columns of s, exactly so many with an ellipsis at the end where something is cut off. */
 static void attn__pic_text(attn__pic *p, const char *s, int64_t most)
@@ -14081,20 +14049,16 @@ static void attn__pic_text(attn__pic *p, const char *s, int64_t most)
 }
 
 /* ---- values and colours */
-static float attn__pic_value(const attn__pic *p, int64_t row, int64_t column)
+typedef struct attn__cell { float value; int masked; } attn__cell;
+static attn__cell attn__pic_cell(const attn__pic *p, int64_t row, int64_t column)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t b = row / y->cells, h = column / x->cells, i = row % y->cells, j = column % x->cells;
-    if (p->map->mask_of) return (float)attn__mask_at(&p->mask, b, h, i, j);
-    if (p->values.type == ATTN_U8) return (float)attn__byte_at(&p->values, b, h, i, j);
-    return attn__read(&p->values, b, h, i, j);
-}
-
-static int attn__pic_is_masked(const attn__pic *p, int64_t row, int64_t column)
-{
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    return p->kept.data && !attn__byte_at(&p->kept, row / y->cells, column / x->cells, row % y->cells,
-                                          column % x->cells);
+    const int64_t b = row / p->y.cells, h = column / p->x.cells, i = row % p->y.cells, j = column % p->x.cells;
+    attn__cell cell;
+    cell.masked = p->kept.data && !attn__byte_at(&p->kept, b, h, i, j);
+    if (p->map->mask_of) cell.value = (float)attn__mask_at(&p->mask, b, h, i, j);
+    else if (p->values.type == ATTN_U8) cell.value = (float)attn__byte_at(&p->values, b, h, i, j);
+    else cell.value = attn__read(&p->values, b, h, i, j);
+    return cell;
 }
 
 /* Piecewise linear through equally spaced points, fitted to the maps of these names. */
@@ -14104,13 +14068,12 @@ static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
 };
 
-/* Where the value of a cell lies in the range: 0..1, infinities at the ends; -1 for NaN, -2 where it is masked. */
-static double attn__pic_place(const attn__pic *p, int64_t row, int64_t column)
+/* Where a cell lies in the range: 0..1, infinities at the ends; -1 for NaN, -2 where it is masked. */
+ATTN__NOINLINE static double attn__pic_place(const attn__pic *p, attn__cell cell)
 {
-    const float value = attn__pic_value(p, row, column);
-    const double x = (double)value;
-    if (attn__pic_is_masked(p, row, column)) return -2;
-    if (attn__is_nan(value)) return -1;
+    const double x = (double)cell.value;
+    if (cell.masked) return -2;
+    if (attn__is_nan(cell.value)) return -1;
     return x >= p->high ? 1 : x > p->low ? (x - p->low) / (p->high - p->low) : 0;
 }
 
@@ -14130,9 +14093,9 @@ static uint32_t attn__pic_colour(const attn__pic *p, double place)
     return rgb;
 }
 
-static uint32_t attn__pic_cell(const attn__pic *p, int64_t row, int64_t column)
+static uint32_t attn__pic_cell_colour(const attn__pic *p, int64_t row, int64_t column)
 {
-    return attn__pic_colour(p, attn__pic_place(p, row, column));
+    return attn__pic_colour(p, attn__pic_place(p, attn__pic_cell(p, row, column)));
 }
 
 /* Is white read better on the colour than black? */
@@ -14164,52 +14127,39 @@ static const attn__field attn__pic_floats = ATTN__CELLS(values, FLOATS);
 static const attn__field attn__pic_bytes[2] = {ATTN__CELLS(values, BYTES), ATTN__CELLS(mask, BYTES)};
 #undef ATTN__CELLS
 
-/* The values as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
-static attn_status attn__pic_check_values(attn__pic *p, attn_error *err)
+/* Values and mask as [panel rows, panel columns, rows, columns]; missing axes have size 1. */
+static attn_status attn__pic_check_cells(attn__pic *p, attn_error *err)
 {
-    attn_view v = p->map->values;
-    const int mask = p->map->mask_of != NULL, u8 = mask || v.type == ATTN_U8;
-    const attn__field *field = u8 ? attn__pic_bytes : &attn__pic_floats;
+    const int mask_of = p->map->mask_of != NULL, u8 = mask_of || p->map->values.type == ATTN_U8;
+    const attn__field *field = u8 ? attn__pic_bytes : &attn__pic_floats, *kept = &attn__pic_bytes[1];
+    attn_view v = p->map->values, mask = p->map->mask;
     attn__span span;
-    int64_t together;
     int i, axis[4];
     ATTN__RULE(v.rank, NULL, "values", "must be given");
-    ATTN__RULE(!mask || v.rank == 4, RANK, "values.rank", "must be 4 with mask_of");
+    ATTN__RULE(!mask_of || v.rank == 4, RANK, "values.rank", "must be 4 with mask_of");
     if (!u8 && v.type != ATTN_F32 && v.type != ATTN_F16 && v.type != ATTN_BF16)
         return attn__fail_type(err, "values.type", "must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_U8", v.type);
-    ATTN__TRY(attn__check_view(&v, field, mask ? 0 : ATTN__WITH_DATA, axis, &span, err));
-    ATTN__RULE(!mask || !v.data, OPTION, "values.data", "must be NULL with mask_of");
+    ATTN__TRY(attn__check_view(&v, field, mask_of ? 0 : ATTN__WITH_DATA, axis, &span, err));
+    ATTN__RULE(!mask_of || !v.data, OPTION, "values.data", "must be NULL with mask_of");
     attn__set_array(&v, field->shape, span.first == span.end, &p->values);
-    p->axis->panels = 1;
     for (i = 0; i < 4; i++) {
-        attn__pic_axis *a = p->axis + i % 2;
-        together = attn__max(v.size[i], attn__mul64(v.size[i], i < 2 ? p->axis->panels : a->panels));
-        if (together > ATTN__PIC_CELLS)
+        const int64_t all = attn__max(v.size[i], attn__mul64(v.size[i], i ? v.size[i == 3] : 1));
+        attn__pic_axis *a = attn__pic_axis_of(p, i);
+        if (all > ATTN__PIC_CELLS)
             return attn__fail2(err, ATTN_ERR_RANGE, attn__size_name(field, axis[i]),
-                               "must be, times the number of panels, at most", together, ATTN__PIC_CELLS);
+                               "must be, times the number of panels, at most", all, ATTN__PIC_CELLS);
         *(i < 2 ? &a->panels : &a->cells) = v.size[i];
         a->all = a->panels * a->cells;
     }
-    return ATTN_OK;
-}
-
-static attn_status attn__pic_check_mask(attn__pic *p, attn_error *err)
-{
-    attn_view v = p->map->mask;
-    attn__span span;
-    int i, axis[4];
-    if (!v.rank && !v.data) return ATTN_OK;
-    ATTN__RULE(!p->map->mask_of, OPTION, "mask", "must be absent with mask_of");
-    ATTN__RULE(v.rank == p->map->values.rank, RANK, "mask.rank", "must equal values.rank");
-    ATTN__TRY(attn__check_view(&v, &attn__pic_bytes[1], ATTN__WITH_DATA, axis, &span, err));
-    for (i = 0; i < 4; i++) {
-        const attn__pic_axis *a = p->axis + i % 2;
-        const int64_t size = i < 2 ? a->panels : a->cells;
-        if (v.size[i] != size)
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__size_name(&attn__pic_bytes[1], axis[i]),
-                               "must equal that of values", v.size[i], size);
-    }
-    attn__set_array(&v, attn__pic_bytes[1].shape, span.first == span.end, &p->kept);
+    if (!mask.rank && !mask.data) return ATTN_OK;
+    ATTN__RULE(!mask_of, OPTION, "mask", "must be absent with mask_of");
+    ATTN__RULE(mask.rank == p->map->values.rank, RANK, "mask.rank", "must equal values.rank");
+    ATTN__TRY(attn__check_view(&mask, kept, ATTN__WITH_DATA, axis, &span, err));
+    for (i = 0; i < 4; i++)
+        if (mask.size[i] != v.size[i])
+            return attn__fail2(err, ATTN_ERR_SIZE, attn__size_name(kept, axis[i]),
+                               "must equal that of values", mask.size[i], v.size[i]);
+    attn__set_array(&mask, kept->shape, span.first == span.end, &p->kept);
     return ATTN_OK;
 }
 
@@ -14221,16 +14171,15 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     ATTN__RULE(p->to.write, NULL, "writer.write", "must not be NULL");
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, attn__pic_bytes, 2, m->mask_of, &attn__fields[ATTN__F_bias],
                                                ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
-    ATTN__TRY(attn__pic_check_values(p, err));
-    ATTN__TRY(attn__pic_check_mask(p, err));
+    ATTN__TRY(attn__pic_check_cells(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, OPTION, "colormap", "must be one of attn_colormap");
     ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, OPTION, "terminal", "must be one of attn_terminal");
 #define ATTN__FLAG_RULE(f) ATTN__RULE(attn__is_flag(m->f), OPTION, #f, "must be 0 or 1");
     ATTN__FLAG_RULE(range_set) ATTN__FLAG_RULE(ticks_on_top) ATTN__FLAG_RULE(no_colorbar) ATTN__FLAG_RULE(numbers)
     ATTN__FLAG_RULE(cell_titles)
 #undef ATTN__FLAG_RULE
-    ATTN__RULE(!m->range_set || attn__is_finite(m->range_min), RANGE, "range_min", "must be finite");
-    ATTN__RULE(!m->range_set || attn__is_finite(m->range_max), RANGE, "range_max", "must be finite");
+    ATTN__RULE(!m->range_set || attn__is_number(m->range_min), RANGE, "range_min", "must be finite");
+    ATTN__RULE(!m->range_set || attn__is_number(m->range_max), RANGE, "range_max", "must be finite");
     ATTN__RULE(!m->range_set || m->range_min < m->range_max, RANGE, "range_max", "must be above range_min");
     if (!m->mask_of) return ATTN_OK;
     return attn__mask_check(m, attn__pic_bytes, m->mask_of, flags, &p->mask, err);
@@ -14243,14 +14192,15 @@ static void attn__pic_range(attn__pic *p)
     const attn_heatmap *m = p->map;
     double low = 1e39, high = -1e39;                /* beyond all floats */
     int64_t i, j;
-    for (i = 0; i < p->axis->all && !m->mask_of; i++)
-        for (j = 0; j < p->axis[1].all; j++) {
-            const float x = attn__pic_value(p, i, j);
-            if (attn__pic_is_masked(p, i, j)) { p->has_masked = 1; continue; }
-            p->has_nan |= attn__is_nan(x);
-            if (!attn__is_finite(x)) continue;
-            if ((double)x < low) low = (double)x;
-            if ((double)x > high) high = (double)x;
+    for (i = 0; i < p->y.all && !m->mask_of; i++)
+        for (j = 0; j < p->x.all; j++) {
+            const attn__cell cell = attn__pic_cell(p, i, j);
+            const double x = (double)cell.value;
+            p->has_masked |= cell.masked;
+            p->has_nan |= !cell.masked && attn__is_nan(cell.value);
+            if (cell.masked || !attn__is_number(cell.value)) continue;
+            low = x < low ? x : low;
+            high = x > high ? x : high;
         }
     if (low > high) low = high = 0;
     if (low == high && low > 0) low = 0;
@@ -14289,7 +14239,7 @@ static const char *attn__pic_label(attn__pic *p, const attn__pic_axis *a, int64_
 }
 
 /* The smallest of 1, 2, 5, 10, 20, ... cells that take at least `need` where `cells` of them take `extent`. */
-static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
+ATTN__NOINLINE static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 {
     int64_t step = 1;
     int k;
@@ -14301,12 +14251,11 @@ static int64_t attn__pic_step(int64_t need, int64_t extent, int64_t cells)
 /* Side of a cell where the caller gives neither width nor height. */
 static int64_t attn__pic_cell_side(const attn__pic *p)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t all = attn__max(y->all, x->all), longest = attn__max(y->cells, x->cells);
+    const int64_t all = attn__max(p->y.all, p->x.all), longest = attn__max(p->y.cells, p->x.cells);
     int64_t side = all ? attn__max(640 / all, 120 / longest) : 1;
     side = attn__max(1, attn__min(side, 28));
     if (!p->svg) return side;
-    if ((x->ticks || y->ticks) && all < 128) side = attn__max(side, 16);
+    if ((p->x.ticks || p->y.ticks) && all < 128) side = attn__max(side, 16);
     return p->number_len ? attn__max(side, p->number_len * ATTN__PIC_CHAR + 6) : side;
 }
 
@@ -14315,83 +14264,87 @@ static int64_t attn__pic_cell_side(const attn__pic *p)
 static void attn__svg_margins(attn__pic *p, int64_t side)
 {
     const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t line = 20, width = x->label_len * ATTN__PIC_CHAR, title = m->panel_titles ? line : 0;
-    const int64_t panel = x->wish && x->panels ? x->wish * 3 / 4 / x->panels : side * x->cells;
+    const int64_t line = 20, width = p->x.label_len * ATTN__PIC_CHAR, title = m->panel_titles ? line : 0;
+    const int64_t panel = p->x.wish && p->x.panels ? p->x.wish * 3 / 4 / p->x.panels : side * p->x.cells;
     int64_t slant, numbers = p->has_masked ? 6 * ATTN__PIC_CHAR + 6 : 0, k;         /* the word "masked" */
-    p->turned = x->ticks && (width + 6) * x->cells > panel;
+    p->turned = p->x.ticks && (width + 6) * p->x.cells > panel;
     slant = p->turned ? width * 5 / 7 : 0;
     p->names = (p->turned ? slant + 18 : line) + (m->x_label ? line : 0);
     for (k = p->tick_first; k <= p->tick_last; k++)
         numbers = attn__max(numbers, attn__pic_length(attn__pic_tick(p, k)) * ATTN__PIC_CHAR + 6);
-    x->gap = 16;
-    y->gap = x->gap + title;
-    y->before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (m->ticks_on_top ? p->names : title);
-    y->after = ATTN__PIC_PAD + (m->ticks_on_top ? title : p->names);
-    x->before = ATTN__PIC_PAD + (m->y_label ? line : 0) + y->label_len * ATTN__PIC_CHAR + 8;
-    x->after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR + numbers);
-    if (m->ticks_on_top) x->after = attn__max(x->after, slant);
-    else x->before = attn__max(x->before, slant);
-    y->least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
+    p->x.gap = 16;
+    p->y.gap = p->x.gap + title;
+    p->y.before = ATTN__PIC_PAD + (m->title ? line + line / 2 : 0) + (m->ticks_on_top ? p->names : title);
+    p->y.after = ATTN__PIC_PAD + (m->ticks_on_top ? title : p->names);
+    p->x.before = ATTN__PIC_PAD + (m->y_label ? line : 0) + p->y.label_len * ATTN__PIC_CHAR + 8;
+    p->x.after = ATTN__PIC_PAD + (m->no_colorbar ? 0 : p->x.gap + ATTN__PIC_BAR + numbers);
+    if (m->ticks_on_top) p->x.after = attn__max(p->x.after, slant);
+    else p->x.before = attn__max(p->x.before, slant);
+    p->y.least = attn__pic_length(m->y_label) * ATTN__PIC_CHAR + 2 * ATTN__PIC_PAD;
     p->below = 24 * (p->has_nan + p->has_masked);
-    if (!m->no_colorbar) y->least = attn__max(y->least, y->before + 80 + p->below + ATTN__PIC_PAD);
-    x->least = 2 * ATTN__PIC_PAD +
+    if (!m->no_colorbar) p->y.least = attn__max(p->y.least, p->y.before + 80 + p->below + ATTN__PIC_PAD);
+    p->x.least = 2 * ATTN__PIC_PAD +
                attn__max(attn__pic_length(m->x_label) * ATTN__PIC_CHAR, attn__pic_length(m->title) * 10);
 }
 
 static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
 {
-    attn__pic_axis *y = p->axis, *x = y + 1, *a, *b;
+    static const char *const names[2] = {"height", "width"};
     const int64_t side = attn__pic_cell_side(p);
-    int64_t used;
-    y->gap = x->gap = 8;
-    x->after = p->map->no_colorbar ? 0 : x->gap + ATTN__PIC_BAR;
-    if (p->svg && p->map->cell_titles && y->all * x->all > ATTN__PIC_TITLES)
+    attn__pic_axis *a, *b;
+    int i;
+    p->y.gap = p->x.gap = 8;
+    p->x.after = p->map->no_colorbar ? 0 : p->x.gap + ATTN__PIC_BAR;
+    if (p->svg && p->map->cell_titles && p->y.all * p->x.all > ATTN__PIC_TITLES)
         return attn__fail2(err, ATTN_ERR_RANGE, "cell_titles", "must be 0 where there are more cells than",
-                           y->all * x->all, ATTN__PIC_TITLES);
+                           p->y.all * p->x.all, ATTN__PIC_TITLES);
     if (p->svg) attn__svg_margins(p, side);
-    for (a = y; a <= x; a++) {
+    for (i = 0; i < 2; i++) {
+        int64_t used;
+        a = attn__pic_axis_of(p, i);
         used = a->before + a->after + attn__max(a->panels - 1, 0) * a->gap;
         if (a->wish && a->wish < used + a->panels)
-            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "must leave room for labels and cells: be at least",
+            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "must leave room for labels and cells: be at least",
                                a->wish, used + a->panels);
         if (a->wish > ATTN__PIC_PIXELS)
-            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "must be at most", a->wish, ATTN__PIC_PIXELS);
+            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "must be at most", a->wish, ATTN__PIC_PIXELS);
         a->extent = a->wish && a->panels && a->cells ? (a->wish - used) / a->panels : a->cells * side;
     }
-    for (a = y, b = x; a <= x; a++, b--) {
+    for (i = 0; i < 2; i++) {
+        a = attn__pic_axis_of(p, i);
+        b = attn__pic_axis_of(p, i + 1);
         if (!a->wish && b->wish && b->cells)            /* one side given: cells stay square */
             a->extent = (b->extent * a->cells + b->cells - 1) / b->cells;
         a->pitch = a->extent + a->gap;
-        if (a == x && p->svg && !a->wish) a->pitch = attn__max(a->pitch, p->title_len * ATTN__PIC_CHAR + 8);
+        if (i && p->svg && !a->wish) a->pitch = attn__max(a->pitch, p->title_len * ATTN__PIC_CHAR + 8);
         a->grid = a->panels ? (a->panels - 1) * a->pitch + a->extent : 0;
-        a->total = a->before + a->grid + a->after;
-        a->total = a->wish ? a->wish : attn__max(attn__max(1, a->total), attn__min(a->least, ATTN__PIC_PIXELS));
+        a->total = attn__max(attn__max(1, a->before + a->grid + a->after), attn__min(a->least, ATTN__PIC_PIXELS));
+        if (a->wish) a->total = a->wish;
         if (a->total > ATTN__PIC_PIXELS)
-            return attn__fail2(err, ATTN_ERR_RANGE, a->name, "as derived must be at most", a->total, ATTN__PIC_PIXELS);
+            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "as derived must be at most", a->total, ATTN__PIC_PIXELS);
     }
-    y->step = attn__pic_step(12, y->extent, y->cells);
-    x->step = attn__pic_step(p->turned ? 16 : x->label_len * ATTN__PIC_CHAR + 6, x->extent, x->cells);
+    p->y.step = attn__pic_step(12, p->y.extent, p->y.cells);
+    p->x.step = attn__pic_step(p->turned ? 16 : p->x.label_len * ATTN__PIC_CHAR + 6, p->x.extent, p->x.cells);
     return ATTN_OK;
 }
 
 /* Where cell i of a panel begins. */
-static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
+ATTN__NOINLINE static int64_t attn__pic_edge(const attn__pic_axis *a, int64_t panel, int64_t i)
 {
     return a->before + panel * a->pitch + (i ? i * a->extent / a->cells : 0);
 }
 
-static const char attn__svg_rect[] = "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"@\"/>\n";
+#define ATTN__SVG_RECT(edge) "<rect x=\"%" edge "\" y=\"%" edge "\" width=\"%\" height=\"%\" fill="
+#define ATTN__SVG_FRAME ATTN__SVG_RECT(".5") "\"none\" stroke=\"#999\"/>\n"
 static void attn__svg_area(attn__pic *p, int64_t x, int64_t y, int64_t w, int64_t h, uint32_t rgb)
 {
-    if (rgb != ATTN__PIC_MASKED) ATTN__FORMAT(&p->out, attn__svg_rect, x, y, w, h, rgb);
-    else ATTN__FORMAT(&p->out, "<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" fill=\"url(#attn-masked)\"/>\n",
-                      x, y, w, h);
+    ATTN__FORMAT(&p->out, ATTN__SVG_RECT(""), x, y, w, h);
+    ATTN__FORMAT(&p->out, rgb == ATTN__PIC_MASKED ? "\"url(#attn-masked)\"/>\n" : "\"@\"/>\n", rgb);
 }
-#define ATTN__SVG_FRAME "<rect x=\"%.5\" y=\"%.5\" width=\"%\" height=\"%\" fill=\"none\" stroke=\"#999\"/>\n"
+
 /* At most `most` columns of s; `anchor`: which of its points stands at x, y; `angle`: it is turned by so much. */
-static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor, const char *s,
-                           int64_t most)
+ATTN__NOINLINE static void attn__svg_text(attn__pic *p, int64_t x, int64_t y, int angle, const char *anchor,
+                                          const char *s, int64_t most)
 {
     ATTN__FORMAT(&p->out, angle ? "<text transform=\"translate(% %) rotate(%)\" text-anchor=\"" :
                                   "<text x=\"%\" y=\"%\" text-anchor=\"", x, y, angle);
@@ -14408,51 +14361,50 @@ static void attn__svg_title(attn__pic *p, const attn__pic_axis *a, int64_t at, c
     const int64_t half = attn__min(attn__pic_length(s), most) * per_column / 2 + ATTN__PIC_PAD;
     const int64_t middle = attn__max(attn__min(a->before + a->grid / 2, a->total - half), half);
     if (!s) return;
-    if (a == p->axis) attn__svg_text(p, at, middle, -90, "middle", s, most);
+    if (a == &p->y) attn__svg_text(p, at, middle, -90, "middle", s, most);
     else attn__svg_text(p, middle, at, 0, "middle", s, most);
 }
 
 /* What the pointer is told over a cell of a panel: its labels and its value, more exact than a number in the cell. */
-static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, float value, int masked)
+static void attn__svg_cell_title(attn__pic *p, int64_t i, int64_t j, attn__cell cell)
 {
     int a;
     for (a = 0; a < 2; a++) {
         attn__pic_puts(p, a ? ", " : "<g><title>");
-        attn__pic_text(p, attn__pic_label(p, p->axis + a, a ? j : i), ATTN__HUGE);
+        attn__pic_text(p, attn__pic_label(p, attn__pic_axis_of(p, a), a ? j : i), ATTN__HUGE);
     }
     attn__pic_puts(p, ": ");
-    attn__pic_puts(p, masked ? "masked" : attn__pic_rounded(p, value, p->number_e10 - 3));
+    attn__pic_puts(p, cell.masked ? "masked" : attn__pic_rounded(p, cell.value, p->number_e10 - 3));
     attn__pic_puts(p, "</title>\n");
 }
 
 /* The cells of panel r, c. */
 static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
+    const attn__pic_axis *y = &p->y, *x = &p->x;
     const int64_t row = r * y->cells, column = c * x->cells, len = p->number_len * ATTN__PIC_CHAR;
     const int gap = y->extent >= 12 * y->cells && x->extent >= 12 * x->cells;       /* small maps: a white grid */
     const int titles = p->map->cell_titles, merged = !gap && !len && !titles;
     int64_t i, j, next, left, w, top, h;
-    uint32_t rgb;
     ATTN__FORMAT(&p->out, "<g shape-rendering=\"crispEdges\" text-anchor=\"middle\" font-size=\"%\">\n",
                  len ? attn__max(1, attn__min(12, (x->extent / x->cells - 2) * 12 / len)) : 12);
     for (i = 0; i < y->cells && !p->failed; i++) {
         top = attn__pic_edge(y, r, i);
         h = attn__pic_edge(y, r, i + 1) - top;
         for (j = 0; j < x->cells && h > 0; j = next) {
-            rgb = attn__pic_cell(p, row + i, column + j);
+            const attn__cell cell = attn__pic_cell(p, row + i, column + j);
+            const uint32_t rgb = attn__pic_colour(p, attn__pic_place(p, cell));
             next = j + 1;           /* in large maps equal neighbours are one rectangle */
-            while (merged && next < x->cells && attn__pic_cell(p, row + i, column + next) == rgb) next++;
+            while (merged && next < x->cells && attn__pic_cell_colour(p, row + i, column + next) == rgb) next++;
             left = attn__pic_edge(x, c, j);
             w = attn__pic_edge(x, c, next) - left;
             if (w == 0) continue;
-            if (titles) attn__svg_cell_title(p, i, j, attn__pic_value(p, row + i, column + j),
-                                             rgb == ATTN__PIC_MASKED);
+            if (titles) attn__svg_cell_title(p, i, j, cell);
             attn__svg_area(p, left, top, w - gap, h - gap, rgb);
-            if (len && rgb != ATTN__PIC_MASKED) {
-                ATTN__FORMAT(&p->out, attn__pic_is_dark(rgb) ? "<text x=\"%\" y=\"%\" fill=\"#ffffff\">" :
-                                      "<text x=\"%\" y=\"%\" fill=\"#000000\">", left + w / 2, top + h / 2 + 4);
-                attn__pic_puts(p, attn__pic_number(p, attn__pic_value(p, row + i, column + j)));
+            if (len && !cell.masked) {
+                ATTN__FORMAT(&p->out, "<text x=\"%\" y=\"%\" fill=\"@\">", left + w / 2, top + h / 2 + 4,
+                             attn__pic_is_dark(rgb) ? 0xFFFFFF : 0);
+                attn__pic_puts(p, attn__pic_number(p, cell.value));
                 attn__pic_puts(p, "</text>\n");
             }
             if (titles) attn__pic_puts(p, "</g>\n");
@@ -14465,22 +14417,21 @@ static void attn__svg_cells(attn__pic *p, int64_t r, int64_t c)
 /* Labels of the rows left of the panels, or of the columns below or above them. */
 static void attn__svg_labels(attn__pic *p, const attn__pic_axis *a, int64_t panel)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
     const int top = p->map->ticks_on_top;
-    const int64_t base = a == y ? x->before - 8 : top ? y->before - 7 : y->before + y->grid + 15;
-    const int angle = a == x && p->turned ? -45 : 0;
-    const char *anchor = angle && top ? "start" : a == y || angle ? "end" : "middle";
+    const int of_rows = a == &p->y, angle = !of_rows && p->turned ? -45 : 0;
+    const int64_t base = of_rows ? p->x.before - 8 : top ? p->y.before - 7 : p->y.before + p->y.grid + 15;
+    const char *anchor = angle && top ? "start" : of_rows || angle ? "end" : "middle";
     int64_t i, at;
     for (i = 0; i < a->cells; i += a->step) {
-        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (a == y || angle ? 4 : 0);
-        attn__svg_text(p, a == y ? base : at, a == y ? at : base, angle, anchor, attn__pic_label(p, a, i),
+        at = (attn__pic_edge(a, panel, i) + attn__pic_edge(a, panel, i + 1)) / 2 + (of_rows || angle ? 4 : 0);
+        attn__svg_text(p, of_rows ? base : at, of_rows ? at : base, angle, anchor, attn__pic_label(p, a, i),
                        ATTN__PIC_LABEL);
     }
 }
 
 static void attn__svg_bar(attn__pic *p)
 {
-    const attn__pic_axis *a = p->axis, *b = a + 1;
+    const attn__pic_axis *a = &p->y, *b = &p->x;
     const int64_t x = b->before + b->grid + b->gap, end = x + ATTN__PIC_BAR, y = a->before, map = p->map->colormap;
     const int64_t room = attn__min(attn__max(a->grid - p->below, 80), a->total - y - p->below - ATTN__PIC_PAD);
     const int64_t h = attn__max(room, 1);           /* also where the panels are low; the colour of NaN stands below */
@@ -14491,8 +14442,7 @@ static void attn__svg_bar(attn__pic *p)
     for (k = 0; k < ATTN__PIC_POINTS; k++)
         ATTN__FORMAT(&p->out, "<stop offset=\"%e-2\" stop-color=\"@\"/>\n", (k * 100 + 3) / (ATTN__PIC_POINTS - 1),
                      attn__pic_colour(p, (double)k / (ATTN__PIC_POINTS - 1)));
-    ATTN__FORMAT(&p->out, "</linearGradient>\n<rect x=\"%\" y=\"%\" width=\"%\" height=\"%\" "
-                 "fill=\"url(#attn-colormap-%)\"/>\n" ATTN__SVG_FRAME,
+    ATTN__FORMAT(&p->out, "</linearGradient>\n" ATTN__SVG_RECT("") "\"url(#attn-colormap-%)\"/>\n" ATTN__SVG_FRAME,
                  x, y, ATTN__PIC_BAR, h, map, x - 1, y - 1, ATTN__PIC_BAR + 1, h + 1);
     for (k = p->tick_first; k <= p->tick_last; k += step) {
         at = y + (int64_t)((double)h * (p->high - (double)k * unit) / (p->high - p->low) + 0.5);
@@ -14508,32 +14458,32 @@ static void attn__svg_bar(attn__pic *p)
 static void attn__pic_svg(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
-    const attn__pic_axis *y = p->axis, *x = y + 1;
     const int top = m->ticks_on_top;
     int64_t r, c;
     ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
                  "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
                  "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n",
-                 x->total, y->total, x->total, y->total, x->total, y->total);
+                 p->x.total, p->y.total, p->x.total, p->y.total, p->x.total, p->y.total);
     if (p->has_masked)
         ATTN__FORMAT(&p->out, "<pattern id=\"attn-masked\" width=\"%\" height=\"%\" patternUnits=\"userSpaceOnUse\">"
                      "<path d=\"M-1 1L1-1M-1 7L7-1M5 7L7 5\" stroke=\"@\"/></pattern>\n",
                      ATTN__PIC_HATCH, ATTN__PIC_HATCH, ATTN__PIC_STROKE);
     if (m->title) {
         attn__pic_puts(p, "<g font-size=\"16\">\n");
-        attn__svg_title(p, x, ATTN__PIC_PAD + 14, m->title, 10);
+        attn__svg_title(p, &p->x, ATTN__PIC_PAD + 14, m->title, 10);
         attn__pic_puts(p, "</g>\n");
     }
-    attn__svg_title(p, x, y->before + (top ? 8 - p->names : y->grid + p->names - 2), m->x_label, ATTN__PIC_CHAR);
-    attn__svg_title(p, y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
-    for (r = 0; r < y->panels; r++) for (c = 0; c < x->panels; c++) {
+    attn__svg_title(p, &p->x, p->y.before + (top ? 8 - p->names : p->y.grid + p->names - 2), m->x_label,
+                    ATTN__PIC_CHAR);
+    attn__svg_title(p, &p->y, ATTN__PIC_PAD + 10, m->y_label, ATTN__PIC_CHAR);
+    for (r = 0; r < p->y.panels; r++) for (c = 0; c < p->x.panels; c++) {
         attn__svg_cells(p, r, c);
-        if (c == 0) attn__svg_labels(p, y, r);
-        if (r == (top ? 0 : y->panels - 1)) attn__svg_labels(p, x, c);
+        if (c == 0) attn__svg_labels(p, &p->y, r);
+        if (r == (top ? 0 : p->y.panels - 1)) attn__svg_labels(p, &p->x, c);
         if (m->panel_titles)
-            attn__svg_text(p, attn__pic_edge(x, c, 0) + x->extent / 2,
-                           attn__pic_edge(y, r, 0) + (top ? y->extent + 16 : -7), 0, "middle",
-                           attn__pic_word(m->panel_titles, r * x->panels + c), (x->pitch - 4) / ATTN__PIC_CHAR);
+            attn__svg_text(p, attn__pic_edge(&p->x, c, 0) + p->x.extent / 2,
+                           attn__pic_edge(&p->y, r, 0) + (top ? p->y.extent + 16 : -7), 0, "middle",
+                           attn__pic_word(m->panel_titles, r * p->x.panels + c), (p->x.pitch - 4) / ATTN__PIC_CHAR);
     }
     if (!m->no_colorbar) attn__svg_bar(p);
     attn__pic_puts(p, "</svg>\n");
@@ -14548,17 +14498,16 @@ static int64_t attn__ppm_find(const attn__pic_axis *a, int64_t pixel)
 
 static void attn__pic_ppm(attn__pic *p)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    const int64_t left = p->map->no_colorbar ? x->total : x->before + x->grid + x->gap, last = y->grid - 1;
+    const int64_t left = p->map->no_colorbar ? p->x.total : p->x.before + p->x.grid + p->x.gap, last = p->y.grid - 1;
     int64_t h, w, i, j, before;
     uint32_t rgb = 0, seen;
     int shift;
-    ATTN__FORMAT(&p->out, "P6\n% %\n255\n", x->total, y->total);
-    for (h = 0; h < y->total && !p->failed; h++) {
-        i = attn__ppm_find(y, h);
-        for (w = 0, before = -2; w < x->total; w++, before = j) {
-            j = i < 0 ? -1 : attn__ppm_find(x, w);
-            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell(p, i, j);
+    ATTN__FORMAT(&p->out, "P6\n% %\n255\n", p->x.total, p->y.total);
+    for (h = 0; h < p->y.total && !p->failed; h++) {
+        i = attn__ppm_find(&p->y, h);
+        for (w = 0, before = -2; w < p->x.total; w++, before = j) {
+            j = i < 0 ? -1 : attn__ppm_find(&p->x, w);
+            if (j != before) rgb = j < 0 ? 0xFFFFFF : attn__pic_cell_colour(p, i, j);
             if (w == left && h <= last) rgb = attn__pic_colour(p, last > 0 ? (double)(last - h) / (double)last : 1);
             if (w == left + ATTN__PIC_BAR) rgb = 0xFFFFFF;
             seen = rgb != ATTN__PIC_MASKED ? rgb : (h + w) % ATTN__PIC_HATCH ? 0xFFFFFF : ATTN__PIC_STROKE;
@@ -14605,7 +14554,7 @@ static void attn__ansi_field(attn__pic *p, double place, const char *text, int64
    last one. In stairs those before it are strokes that lead to their own lines. */
 static void attn__ansi_words(attn__pic *p, const char *const *titles, int64_t last, int stairs)
 {
-    const attn__pic_axis *x = p->axis + 1;
+    const attn__pic_axis *x = &p->x;
     int64_t c, i;
     attn__pic_spaces(p, x->before);
     for (c = 0; c < x->panels; c++) {
@@ -14622,7 +14571,7 @@ static void attn__ansi_words(attn__pic *p, const char *const *titles, int64_t la
 /* Column labels on one line where they fit, else as stairs, each on a line of its own. */
 static void attn__ansi_labels(attn__pic *p)
 {
-    const attn__pic_axis *x = p->axis + 1;
+    const attn__pic_axis *x = &p->x;
     const int64_t last = x->cells > 0 ? (x->cells - 1) / x->step * x->step : -1;
     int64_t i;
     if (x->label_len < (p->number_len + 2) * x->step) attn__ansi_words(p, NULL, last, 0);
@@ -14631,18 +14580,18 @@ static void attn__ansi_labels(attn__pic *p)
 
 static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 {
-    const attn__pic_axis *y = p->axis, *x = y + 1;
-    const char *s = attn__pic_label(p, y, i);
-    int64_t row = r * y->cells + i, column = 0, c, j;
-    attn__pic_spaces(p, x->before - 1 - attn__pic_cut(s));
+    const char *s = attn__pic_label(p, &p->y, i);
+    int64_t column = 0, c, j;
+    attn__pic_spaces(p, p->x.before - 1 - attn__pic_cut(s));
     attn__pic_text(p, s, ATTN__PIC_LABEL);
-    attn__pic_spaces(p, x->before);
-    for (c = 0; c < x->panels; c++) {
-        attn__pic_spaces(p, attn__pic_edge(x, c, 0));
-        for (j = 0; j < x->cells; j++, column++)
-            attn__ansi_field(p, attn__pic_place(p, row, column),
-                             p->number_len ? attn__pic_number(p, attn__pic_value(p, row, column)) : "",
-                             attn__pic_edge(x, c, j + 1));
+    attn__pic_spaces(p, p->x.before);
+    for (c = 0; c < p->x.panels; c++) {
+        attn__pic_spaces(p, attn__pic_edge(&p->x, c, 0));
+        for (j = 0; j < p->x.cells; j++, column++) {
+            const attn__cell cell = attn__pic_cell(p, r * p->y.cells + i, column);
+            attn__ansi_field(p, attn__pic_place(p, cell), p->number_len ? attn__pic_number(p, cell.value) : "",
+                             attn__pic_edge(&p->x, c, j + 1));
+        }
         if (!p->plain) attn__pic_puts(p, "\033[0m");
     }
     attn__pic_code(p, '\n');
@@ -14653,7 +14602,7 @@ static void attn__ansi_legend(attn__pic *p)
 {
     int k;
     attn__pic_code(p, '\n');
-    attn__pic_spaces(p, p->axis[1].before);
+    attn__pic_spaces(p, p->x.before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
     for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
@@ -14679,26 +14628,25 @@ static void attn__ansi_line(attn__pic *p, const char *what, const char *s)
 static void attn__pic_ansi(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1;
     const int64_t cell = p->number_len + 2;
     int64_t r, i;
-    x->before = y->label_len + 1;
-    x->extent = x->cells * cell;
-    x->step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, x->cells)
-                         : attn__pic_step(x->label_len + 1, x->extent, x->cells);
-    x->pitch = attn__max(x->extent, p->title_len);      /* room for the cells, the title and the labels */
-    for (i = 0; i < x->cells; i += x->step)
-        x->pitch = attn__max(x->pitch, i * cell + attn__pic_cut(attn__pic_label(p, x, i)));
-    x->pitch += 2;
+    p->x.before = p->y.label_len + 1;
+    p->x.extent = p->x.cells * cell;
+    p->x.step = m->x_ticks ? attn__pic_step(1, ATTN__PIC_STAIRS, p->x.cells)
+                         : attn__pic_step(p->x.label_len + 1, p->x.extent, p->x.cells);
+    p->x.pitch = attn__max(p->x.extent, p->title_len);      /* room for the cells, the title and the labels */
+    for (i = 0; i < p->x.cells; i += p->x.step)
+        p->x.pitch = attn__max(p->x.pitch, i * cell + attn__pic_cut(attn__pic_label(p, &p->x, i)));
+    p->x.pitch += 2;
     attn__ansi_line(p, "", m->title);
     attn__ansi_line(p, "rows: ", m->y_label);
     attn__ansi_line(p, "columns: ", m->x_label);
-    for (r = 0; r < y->panels; r++) {
+    for (r = 0; r < p->y.panels; r++) {
         if (r) attn__pic_code(p, '\n');
-        if (m->panel_titles) attn__ansi_words(p, m->panel_titles + r * x->panels, 0, 0);
+        if (m->panel_titles) attn__ansi_words(p, m->panel_titles + r * p->x.panels, 0, 0);
         if (m->ticks_on_top && r == 0) attn__ansi_labels(p);
-        for (i = 0; i < y->cells && !p->failed; i++) attn__ansi_row(p, r, i);
-        if (!m->ticks_on_top && r == y->panels - 1) attn__ansi_labels(p);
+        for (i = 0; i < p->y.cells && !p->failed; i++) attn__ansi_row(p, r, i);
+        if (!m->ticks_on_top && r == p->y.panels - 1) attn__ansi_labels(p);
     }
     if (!m->no_colorbar) attn__ansi_legend(p);
 }
@@ -14707,29 +14655,31 @@ static void attn__pic_ansi(attn__pic *p)
 static attn_status attn__pic_open(attn__pic *p, attn__pic_draw *draw, attn_error *err)
 {
     const attn_heatmap *m = p->map;
-    attn__pic_axis *y = p->axis, *x = y + 1, *a;
+    attn__pic_axis *a;
     int64_t i, j;
+    int k;
     ATTN__TRY(attn__pic_check(p, err));
-    y->name = "height";
-    x->name = "width";
-    y->wish = m->height;
-    x->wish = m->width;
-    y->ticks = m->y_ticks;
-    x->ticks = m->x_ticks;
+    p->y.wish = m->height;
+    p->x.wish = m->width;
+    p->y.ticks = m->y_ticks;
+    p->x.ticks = m->x_ticks;
     p->svg = draw == attn__pic_svg;
     p->plain = draw == attn__pic_ansi && m->terminal == ATTN_TERMINAL_ASCII;
     attn__pic_range(p);
     attn__pic_choose_ticks(p);
     p->number_e10 = attn__pic_exponent((p->high - p->low) / 50);
-    for (i = 0; i < y->all && m->numbers && !p->plain; i++)
-        for (j = 0; j < x->all; j++) {
-            const char *number = attn__pic_is_masked(p, i, j) ? "" : attn__pic_number(p, attn__pic_value(p, i, j));
-            p->number_len = attn__max(p->number_len, attn__pic_length(number));
+    for (i = 0; i < p->y.all && m->numbers && !p->plain; i++)
+        for (j = 0; j < p->x.all; j++) {
+            const attn__cell cell = attn__pic_cell(p, i, j);
+            if (cell.masked) continue;
+            p->number_len = attn__max(p->number_len, attn__pic_length(attn__pic_number(p, cell.value)));
         }
-    for (a = y; a <= x; a++)            /* of numbers the last is the longest */
+    for (k = 0; k < 2; k++) {           /* of numbers the last is the longest */
+        a = attn__pic_axis_of(p, k);
         for (i = a->ticks ? 0 : attn__max(0, a->cells - 1); i < a->cells; i++)
             a->label_len = attn__max(a->label_len, attn__pic_cut(attn__pic_label(p, a, i)));
-    for (i = 0; i < y->panels * x->panels; i++)
+    }
+    for (i = 0; i < p->y.panels * p->x.panels; i++)
         p->title_len = attn__max(p->title_len, attn__pic_cut(attn__pic_word(m->panel_titles, i)));
     return p->svg || draw == attn__pic_ppm ? attn__pic_layout(p, err) : ATTN_OK;
 }
@@ -14856,6 +14806,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__PREFETCH
 #undef ATTN__PREFETCH_FAR
 #undef ATTN__SVG_FRAME
+#undef ATTN__SVG_RECT
 #undef ATTN__RULE
 #undef ATTN__RULE2
 #undef ATTN__RULE_OF

@@ -1460,7 +1460,8 @@ enum {
     ATTN__TERMS = 8             /* an additive score: 8 partial sums of four units each, likewise */
 };
 
-enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE };
+enum { ATTN__PRODUCT = 0, ATTN__SQUARED_DISTANCE, ATTN__PRODUCT_OF_ALLOWED, ATTN__WEIGHTED_DIFFERENCE,
+       ATTN__PAIRS, ATTN__PAIRS_OF_ALLOWED };           /* these two within the pair kernels alone */
 enum { ATTN__FROM_ZERO = 0, ATTN__TOP, ATTN__GO_ON, ATTN__ADD_AFTER, ATTN__ADD_FAR };
 
 static const float attn__zeros[8 * ATTN__MAX_WIDTH] = {0};      /* where nothing lies; what a sum starts from */
@@ -2920,6 +2921,18 @@ ATTN__HELPER const char *ATTN__V(after)(const void *p, int64_t bytes)
 }
 
 /* ---- products */
+#if ATTN__LANES == 16 && ATTN__HAS_BF16_DOT
+/* sum += the products of a and b, pairs of bf16: not by the intrinsic, which is inlined only where its instruction set
+   is. a is said to change, since gcc would put a sum into its register and move it back. */
+#define ATTN__ADD_PAIRS(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum), "+v"(a) : "v"(b))
+/* x without the halves where the sign of y's is set */
+ATTN__HELPER ATTN__VEC ATTN__V(allowed_halves)(ATTN__VEC x, ATTN__VEC y)
+{
+    x = ATTN__PICK(x, ATTN__AND(x, ATTN__ALL_BITS(0xffffu)), ATTN__NEGATIVE(y));
+    return ATTN__PICK(x, ATTN__AND(x, ATTN__ALL_BITS(0xffff0000u)), ATTN__NEGATIVE(ATTN__LEFT(y, 16)));
+}
+#endif
+
 /* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
 ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
                                 const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
@@ -2942,10 +2955,16 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
             else if (kind == ATTN__SQUARED_DISTANCE) {
                 t = ATTN__SUB(ATTN__SPREAD(s), q[i]);
                 acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
-            } else {
+            } else if (kind == ATTN__WEIGHTED_DIFFERENCE) {
                 t = ATTN__SUB(q[i], ATTN__LOAD(x + r*x_row + ATTN__LANES*i));
                 acc[r*N + i] = ATTN__FMA_ONE(s, t, acc[r*N + i]);
             }
+#ifdef ATTN__ADD_PAIRS
+            else {
+                t = kind == ATTN__PAIRS ? s : ATTN__V(allowed_halves)(s, q[i]);
+                ATTN__ADD_PAIRS(acc[r*N + i], q[i], t);
+            }
+#endif
         }
     }
 }
@@ -2955,7 +2974,7 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
 ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
                                  const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
-    const int64_t a_row = p->a_row, a_k = p->a_k, run = R > 2 ? 16 : depth;
+    const int64_t a_row = p->a_row, a_k = p->a_k, run = R > 2 && kind == ATTN__PRODUCT ? 16 : depth;
     int64_t k;
     int r, i;
     for (; depth > 0; depth -= run) {
@@ -3090,7 +3109,9 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
             ATTN__KEEP_POINTER(c);
         }
         c = p->c + row*c_row;
-        if (p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
+        if (kind >= ATTN__PAIRS && p->x && !left)
+            ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], ATTN__LOAD(p->x + ATTN__LANES*i));
+        if (kind < ATTN__PAIRS && p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
         ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
@@ -3127,13 +3148,14 @@ ATTN__KERNEL void ATTN__V(product_rare)(const attn__product *p)
 /* As many strips as fit from `row` on; but of six rows one less where two or three are left: two strips of four take
    them faster than those of one. Returns where the next begins. A function of its own each, RxN: in one large one
    compilers run out of registers. */
-#define ATTN__STRIP(R, N) \
-    ATTN__NOINLINE ATTN__KERNEL int64_t ATTN__V(strips_##R##x##N)(const attn__product *p, int64_t row) \
+#define ATTN__STRIP_OF(name, begin, R, N, kind) \
+    ATTN__NOINLINE begin int64_t ATTN__V(name##R##x##N)(const attn__product *p, int64_t row) \
     { \
         const int64_t end = p->rows - (R == 6 && p->rows % 6 / 2 == 1 ? 6 : 0); \
-        for (; row + R <= end; row += R) ATTN__V(strip)(R, N, ATTN__PRODUCT, p, row); \
+        for (; row + R <= end; row += R) ATTN__V(strip)(R, N, kind, p, row); \
         return row; \
     }
+#define ATTN__STRIP(R, N) ATTN__STRIP_OF(strips_, ATTN__KERNEL, R, N, ATTN__PRODUCT)
 ATTN__STRIP(2, 1) ATTN__STRIP(1, 1) ATTN__STRIP(1, 2) ATTN__STRIP(2, 3) ATTN__STRIP(1, 3)
 #if ATTN__SUMS == 6
 ATTN__STRIP(4, 1) ATTN__STRIP(2, 2)
@@ -4346,63 +4368,12 @@ ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 /* ---- pairs of bf16 */
 #if ATTN__LANES == 16 && ATTN__HAS_BF16_DOT
 #define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
-/* sum += the products of a and b; the other: two vectors rounded, b in the lower half. clang 16 at -O3 runs out of
-   stack on the type of the intrinsics, gcc makes more moves around the instruction. */
-#if defined(__clang__)
-#  define ATTN__ADD_BF16_DOT(sum, a, b) __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b))
-#else
-#  define ATTN__ADD_BF16_DOT(sum, a, b) ((sum) = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b)))
-#endif
+/* Two vectors rounded, b in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
 #define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
-ATTN__INLINE ATTN__PAIRED void ATTN__V(pair_strip)(const int R, const int N, const int kind, const attn__product *p,
-                                                   int64_t row)
-{
-    const int64_t a_row = p->a_row, c_row = p->c_row;
-    const float *from = p->onto == ATTN__GO_ON ? p->c + row*c_row : NULL, *a[3], *b = p->b;
-    float *c = p->c + row*c_row;
-    ATTN__VEC acc[16], q[4], s;         /* R*N and N at most */
-    int64_t left = p->depth, k;
-    int add = p->onto == ATTN__ADD_AFTER, r, i;
-    ATTN__EACH(r, (R + 2) / 3) {
-        a[r] = p->a + (row + 3*r)*a_row;
-        if (r) ATTN__KEEP_POINTER(a[r]);
-    }
-    do {
-        ATTN__EACH(r, R)
-            ATTN__EACH(i, N) acc[r*N + i] = from ? ATTN__LOAD(from + r*c_row + ATTN__LANES*i) : ATTN__ALL(0.0f);
-        k = attn__chain_of(p, left);
-        for (left -= k; k > 0; k--, b += p->b_row) {
-            ATTN__EACH(i, N) {
-                q[i] = ATTN__LOAD(b + ATTN__LANES*i);
-                if (R > 1) ATTN__KEEP(q[i]);
-            }
-            ATTN__EACH(r, R) {
-                s = ATTN__ALL(a[r/3][r%3*a_row]);
-                if (kind == ATTN__PRODUCT_OF_ALLOWED)
-                    s = ATTN__FLOATS(_mm512_andnot_si512(_mm512_srai_epi16(ATTN__INTS(q[0]), 15), ATTN__INTS(s)));
-                ATTN__EACH(i, N) ATTN__ADD_BF16_DOT(acc[r*N + i], q[i], s);
-            }
-            ATTN__EACH(r, (R + 2) / 3) a[r] += p->a_k;
-        }
-        if (add) ATTN__EACH(r, R)
-            ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + r*c_row + ATTN__LANES*i), acc[r*N + i]);
-        if (p->x && !left) {
-            ATTN__EACH(i, N) q[i] = ATTN__LOAD(p->x + ATTN__LANES*i);
-            ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], q[i]);
-        }
-        ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c + r*c_row + ATTN__LANES*i, acc[r*N + i]);
-        from = NULL;
-        add = 1;
-    } while (left > 0);
-}
-#define ATTN__STRIP_OF_BF16(R, N, kind) \
-    ATTN__NOINLINE ATTN__PAIRED static int64_t ATTN__V(pairs_##R##x##N)(const attn__product *p, int64_t row) \
-    { \
-        for (; row + R <= p->rows; row += R) ATTN__V(pair_strip)(R, N, kind, p, row); \
-        return row; \
-    }
-ATTN__STRIP_OF_BF16(4, 4, ATTN__PRODUCT) ATTN__STRIP_OF_BF16(8, 1, ATTN__PRODUCT)
-ATTN__STRIP_OF_BF16(1, 1, p->kind)     /* any */
+ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 4, 4, ATTN__PAIRS)
+ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 8, 1, ATTN__PAIRS)
+ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 1, 1, ATTN__PAIRS)
+ATTN__STRIP_OF(pairs_of_allowed_, static ATTN__PAIRED, 1, 1, ATTN__PAIRS_OF_ALLOWED)
 /* Vectors from the i-th on, as many as `strips` takes, rows from `row` on; returns where the next begins. */
 ATTN__NOINLINE static int64_t ATTN__V(pairs_from)(const attn__product *p, int64_t i, int64_t row,
                                                   int64_t (*strips)(const attn__product *, int64_t))
@@ -4420,7 +4391,7 @@ static void ATTN__V(pair_product)(const attn__product *p)
     int64_t row = whole ? ATTN__V(pairs_from)(p, 0, 0, ATTN__V(pairs_4x4)) : 0, i;
     for (i = 0; i < p->vecs; i++) {
         if (!whole && !allowed) row = ATTN__V(pairs_from)(p, i, 0, ATTN__V(pairs_8x1));
-        if (row < p->rows) ATTN__V(pairs_from)(p, i, row, ATTN__V(pairs_1x1));
+        if (row < p->rows) ATTN__V(pairs_from)(p, i, row, allowed ? ATTN__V(pairs_of_allowed_1x1) : ATTN__V(pairs_1x1));
     }
 }
 
@@ -4461,10 +4432,9 @@ static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
-#undef ATTN__ADD_BF16_DOT
+#undef ATTN__ADD_PAIRS
 #undef ATTN__PAIRED
 #undef ATTN__ROUND_TWO
-#undef ATTN__STRIP_OF_BF16
 #else
 #define ATTN__PAIR_TABLE        NULL
 #endif
@@ -4551,6 +4521,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__STORE_HALVES
 #undef ATTN__STREAM
 #undef ATTN__STRIP
+#undef ATTN__STRIP_OF
 #undef ATTN__STRIPS
 #undef ATTN__SUB
 #undef ATTN__SUMS

@@ -81,7 +81,8 @@
        >>config     what can be set before the include      >>hopper     stage 3: wgmma and TMA
        >>platform   nvcc, or a stand-in for tests           >>dispatch   which stage runs
        >>hw         the only place with PTX                 >>host       what attn.h calls
-       >>common     parameters, arrays, masks, dropout      >>tail       clean-up
+       >>common     parameters, numbers, arrays             >>tail       clean-up
+       >>options    what has them, reach, masks, dropout
        >>rows       scores, masses; products; the pieces
        >>tiled      stage 1: every option, every size, f32
 */
@@ -557,8 +558,7 @@ ATTN__DEVICE void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, b
 #endif /* ATTN_CUDA_HW_HEADER */
 
 /* ------------------------------------------------------------------------------------------------------ >>common
-   What all stages share: the parameters of a call, arrays of any type and strides, which keys a query may attend to,
-   what is added to a score, dropout. */
+   What all stages share: the parameters of a call, arrays of any type and strides. */
 namespace attn__gpu {
 namespace hw = attn__hw;
 
@@ -664,6 +664,11 @@ ATTN__DEVICE bool is_none(float x) { return bits_of(x) == 0xff800000u; }        
 ATTN__DEVICE bool is_finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
 ATTN__DEVICE float quiet(float x) { return is_nan(x) ? float_of(0x7fc00000u) : x; }   /* the one NaN of results */
 ATTN__DEVICE float magnitude(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
+ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
+ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
+ATTN__DEVICE int64_t clamp(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
+
+const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
 
 /* A sum that loses little to rounding: chains of 64 terms, then the sum of these. */
 struct chains {
@@ -739,10 +744,67 @@ ATTN__DEVICE void store_gradient(const params &p, const attn__array &a, uint32_t
     store(a, b, h, i, x, p.accumulate & bit ? load(a, b, h, i, x) + value : value);
 }
 
+/* ----------------------------------------------------------------------------------------------------- >>options
+   What a call may ask for beside q, k, v and out: which stages have it (ATTN__OPTION_LIST), and what it does to the
+   keys that a query may attend to (reach_in), to a score (softcapped, mask_scores), to a weight (kept_of_four). It is
+   said once: a stage hands over the pairs of queries and keys that one of its threads has. */
+
+/* ---- which stages have an option: 1 all of them, all of them lengths, causal, window, positions and sinks */
+enum {
+    IN_STAGE_2 = 1, IN_STAGE_3 = 2,
+    EXTRA = 4,                  /* there it is the kernels' with Extra */
+    ANY_PAIR = 8,               /* it may exclude any pair, so all tiles are edges */
+    EACH_HEAD = 16              /* it has a number for each head, and stage 3 takes one for a tile */
+};
+/* X(what a call asks for, what has it, why a stage without it does not run) */
+#define ATTN__OPTION_LIST(X) \
+    X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
+    X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
+      "q, k, v are not all f16 or all bf16") \
+    X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
+    X(p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank, 0, \
+      "weights or scores are wanted") \
+    X(p.empty == ATTN_EMPTY_UNIFORM, 0, "empty rows are to be uniform") \
+    X(p.mask.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
+    X(p.bias.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
+    X(p.dropout != 0.0f, IN_STAGE_2 | EXTRA, "bias, mask or dropout") \
+    X(p.softcap != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
+    X(p.alibi.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD, "") \
+    X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
+    X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv is wanted")
+
+ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
+/* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
+ATTN__BOTH bool wants_more_gradients(const params &p)
+{
+    int count = 0;
+#define ATTN__X(gradient, shape, axes, flags, owner) count += p.gradient.rank != 0;
+    ATTN__GRAD_LIST(ATTN__X)
+#undef ATTN__X
+    return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0);
+}
+/* Does a call ask for an option with one of these marks? */
+ATTN__BOTH bool asks(const params &p, int marks)
+{
+#define ATTN__X(asked, has, why) if (((has) & marks) && (asked)) return true;
+    ATTN__OPTION_LIST(ATTN__X)
+#undef ATTN__X
+    return false;
+}
+/* Does anything but lengths, causal and window shape the scores? */
+ATTN__BOTH bool has_extra(const params &p) { return asks(p, EXTRA); }
+/* NULL, or what a call asks for and a stage does not have */
+inline const char *lacking(const params &p, int stage)
+{
+#define ATTN__X(asked, has, why) if (!((has) & stage) && (asked)) return why;
+    ATTN__OPTION_LIST(ATTN__X)
+#undef ATTN__X
+    return NULL;
+}
+
 /* ---- which keys a query may attend to, as far as lengths, causal and window say: first <= j < last */
 struct reach { int64_t position, first, last; };
 
-ATTN__DEVICE int64_t clamp(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
 ATTN__DEVICE int64_t add_clamped(int64_t a, int64_t b)         /* positions may be anything; sums stop at the ends */
 {
     if (b > 0 && a > INT64_MAX - b) return INT64_MAX;
@@ -782,6 +844,27 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
 }
 /* The same without starts. */
 ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
+/* The same of many rows of an entry without starts, for row_in: what they have in common is found once, and a row needs
+   few instructions of 32 bits. With a length or a position for each query (per_row) they have nothing in common. Else
+   row i is at `position` + i and may attend to keys [low + i, high + i), of so many that the entry has. */
+struct entry_reach {
+    int     low, high, keys, queries;
+    int64_t position;
+    bool    per_row;
+};
+ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
+{
+    const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
+    entry_reach e;
+    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
+    e.keys = p.key_lengths.rank == 1 ? (int)clamp(load_integer(p.key_lengths, b, 0), 0, p.keys) : (int)p.keys;
+    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, p.queries) : p.queries);
+    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
+                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
+    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
+    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
+    return e;
+}
 
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
@@ -829,31 +912,110 @@ ATTN__DEVICE float load_stored(const attn__array &a, const attn__array *scale, c
     return (float)((const int8_t *)a.data)[n] * load(*scale, at.page, h, at.row, scale->stride[3] ? x / 32 : 0);
 }
 
-/* ---- what happens to a score: softcap, then bias, ALiBi and masks. -inf: excluded */
+/* ---- what becomes of a score: softcap, then masks, bias and ALiBi. -inf: excluded; nothing is read for such a pair */
 ATTN__BOTH bool is_distance(int32_t score)       /* the kernels that look at |q - k| */
 {
     return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR;
 }
-ATTN__DEVICE float softcapped(const params &p, float score)
+/* slope: the derivative of the softcap */
+struct softened { float score, slope; };
+ATTN__DEVICE softened softcapped(const params &p, float score)
 {
-    if (p.softcap == 0.0f || ((is_distance(p.score) || p.score == ATTN_SCORE_GIVEN) && is_none(score))) return score;
-    return p.softcap * tanhf(score / p.softcap);
+    softened s = {score, 1.0f};
+    if (p.softcap == 0.0f || ((is_distance(p.score) || p.score == ATTN_SCORE_GIVEN) && is_none(score))) return s;
+    s.score = p.softcap * tanhf(score / p.softcap);
+    const float y = s.score / p.softcap;
+    s.slope = hw::fma(-y, y, 1.0f);
+    return s;
 }
+/* The same of the raw scores of the faster stages, which are scaled, too. A division costs more than tanh, so there is
+   one for all pairs. */
+ATTN__DEVICE float inverse_softcap(const params &p)
+{
+    return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
+}
+template <int N> ATTN__DEVICE void softcap_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
+    if (p.softcap == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < N; j++) {
+        const float t = tanhf(s[j] * inverse);
+        s[j] = p.softcap * t;
+        slope[j] = 1.0f - t * t;
+    }
+}
+
 ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
 {
     return (float)(r.position > j ? (uint64_t)r.position - (uint64_t)j : (uint64_t)j - (uint64_t)r.position);
 }
+/* p - j, rounded, so that differences from it by less than a tile are exact where distances are below 2^24 */
+ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
+{
+    reach r;
+    r.position = position;
+    return position < j ? -distance_of(r, j) : distance_of(r, j);
+}
+/* Where the pairs of a thread, one or an accumulator of them (>>mma), lie in an array that has a number for each: the
+   first column of its two rows, and from a column to the next. */
+struct pair_places { int64_t row[2], step; };
+/* All loads are issued before one is used. */
+template <class Stored, int N, class F>
+ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
+{
+    constexpr int two = N > 1 ? 2 : 1;
+    ATTN__UNROLL for (int e = 0; e < two; e++) {
+        const Stored *from = (const Stored *)a.data + at.row[e];
+        ATTN__UNROLL for (int j = 2 * e; j < N; j += 4, from += 8 * at.step)
+            ATTN__UNROLL for (int x = 0; x < two; x++) b[j + x] = is_none(s[j + x]) ? 0.0f : widened(from[x * at.step]);
+    }
+}
+template <int N>
+ATTN__DEVICE void load_floats(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at)
+{
+    if (a.type == ATTN_F32) load_pairs<float>(b, s, a, at, [](float x) { return x; });
+    else if (a.type == ATTN_BF16) load_pairs<uint16_t>(b, s, a, at, hw::from_bf16);
+    else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
+}
+/* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; places_in(a):
+   where these are in such an array. each_distance(f): f(pair, the slope of its head, |p - j|) for each pair. */
+template <bool Arrays, int N, class Exclude, class Places, class Distances>
+ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Places places_in,
+                              Distances each_distance)
+{
+    float b[N];
+    exclude();
+    if (Arrays && p.mask.rank) {
+        load_pairs<uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
+        ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j];
+    }
+    if (Arrays && p.bias.rank) {
+        load_floats(b, s, p.bias, places_in(p.bias));
+        ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN of +inf */
+    }
+    if (p.alibi.rank)
+        each_distance([&](int j, float slope, float distance) {
+            if (!is_none(s[j])) s[j] = hw::fma(-slope, distance, s[j]);
+        });
+}
+/* With Extra: raw scores as they reach the softmax, in powers of 2. */
+template <bool Arrays, int N, class Exclude, class Places, class Distances>
+ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse, Exclude exclude,
+                               Places places_in, Distances each_distance)
+{
+    softcap_scores(s, slope, p, inverse);
+    mask_scores<Arrays>(s, p, exclude, places_in, each_distance);
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= LOG2E;
+}
+/* Of one pair */
 ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
 {
+    float s[1] = {score};
     if (j < r.first || j >= r.last || is_none(score)) return -infinity();
-    if (p.mask.rank && !((const uint8_t *)p.mask.data)[place(p.mask, b, h, i, j)]) return -infinity();
-    if (p.bias.rank) {
-        const float bias = load(p.bias, b, h, i, j);
-        if (is_none(bias)) return bias;
-        score += bias;
-    }
-    if (p.alibi.rank) score = hw::fma(-load(p.alibi, 0, h, 0, 0), distance_of(r, j), score);
-    return score;
+    mask_scores<true>(
+        s, p, [] {}, [&](const attn__array &a) { const pair_places at = {{place(a, b, h, i, j), 0}, 0}; return at; },
+        [&](auto f) { f(0, load(p.alibi, 0, h, 0, 0), distance_of(r, j)); });
+    return s[0];
 }
 
 /* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
@@ -883,6 +1045,19 @@ ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int6
 ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
+}
+/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
+   thread's of `threads`: the others' bits are 0. */
+template <int Keys>
+ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
+{
+    const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
+    uint64_t kept = 0;
+    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
+        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
+        kept |= n == 0 ? four >> before : four << (4 * n - before);
+    }
+    return kept;
 }
 
 /* -------------------------------------------------------------------------------------------------------- >>rows
@@ -1112,22 +1287,19 @@ ATTN__DEVICE slope no_slope()
 ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float qk, float by_out)
 {
     slope s = no_slope();
-    float soft, score, keep, d_weight = 0.0f;
+    float score, keep, d_weight = 0.0f;
     s.qk = qk;
-    soft = softcapped(p, score_of(p, w, qk));
-    score = mask(p, w.r, w.b, w.h, w.i, j, soft);
+    const softened soft = softcapped(p, score_of(p, w, qk));
+    score = mask(p, w.r, w.b, w.h, w.i, j, soft.score);
     if (is_none(score)) return s;
     s.counts = true;
     s.weight = weight_of(score, of.base, of.inverse);
     keep = keep_factor(p, w.b, w.h, w.i - w.row0, j - w.key0);
     if (p.d_out.rank) d_weight = by_out * keep;
     if (p.d_weights.rank) d_weight += load(p.d_weights, w.b, w.h, w.i, j) * (p.weights_after_dropout ? keep : 1.0f);
-    s.masked = s.raw = s.weight * (d_weight - of.shift);
+    s.masked = s.weight * (d_weight - of.shift);
+    s.raw = s.masked * soft.slope;
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
-    if (p.softcap != 0.0f) {
-        const float y = soft / p.softcap;
-        s.raw *= hw::fma(-y, y, 1.0f);
-    }
     return s;
 }
 /* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
@@ -1919,7 +2091,7 @@ ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled
     tiled_qk<Kind, true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
-        const float score = score_of(p, w, slot), soft = softcapped(p, score);
+        const float score = score_of(p, w, slot), soft = softcapped(p, score).score;
         const bool inside = w.i < t.e.rows_end && j < t.e.keys_end;
         slot = inside ? mask(p, w.r, w.b, w.h, w.i, j, soft) : -infinity();
         if (!results || !inside) return;
@@ -2668,9 +2840,6 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
    next product: weights need not leave the registers. */
 
-ATTN__DEVICE int least(int a, int b) { return a < b ? a : b; }
-ATTN__DEVICE int most(int a, int b) { return a > b ? a : b; }
-
 /* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128
    bytes whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one
    bank. */
@@ -2891,8 +3060,6 @@ ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uin
 
 /* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
    tile: row r is query r/pack of head r%pack; else pack is 1. */
-const float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
-
 struct tile_row {               /* small, for a thread keeps two of them through its loop */
     int     b, h, i;
     int     first, last;        /* the keys it may attend to */
@@ -2913,27 +3080,6 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
         r.position = w.position;
     }
     return r;
-}
-/* The same of many rows of one batch entry: what they have in common is found once, and a row needs few instructions of
-   32 bits. With a length or a position for each query (per_row) they have nothing in common. Else row i is at
-   `position` + i and may attend to keys [low + i, high + i), of so many that the entry has. */
-struct entry_reach {
-    int     low, high, keys, queries;
-    int64_t position;
-    bool    per_row;
-};
-ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
-{
-    const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
-    entry_reach e;
-    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
-    e.keys = p.key_lengths.rank == 1 ? (int)clamp(load_integer(p.key_lengths, b, 0), 0, p.keys) : (int)p.keys;
-    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, p.queries) : p.queries);
-    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
-                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
-    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
-    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
-    return e;
 }
 ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, int i)
 {
@@ -2989,79 +3135,6 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
     return t;
 }
 
-/* ---- options, with Extra: softcap, bias, ALiBi, a mask, dropout, a scale that is not positive. Each has a loop of its
-   own over an accumulator, so that what does not depend on the pair is found once. The accumulator's rows are queries
-   and its columns keys, or the other way round. An excluded pair has the score -inf; nothing is read for it. */
-
-/* A division costs more than tanh, so there is one for all pairs. */
-ATTN__DEVICE float inverse_softcap(const params &p)
-{
-    return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
-}
-/* Raw scores are scaled and softened; slope: the derivative of the softcap. */
-template <int N> ATTN__DEVICE void softcap_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
-{
-    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
-    if (p.softcap == 0.0f) return;
-    ATTN__UNROLL for (int j = 0; j < N; j++) {
-        const float t = tanhf(s[j] * inverse);
-        s[j] = p.softcap * t;
-        slope[j] = 1.0f - t * t;
-    }
-}
-/* Where the pairs of a thread lie in an array that has a number for each: of its two rows the first column, and from a
-   column to the next. */
-struct pair_places { int64_t row[2], step; };
-/* All loads are issued before one is used. */
-template <int N, class Stored, class F>
-ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
-{
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const Stored *from = (const Stored *)a.data + at.row[e];
-        ATTN__UNROLL for (int j = 2 * e; j < N; j += 4, from += 8 * at.step)
-            ATTN__UNROLL for (int x = 0; x < 2; x++) b[j + x] = is_none(s[j + x]) ? 0.0f : widened(from[x * at.step]);
-    }
-}
-template <int N> ATTN__DEVICE void add_bias(float (&s)[N], const float (&b)[N])
-{
-    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN, if s is +inf */
-}
-/* A mask is a bias of 0 and -inf. places_in(array): where the pairs are in it. */
-template <int N, class F> ATTN__DEVICE void add_mask_and_bias(float (&s)[N], const params &p, F places_in)
-{
-    float b[N];
-    if (p.mask.rank) {
-        load_pairs<N, uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
-        add_bias(s, b);
-    }
-    if (!p.bias.rank) return;
-    const pair_places at = places_in(p.bias);
-    if (p.bias.type == ATTN_F32) load_pairs<N, float>(b, s, p.bias, at, [](float x) { return x; });
-    else if (p.bias.type == ATTN_BF16) load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_bf16);
-    else load_pairs<N, uint16_t>(b, s, p.bias, at, hw::from_f16);
-    add_bias(s, b);
-}
-/* p - j, rounded, so that differences from it by less than a tile are exact where distances are below 2^24 */
-ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
-{
-    reach r;
-    r.position = position;
-    return position < j ? -distance_of(r, j) : distance_of(r, j);
-}
-/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
-   thread's of `threads`: the others' bits are 0. */
-template <int Keys>
-ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
-{
-    const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
-    uint64_t kept = 0;
-    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
-        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
-        kept |= n == 0 ? four >> before : four << (4 * n - before);
-    }
-    return kept;
-}
-
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
    2; with Extra they are brought to that first and scale is 1. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
@@ -3085,38 +3158,35 @@ ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int ke
             if (!(in >> j & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
     }
 }
-ATTN__DEVICE void add_alibi(float &score, float slope, float distance)     /* distance: with any sign */
-{
-    if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
-}
 struct alibi_row { float slope; int64_t position; };
 ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
 {
     return {load(p.alibi, 0, r.h, 0, 0), r.position};
 }
-/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias. alibi_at(e): of a thread's
-   rows. */
+/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias, and then tiles are edges.
+   alibi_at(e): of a thread's rows. */
 template <int N, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
                              int key0, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    softcap_scores(s, slope, p, inverse_softcap(p));
-    mask_tile<N, Edge>(s, rows, key0);
-    if (Edge && PerPair) add_mask_and_bias(s, p, [&](const attn__array &a) {    /* then all tiles are edges */
+    const auto places_in = [&](const attn__array &a) {
         pair_places at;
         ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
         at.step = a.stride[3];
         return at;
-    });
-    ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
-        const alibi_row of = alibi_at(e);
-        const float from = signed_distance(of.position, column);
-        ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
-            ATTN__UNROLL for (int x = j; x < j + 2; x++)
-                add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
-    }
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+    };
+    const auto each_distance = [&](auto f) {
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const alibi_row of = alibi_at(e);
+            const float from = signed_distance(of.position, column);
+            ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
+                ATTN__UNROLL for (int x = j; x < j + 2; x++)
+                    f(x, of.slope, magnitude(from - (float)(x / 4 * 8 + x % 2)));
+        }
+    };
+    shape_scores<Edge && PerPair>(s, slope, p, inverse_softcap(p), [&] { mask_tile<N, Edge>(s, rows, key0); },
+                                  places_in, each_distance);
 }
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
    the work. */
@@ -3473,7 +3543,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
-    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);     /* anywhere a pair may be excluded */
+    const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
     const attn__array head_k = from_head(p.k, b, head_kv);
     attn__array head_v = from_head(p.v, b, head_kv);
@@ -3763,7 +3833,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
     const int row0 = hw::warp() * 16, g = hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
-    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int head_kv = h / (int)(p.heads / p.heads_kv);
     tile_row rows[2];
     row_grad grads[2];
@@ -3859,23 +3929,23 @@ template <int N>
 ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const params &p, uint32_t numbers, int b,
                                 int h, int i0, int key0)
 {
-    const int column = hw::lane() % 4 * 2;
-    softcap_scores(s, slope, p, inverse_softcap(p));
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
-        const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
-        const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
-        const int last = (int)hw::load_shared_word(numbers + (4 * N + c) * 4);
-        if (key < first || key >= last) s[j] = -infinity();
-    }
-    add_mask_and_bias(s, p, [&](const attn__array &a) {
+    const int column = hw::lane() % 4 * 2, g = hw::lane() / 4;
+    const auto exclude = [&] {
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+            const int c = column + j / 4 * 8 + j % 2, key = key0 + j / 2 % 2 * 8;
+            const int first = (int)hw::load_shared_word(numbers + (3 * N + c) * 4);
+            const int last = (int)hw::load_shared_word(numbers + (4 * N + c) * 4);
+            if (key < first || key >= last) s[j] = -infinity();
+        }
+    };
+    const auto places_in = [&](const attn__array &a) {
         pair_places at;
         ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
         at.step = a.stride[2];
         return at;
-    });
-    if (p.alibi.rank) {
+    };
+    const auto each_distance = [&](auto f) {
         const float slope_of_head = load(p.alibi, 0, h, 0, 0);
-        const int g = hw::lane() / 4;
         float from[(N + 31) / 32];                              /* a query's per lane */
         ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
             const int64_t i = least(i0 + 32 * w + hw::lane(), (int)p.queries - 1);
@@ -3883,10 +3953,10 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
         }
         ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
             const int c = column + j / 4 * 8 + j % 2;
-            add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
+            f(j, slope_of_head, magnitude(hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8)));
         }
-    }
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] *= LOG2E;
+    };
+    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, each_distance);
 }
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
    lane. */
@@ -3935,7 +4005,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const uint32_t values = d_out + 2 * slot;
     const int row0 = hw::warp() * 16, g = hw::lane() / 4, last_key = first_key + shape::rows;
     const float scale = scale_of<Extra>(p);
-    const bool always_edge = Extra && (p.mask.rank || p.bias.rank);
+    const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
@@ -4013,7 +4083,6 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
 
-inline bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 /* Can rows be moved 16 bytes at a time? */
 inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
@@ -4039,13 +4108,7 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 #define ATTN__WANT(condition, text) if (!(condition)) return text
 inline const char *fast_covers(const params &p)
 {
-    ATTN__WANT(!p.query_starts.rank && !p.key_starts.rank && !p.page, "entries have starts or pages");
-    ATTN__WANT(is_16_bit(p.q) && p.k.type == p.q.type && (!p.v.rank || p.v.type == p.q.type),
-               "q, k, v are not all f16 or all bf16");
-    ATTN__WANT(p.score == ATTN_SCORE_SCALED_DOT || p.score == ATTN_SCORE_DOT, "the score is not a dot product");
-    ATTN__WANT(!p.weights.rank && !p.scores.rank && !p.scores_softcap.rank && !p.scores_masked.rank,
-               "weights or scores are wanted");
-    ATTN__WANT(p.empty != ATTN_EMPTY_UNIFORM, "empty rows are to be uniform");
+    if (const char *const why = lacking(p, IN_STAGE_2)) return why;
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
                "a size is beyond 2^30, or there are 2^25 heads");
@@ -4065,18 +4128,11 @@ static const char *fast_covers_backward(const params &p)
     ATTN__WANT(p.d_out.rank && p.out.rank && p.v.rank, "there is no d_out and out");
     ATTN__WANT(p.d_out.type == p.q.type && has_aligned_rows(p.d_out, p.batch, p.heads, p.queries),
                "d_out is not in 16-byte aligned rows of the type of q");
-    ATTN__WANT(!p.d_weights.rank && !p.d_given_scores.rank && !p.d_bias.rank && !p.d_scale.rank && !p.d_sink.rank &&
-               !p.d_alibi.rank, "more than dq, dk, dv is wanted");
     ATTN__WANT(has_paired_rows(p.dq, p.q.type, p.batch, p.heads, p.queries) &&
                has_paired_rows(p.dk, p.q.type, p.batch, p.heads_kv, p.keys) &&
                has_paired_rows(p.dv, p.q.type, p.batch, p.heads_kv, p.keys),
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
-}
-/* Does anything but lengths, causal and window shape the scores? */
-inline bool has_extra(const params &p)
-{
-    return p.softcap != 0.0f || p.bias.rank || p.alibi.rank || p.mask.rank || p.dropout != 0.0f || !(p.scale > 0.0f);
 }
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
 /* f(its type, its head size) for a call. */
@@ -5053,18 +5109,19 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     }
     return at;
 }
-/* With Extra: four raw scores, of columns column + 8j.. */
+/* With Extra: four raw scores, of columns column + 8j..; pair_grad excludes. */
 template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
                              const query_positions &at, int j, int column)
 {
-    softcap_scores(s, slope, p, inverse);
-    ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
-        const float from = Shape::queries ? at.from[x / 2] : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
-        const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
-        add_alibi(s[x], at.slope, from - (float)key);
-    }
-    ATTN__UNROLL for (int x = 0; x < 4; x++) s[x] *= LOG2E;
+    shape_scores<false>(s, slope, p, inverse, [] {}, [](const attn__array &) { return pair_places(); }, [&](auto f) {
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            const float from = Shape::queries ? at.from[x / 2]
+                                              : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
+            const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
+            f(x, at.slope, magnitude(from - (float)key));
+        }
+    });
 }
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
@@ -5688,13 +5745,13 @@ template <class F> bool with_hopper_shape(const params &p, F f)
     });
 }
 /* How many heads, as a power of 2, stand in one tile of the forward's: as many as leave the fewest tiles, where these
-   still fill the device. ALiBi has a slope for each. A warp's 16 rows are at most those of one query. */
+   still fill the device, and heads do not differ. A warp's 16 rows are at most those of one query. */
 inline int hopper_packed(const params &p, const device &d, int rows)
 {
     const int64_t group = p.heads / p.heads_kv, heads = p.batch * p.heads;
     const auto tiles = [&](int packed) { return (heads >> packed) * (((p.queries << packed) + rows - 1) / rows); };
     int best = 0;
-    for (int packed = 1; packed <= 4 && group % (1 << packed) == 0 && !p.alibi.rank; packed++)
+    for (int packed = 1; packed <= 4 && group % (1 << packed) == 0 && !asks(p, EACH_HEAD); packed++)
         if (tiles(packed) < tiles(best) && tiles(packed) >= d.processors) best = packed;
     return best;
 }
@@ -5703,8 +5760,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
+    if (!why) why = lacking(p, IN_STAGE_3);
     if (why) return why;
-    ATTN__WANT(!p.bias.rank && !p.mask.rank && p.dropout == 0.0f, "bias, mask or dropout");
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
@@ -6653,6 +6710,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 #  undef ATTN__PRAGMA
 #  undef ATTN__LOOP
 #  undef ATTN__WANT
+#  undef ATTN__OPTION_LIST
 #  undef ATTN__LAUNCH
 #endif
 #endif /* ATTN_CUDA_IMPLEMENTATION */

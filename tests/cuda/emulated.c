@@ -840,6 +840,70 @@ static void fast_softcap(void) {
     }
 }
 
+static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
+    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
+    return explained(d, g, words[stage - 1]);
+}
+/* Which stage has an option, and why the stronger one has not, for each alone; the arrays are only described. */
+static void fast_options(void) {
+    static const struct {
+        const char *name;
+        int forward, backward; /* stages */
+        const char *why;
+    } options[] = {
+        {"none", 3, 3, "on the device"},
+        {"a mask", 2, 2, "wgmma: bias, mask or dropout"},
+        {"a bias", 2, 2, "wgmma: bias, mask or dropout"},
+        {"dropout", 2, 2, "wgmma: bias, mask or dropout"},
+        {"a softcap", 3, 3, "on the device"},
+        {"ALiBi", 3, 3, "on the device"},
+        {"a negative scale", 3, 3, "on the device"},
+        {"a sink", 3, 3, "on the device"},
+        {"weights", 1, 3, "mma.sync: weights or scores are wanted"},
+        {"masked scores", 1, 3, "mma.sync: weights or scores are wanted"},
+        {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
+        {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
+        {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
+        {"starts", 1, 1, "mma.sync: entries have starts or pages"},
+        {"d_bias", 2, 1, "wgmma: bias, mask or dropout"},
+        {"d_scale", 3, 1, "on the device"},
+        {"d_sink", 3, 1, "on the device"},
+    };
+    const int arch = fake_arch();
+    const char *const base = (const char *)((uintptr_t)1 << 40);
+    if (!play(90)) return;
+    for (int n = 0; n < (int)(sizeof options / sizeof *options); n++) {
+        const int32_t type = n == 12 ? ATTN_F32 : ATTN_BF16;
+        float *const written = (float *)((uintptr_t)1 << 41);
+        attn_desc d = {0};
+        attn_grad g = {0};
+        d.q = d.k = d.v = attn_view_typed(type, base, 4, 1, 4, 1024, 64);
+        d.out = attn_out_typed(type, written, 4, 1, 4, 1024, 64);
+        g.d_out = d.q;
+        g.dq = attn_out_typed(type, written + (1 << 24), 4, 1, 4, 1024, 64);
+        if (n == 1) d.mask = attn_view_u8((const uint8_t *)base, 2, 1024, 1024, 0, 0);
+        if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
+        if (n == 3) d.dropout = 0.5f;
+        if (n == 4) d.softcap = 2;
+        if (n == 5) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
+        if (n == 6) d.scale = -1;
+        if (n == 7 || n == 16) d.sink = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
+        if (n == 8) d.weights = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        if (n == 9) d.scores_masked = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        if (n == 10) d.empty = ATTN_EMPTY_UNIFORM;
+        if (n == 11) d.score = ATTN_SCORE_COSINE;
+        if (n == 13) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+        if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
+        if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
+        if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        fake_everything(2);
+        CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
+        CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
+        if (n > 13) CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv is wanted"), "why: %s", options[n].name);
+    }
+    play_as_before(arch);
+}
+
 /* No heads: nothing to do, dk and dv are 0. Rows without a key whose sink is NaN: that is their log-sum-exp. */
 static void fast_corners(void) {
     static const int archs[3] = {75, 80, 90};
@@ -1627,6 +1691,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_codes", fast_codes},
     {"emulated.fast_softcap", fast_softcap},
+    {"emulated.fast_options", fast_options},
     {"emulated.fast_corners", fast_corners},
     {"emulated.mixed_places", mixed_places},
     {"emulated.of_the_host", of_the_host},

@@ -637,6 +637,15 @@ inline int clear_bytes(void *at, size_t bytes, const queue &to)
     return error;
 }
 inline int blocks_for(int64_t tasks) { return (int)(tasks < ATTN_CUDA_MAX_BLOCKS ? tasks : ATTN_CUDA_MAX_BLOCKS); }
+/* Kernels whose task is a warp's, of so many in a block */
+enum { WARPS = 4 };
+template <class P> cudaError_t run(void (*kernel)(P), int64_t tasks, const queue &stream, const P &p)
+{
+    if (tasks <= 0) return cudaSuccess;
+    return (cudaError_t)launch(kernel, blocks_for((tasks + WARPS - 1) / WARPS), 32 * WARPS, 0, stream, p);
+}
+ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
+ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
 
 ATTN__DEVICE int64_t key_head(const tiled_params &p, int64_t h) { return h / (p.heads / p.key_heads); }
 
@@ -977,11 +986,16 @@ ATTN__DEVICE void load_floats(float (&b)[N], const float (&s)[N], const attn__ar
     else if (a.type == ATTN_BF16) load_pairs<uint16_t>(b, s, a, at, hw::from_bf16);
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
 }
+/* What becomes of a score at a distance of p - j, with any sign; slope: of its head */
+ATTN__DEVICE void add_alibi(float &score, float slope, float distance)
+{
+    if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
+}
 /* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; places_in(a):
-   where these are in such an array. each_distance(f): f(pair, the slope of its head, |p - j|) for each pair. */
+   where these are in such an array. add_distances(): add_alibi for each pair, if there is ALiBi. */
 template <bool Arrays, int N, class Exclude, class Places, class Distances>
 ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Places places_in,
-                              Distances each_distance)
+                              Distances add_distances)
 {
     float b[N];
     exclude();
@@ -993,18 +1007,15 @@ ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, P
         load_floats(b, s, p.bias, places_in(p.bias));
         ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN of +inf */
     }
-    if (p.alibi.rank)
-        each_distance([&](int j, float slope, float distance) {
-            if (!is_none(s[j])) s[j] = hw::fma(-slope, distance, s[j]);
-        });
+    add_distances();
 }
 /* With Extra: raw scores as they reach the softmax, in powers of 2. */
 template <bool Arrays, int N, class Exclude, class Places, class Distances>
 ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse, Exclude exclude,
-                               Places places_in, Distances each_distance)
+                               Places places_in, Distances add_distances)
 {
     softcap_scores(s, slope, p, inverse);
-    mask_scores<Arrays>(s, p, exclude, places_in, each_distance);
+    mask_scores<Arrays>(s, p, exclude, places_in, add_distances);
     ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= LOG2E;
 }
 /* Of one pair */
@@ -1014,7 +1025,7 @@ ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, i
     if (j < r.first || j >= r.last || is_none(score)) return -infinity();
     mask_scores<true>(
         s, p, [] {}, [&](const attn__array &a) { const pair_places at = {{place(a, b, h, i, j), 0}, 0}; return at; },
-        [&](auto f) { f(0, load(p.alibi, 0, h, 0, 0), distance_of(r, j)); });
+        [&] { if (p.alibi.rank) add_alibi(s[0], load(p.alibi, 0, h, 0, 0), distance_of(r, j)); });
     return s[0];
 }
 
@@ -1064,10 +1075,6 @@ ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, 
    What a row is: its scores, its mass, what is saved of it for the gradients. And what comes before and after the pairs
    of queries and keys: norms, products with parameters; the pieces of attention. A task of the kernels here is a
    warp's: an element or 32 of them, a key, a row. */
-enum { WARPS = 4 };             /* of a block */
-
-ATTN__DEVICE int64_t first_task() { return (int64_t)hw::block() * WARPS + hw::warp(); }
-ATTN__DEVICE int64_t all_tasks() { return (int64_t)hw::blocks() * WARPS; }
 
 /* ---- products and sums: projections, the pieces, gradients of parameters
    as attn.h has them, but y stands for batch[1]/out_batch[1] heads, and b may be absent: ones. */
@@ -2920,6 +2927,11 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
+template <class T> ATTN__DEVICE float half_of(uint32_t pair, int n)
+{
+    const uint16_t x = (uint16_t)(pair >> 16 * n);
+    return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
+}
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
 template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
 {
@@ -3093,9 +3105,10 @@ ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, i
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
+ATTN__DEVICE tile_reach no_rows() { return {0x7fffffff, 0, 0, 0x7fffffff}; }
 ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
 {
-    tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};              /* of no row */
+    tile_reach t = no_rows();
     if (is_inside(p, r) && r.first < r.last) t.first = r.first, t.last = r.last;
     if (is_inside(p, r)) t.from = r.first, t.to = r.last;
     return t;
@@ -3176,17 +3189,17 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
         at.step = a.stride[3];
         return at;
     };
-    const auto each_distance = [&](auto f) {
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+    const auto add_distances = [&] {
+        ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
             const alibi_row of = alibi_at(e);
             const float from = signed_distance(of.position, column);
             ATTN__UNROLL for (int j = 2 * e; j < N / 2; j += 4)
                 ATTN__UNROLL for (int x = j; x < j + 2; x++)
-                    f(x, of.slope, magnitude(from - (float)(x / 4 * 8 + x % 2)));
+                    add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
         }
     };
     shape_scores<Edge && PerPair>(s, slope, p, inverse_softcap(p), [&] { mask_tile<N, Edge>(s, rows, key0); },
-                                  places_in, each_distance);
+                                  places_in, add_distances);
 }
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
    the work. */
@@ -3611,11 +3624,11 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
 }
 
 /* A warp per row adds the parts, in the order of their keys. */
-ATTN__KERNEL(128, 1) void merge_splits(ATTN__PARAM mma_work m)
+ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
     const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
-    for (int64_t task = (int64_t)hw::block() * 4 + hw::warp(); task < all; task += (int64_t)hw::blocks() * 4) {
+    for (int64_t task = first_task(); task < all; task += all_tasks()) {
         const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
         const tile_row r = row_at(p, b, group, m.pack, (int)row);
         float top = -infinity(), mass = 0.0f, factor;
@@ -3674,10 +3687,7 @@ ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
 /* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are issued before either is used. */
 template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, int64_t h, int64_t i)
 {
-    const auto half = [](const uint32_t (&pair)[4], int j) {
-        const uint16_t x = (uint16_t)(pair[j / 2] >> 16 * (j % 2));
-        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
-    };
+    const auto half = [](const uint32_t (&pair)[4], int j) { return half_of<T>(pair[j / 2], j % 2); };
     float sum = 0.0f;
     for (int64_t c = hw::lane() % 4 * 8; c < p.size_v; c += 32) {
         const eight_halves d_out = *(const eight_halves *)(row_of(p.d_out, b, h, i) + c);
@@ -3741,7 +3751,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     m.first[b * m.padded + i] = r.first;
     m.last[b * m.padded + i] = r.last;
     for (int64_t tile = first; tile < first + 32; tile += Queries) {
-        tile_reach t = {0x7fffffff, 0, 0, 0x7fffffff};
+        tile_reach t = no_rows();
         if (tile % Queries != 0) break;         /* the first rows of the tile do it */
         for (int row = hw::lane(); row < Queries; row += 32)
             join(t, reach_of_row(p, row_at(p, b, 0, 1, (int)tile + row)));
@@ -3750,10 +3760,10 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     }
     return g;
 }
-template <int Queries> ATTN__KERNEL(128, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
+template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
 {
     const int64_t all = m.p.batch * m.p.heads * m.padded / 32;
-    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4)
+    for (int64_t n = first_task(); n < all; n += all_tasks())
         prepare_rows<Queries>(m, n);
 }
 
@@ -3944,7 +3954,8 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
         at.step = a.stride[2];
         return at;
     };
-    const auto each_distance = [&](auto f) {
+    const auto add_distances = [&] {
+        if (!p.alibi.rank) return;
         const float slope_of_head = load(p.alibi, 0, h, 0, 0);
         float from[(N + 31) / 32];                              /* a query's per lane */
         ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
@@ -3953,10 +3964,10 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
         }
         ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
             const int c = column + j / 4 * 8 + j % 2;
-            f(j, slope_of_head, magnitude(hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8)));
+            add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
         }
     };
-    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, each_distance);
+    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, add_distances);
 }
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
    lane. */
@@ -4135,12 +4146,16 @@ static const char *fast_covers_backward(const params &p)
     return NULL;
 }
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
-/* f(its type, its head size) for a call. */
-template <class Sizes, class F> cudaError_t with_kernels(const params &p, Sizes sizes, F f)
+/* f(its type), f(its type, its head size) for a call */
+template <class F> int with_type(const params &p, F f)
+{
+    return p.q.type == ATTN_BF16 ? f(hw::bf16()) : f(hw::f16());
+}
+template <class F> cudaError_t with_kernels(const params &p, F f)
 {
     int error = 0;
-    with_head_size(larger_head(p), sizes, [&](auto d) {
-        error = p.q.type == ATTN_BF16 ? f(hw::bf16(), d) : f(hw::f16(), d);
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        error = with_type(p, [&](auto type) { return f(type, d); });
     });
     return (cudaError_t)error;
 }
@@ -4230,12 +4245,12 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = launch(merge_splits, blocks_for((p.batch * p.heads * p.queries + 3) / 4), 128, 0, stream, m);
+        error = run(merge_splits, p.batch * p.heads * p.queries, stream, m);
     return error;
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
 {
-    return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
+    return with_kernels(p, [&](auto type, auto d) {
         return mma_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
     });
 }
@@ -4298,9 +4313,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
-    if (!error)
-        error = launch(mma_grad_prepare<shape::queries>, blocks_for((p.batch * p.heads * m.padded / 32 + 3) / 4), 128,
-                       0, stream, m);
+    if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
     if (!error && p.dq.rank)
         error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                        shape::threads, shape::shared_queries, stream, m);
@@ -4314,7 +4327,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
-    return with_kernels(p, mma_head_sizes(), [&](auto type, auto d) {
+    return with_kernels(p, [&](auto type, auto d) {
         return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
                             : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
     });
@@ -4416,11 +4429,10 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
         ATTN__UNROLL for (int i = 0; i < 4; i++)
             if (hw::lane() == 0) hw::store_shared(to + i * 4, (uint32_t)words[i]);
     };
-    const tile_reach none = {0x7fffffff, 0, 0, 0x7fffffff};
     const entry_reach entry = entry_reach_of(p, t.b);
-    tile_reach all = none;
+    tile_reach all = no_rows();
     ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
-        tile_reach own = none;
+        tile_reach own = no_rows();
         ATTN__UNROLL for (int half = 0; half < 2; half++) {
             const int r = consumer * 64 + half * 32 + hw::lane();
             const tile_row row = row_in(p, entry, t.b, (t.first_row + r) >> packed);
@@ -5028,12 +5040,12 @@ ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
 }
 /* What comes before the products, all in one launch: of 32 rows each, a warp's, first of queries, then of keys. Nobody
    need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
-template <class T> ATTN__KERNEL(128, 1) void hopper_grad_prepare(ATTN__PARAM hopper_grad_work m)
+template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
     if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
-    for (int64_t n = (int64_t)hw::block() * 4 + hw::warp(); n < all; n += (int64_t)hw::blocks() * 4) {
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
@@ -5114,12 +5126,12 @@ template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
                              const query_positions &at, int j, int column)
 {
-    shape_scores<false>(s, slope, p, inverse, [] {}, [](const attn__array &) { return pair_places(); }, [&](auto f) {
-        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+    shape_scores<false>(s, slope, p, inverse, [] {}, [](const attn__array &) { return pair_places(); }, [&] {
+        ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
             const float from = Shape::queries ? at.from[x / 2]
                                               : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
             const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
-            f(x, at.slope, magnitude(from - (float)key));
+            add_alibi(s[x], at.slope, from - (float)key);
         }
     });
 }
@@ -5292,18 +5304,14 @@ template <class T, class Shape>
 ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0)
 {
     const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
-    const auto half = [](uint32_t pair, int n) {
-        const uint16_t x = (uint16_t)(pair >> 16 * n);
-        return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
-    };
     ATTN__LOOP for (int j = 0; j < Shape::half_dq / 8; j++, to += 512) {
         float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
             const uint32_t k = hw::load_shared_word(fixed + chunk_of(key, column0 / 8 + j, Shape::rows) + l % 4 * 4);
             ATTN__UNROLL for (int x = 0; x < 4; x++) {
                 const uint32_t at = chunk_of(key, row / 8 + x / 2, Shape::rows) + row % 8 / 2 * 4;
-                const float gradient = half(hw::load_shared_word(gradients + at), row % 2);
-                if (bits_of(gradient)) dq[x] = hw::fma(gradient, half(k, x % 2), dq[x]);
+                const float gradient = half_of<T>(hw::load_shared_word(gradients + at), row % 2);
+                if (bits_of(gradient)) dq[x] = hw::fma(gradient, half_of<T>(k, x % 2), dq[x]);
             }
         }
         hw::add_to_global(to, dq);
@@ -5824,8 +5832,7 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     int error = 0;
     with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
-        error = p.q.type == ATTN_BF16 ? hopper_forward_as<hw::bf16, Shape>(p, dev, stream)
-                                      : hopper_forward_as<hw::f16, Shape>(p, dev, stream);
+        error = with_type(p, [&](auto type) { return hopper_forward_as<decltype(type), Shape>(p, dev, stream); });
     });
     return (cudaError_t)error;
 }
@@ -5924,7 +5931,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     error = find_stats(m.g, forward, dev, stream);
     if (!error) {
         const int64_t parts = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 32;
-        error = launch(hopper_grad_prepare<T>, blocks_for((parts + 3) / 4), 128, 0, stream, m);
+        error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
         if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
@@ -5939,12 +5946,11 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
     int error = 0;
     with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        const auto run = [&](auto type) {
+        error = with_type(p, [&](auto type) {
             typedef decltype(type) T;
             return has_extra(p) ? hopper_backward_as<T, Heads, hopper_grads_with_extra<Heads>>(p, dev, stream)
                                 : hopper_backward_as<T, Heads, false>(p, dev, stream);
-        };
-        error = p.q.type == ATTN_BF16 ? run(hw::bf16()) : run(hw::f16());
+        });
     });
     return (cudaError_t)error;
 }
@@ -6168,16 +6174,6 @@ static int64_t lay_out(tiled_params &p, char *base)
 }
 
 /* ---- launches */
-static int grid_of(int64_t tasks)           /* a task is a warp's */
-{
-    const int64_t blocks = (tasks + WARPS - 1) / WARPS;
-    return (int)(blocks < ATTN_CUDA_MAX_BLOCKS ? blocks : ATTN_CUDA_MAX_BLOCKS);
-}
-template <class P> static cudaError_t run(void (*kernel)(P), int64_t tasks, const queue &stream, const P &p)
-{
-    return tasks > 0 ? (cudaError_t)launch(kernel, grid_of(tasks), 32 * WARPS, 0, stream, p) : cudaSuccess;
-}
-
 /* Absent a: ones on the left, which are ones on the right of what is transposed. */
 static product product_of(attn__matmul m)
 {
@@ -6692,6 +6688,7 @@ attn_status attn_cuda_prepare(attn_error *err)
 
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #undef ATTN__CUDA_TRY
+#undef ATTN__OPTION_LIST
 #undef ATTN__VIEW_LIST
 #undef ATTN__OWNERS
 #undef ATTN__GRAD_LIST
@@ -6710,7 +6707,6 @@ attn_status attn_cuda_prepare(attn_error *err)
 #  undef ATTN__PRAGMA
 #  undef ATTN__LOOP
 #  undef ATTN__WANT
-#  undef ATTN__OPTION_LIST
 #  undef ATTN__LAUNCH
 #endif
 #endif /* ATTN_CUDA_IMPLEMENTATION */

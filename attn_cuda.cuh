@@ -220,6 +220,7 @@ ATTN__DEVICE void barrier_arrive(int id, int count)
 {
     asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(count) : "memory");
 }
+
 /* bar.sync; then true where any of the threads votes so */
 ATTN__DEVICE bool barrier_or(int id, int count, bool vote)
 {
@@ -264,6 +265,7 @@ ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is t
     if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 /* two numbers in one register (sm_80) */
@@ -567,6 +569,7 @@ namespace hw = attn__hw;
 struct params : attn__call {
     void    *workspace;                     /* the stage's part of it */
 };
+
 /* And what stage 1 needs beyond. The kernels of stages 2 and 3 do not take it: they have tensor maps to take. */
 struct tiled_params : params {
     /* What meets in a score: q and k themselves or, in the workspace, what becomes of them: q M for bilinear scores,
@@ -602,6 +605,7 @@ struct device {
     mutable bool asks = false;  /* the driver is to be asked for `encode`; see has_maps */
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
+
 /* Does the driver make tensor maps? Asking takes its time, so that is put off until a call may need one. */
 inline bool has_maps(const device &d)
 {
@@ -746,6 +750,7 @@ ATTN__DEVICE void store(const attn__array &a, int64_t b, int64_t h, int64_t i, i
     else if (a.type == ATTN_BF16) ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7fc0 : hw::to_bf16(value);
     else ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7e00 : hw::to_f16(value);
 }
+
 /* A gradient: written, or added to what is there. */
 ATTN__DEVICE void store_gradient(const params &p, const attn__array &a, uint32_t bit, int64_t b, int64_t h, int64_t i,
                                  int64_t x, float value)
@@ -765,6 +770,7 @@ enum {
     ANY_PAIR = 8,               /* it may exclude any pair, so all tiles are edges */
     EACH_HEAD = 16              /* it has a number for each head, and stage 3 takes one for a tile */
 };
+
 /* X(what a call asks for, what has it, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
@@ -792,6 +798,7 @@ ATTN__BOTH bool wants_more_gradients(const params &p)
 #undef ATTN__X
     return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0);
 }
+
 /* Does a call ask for an option with one of these marks? */
 ATTN__BOTH bool asks(const params &p, int marks)
 {
@@ -800,6 +807,7 @@ ATTN__BOTH bool asks(const params &p, int marks)
 #undef ATTN__X
     return false;
 }
+
 /* Does anything but lengths, causal and window shape the scores? */
 ATTN__BOTH bool has_extra(const params &p) { return asks(p, EXTRA); }
 /* NULL, or what a call asks for and a stage does not have */
@@ -851,6 +859,7 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
     r.position = add_clamped(r.position, e.key0);
     return r;
 }
+
 /* The same without starts. */
 ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
 /* The same of many rows of an entry without starts, for row_in: what they have in common is found once, and a row needs
@@ -887,6 +896,7 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
     if (p.page && !p.pool) e.keys_end = e.key0;
     return e;
 }
+
 /* Behind the last key that the entry has: as many as the largest of its lengths, or all to the end */
 ATTN__DEVICE int64_t keys_end_of(const params &p, const entry &e, int64_t b)
 {
@@ -902,6 +912,7 @@ ATTN__DEVICE int64_t keys_end_of(const params &p, const entry &e, int64_t b)
     }
     return e.key0 + keys;
 }
+
 /* Where the rows of a key lie: in a pool, row `row` of page `page`. Of a key that no query may attend to the page table
    is not read. */
 struct piece { int64_t page, row; };
@@ -913,6 +924,7 @@ ATTN__DEVICE piece piece_of(const params &p, int64_t page, int64_t b, int64_t j,
     at.row = j % page;
     return at;
 }
+
 /* An element of k or v, which may be a code of 8 bits with a scale of its row, or of 32 of its numbers */
 ATTN__DEVICE float load_stored(const attn__array &a, const attn__array *scale, const piece &at, int64_t h, int64_t x)
 {
@@ -926,6 +938,7 @@ ATTN__BOTH bool is_distance(int32_t score)       /* the kernels that look at |q 
 {
     return score >= ATTN_SCORE_GAUSSIAN && score <= ATTN_SCORE_TRIANGULAR;
 }
+
 /* slope: the derivative of the softcap */
 struct softened { float score, slope; };
 ATTN__DEVICE softened softcapped(const params &p, float score)
@@ -937,6 +950,7 @@ ATTN__DEVICE softened softcapped(const params &p, float score)
     s.slope = hw::fma(-y, y, 1.0f);
     return s;
 }
+
 /* The same of the raw scores of the faster stages, which are scaled, too. A division costs more than tanh, so there is
    one for all pairs. */
 ATTN__DEVICE float inverse_softcap(const params &p)
@@ -958,6 +972,7 @@ ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
 {
     return (float)(r.position > j ? (uint64_t)r.position - (uint64_t)j : (uint64_t)j - (uint64_t)r.position);
 }
+
 /* p - j, rounded, so that differences from it by less than a tile are exact where distances are below 2^24 */
 ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
 {
@@ -965,6 +980,7 @@ ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
     r.position = position;
     return position < j ? -distance_of(r, j) : distance_of(r, j);
 }
+
 /* Where the pairs of a thread, one or an accumulator of them (>>mma), lie in an array that has a number for each: the
    first column of its two rows, and from a column to the next. */
 struct pair_places { int64_t row[2], step; };
@@ -986,11 +1002,13 @@ ATTN__DEVICE void load_floats(float (&b)[N], const float (&s)[N], const attn__ar
     else if (a.type == ATTN_BF16) load_pairs<uint16_t>(b, s, a, at, hw::from_bf16);
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
 }
+
 /* What becomes of a score at a distance of p - j, with any sign; slope: of its head */
 ATTN__DEVICE void add_alibi(float &score, float slope, float distance)
 {
     if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
 }
+
 /* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; places_in(a):
    where these are in such an array. add_distances(): add_alibi for each pair, if there is ALiBi. */
 template <bool Arrays, int N, class Exclude, class Places, class Distances>
@@ -1009,6 +1027,7 @@ ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, P
     }
     add_distances();
 }
+
 /* With Extra: raw scores as they reach the softmax, in powers of 2. */
 template <bool Arrays, int N, class Exclude, class Places, class Distances>
 ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse, Exclude exclude,
@@ -1018,6 +1037,7 @@ ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p
     mask_scores<Arrays>(s, p, exclude, places_in, add_distances);
     ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= LOG2E;
 }
+
 /* Of one pair */
 ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
 {
@@ -1052,11 +1072,13 @@ ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int6
     const uint32_t column = (uint32_t)j + p.origin[3];
     return kept_of_four(p, b, h, i, column / 4u) >> column % 4u & 1;
 }
+
 /* What dropout multiplies a weight by. */
 ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
 }
+
 /* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
    thread's of `threads`: the others' bits are 0. */
 template <int Keys>
@@ -1089,6 +1111,7 @@ ATTN__DEVICE bool is_flagged(const attn__array &flag, int64_t b, int64_t h, int6
 {
     return !flag.rank || !(load(flag, b, h, i, 0) <= 0.0f);             /* a NaN is a flag */
 }
+
 /* Is all of a column of a zero? Then what it would meet does not count where that is not finite. */
 ATTN__DEVICE bool is_skipped(const product &m, int64_t b, int64_t h, int64_t k)
 {
@@ -1123,6 +1146,7 @@ ATTN__DEVICE void store_product(const product &m, int64_t x, int64_t y, int64_t 
     if (m.adds) value += load(m.out, x, y, r, c);
     store(m.out, x, y, r, c, value);
 }
+
 ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
 {
     const int64_t lanes = m.by_warp ? 32 : 1, elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
@@ -1198,6 +1222,7 @@ ATTN__DEVICE float inverse_norm(const attn__array &a, int64_t b, int64_t h, int6
     }
     return scale / sqrtf(total(sum));
 }
+
 ATTN__KERNEL(32 * WARPS, 1) void find_norms(ATTN__PARAM tiled_params p)
 {
     const int64_t q = batch_of_rows(p) * p.heads * p.queries, all = q + batch_of_keys(p) * p.heads_kv * p.keys;
@@ -1235,6 +1260,7 @@ ATTN__DEVICE float score_of(const params &p, const row &w, float qk)
     else weight = 1.0f - (p.score == ATTN_SCORE_TRIANGULAR ? sqrtf(u2) : u2);
     return u2 <= 1.0f ? logf(weight) : is_nan(u2) ? u2 : -infinity();
 }
+
 /* ---- the mass of a row: its maximum and the sum of e^(score - maximum) */
 struct mass { float top, sum; };
 
@@ -1244,6 +1270,7 @@ ATTN__DEVICE float weight_of(float score, float base, float inverse)
     const float w = expf(score - base) * inverse;
     return w < 1.17549435e-38f ? 0.0f : w;
 }
+
 /* What turns a score into a weight, e^(score - base) * inverse; the sink is in it. */
 struct norm {
     float base, inverse, lse;
@@ -1290,6 +1317,7 @@ ATTN__DEVICE slope no_slope()
     s.weight = s.masked = s.raw = s.qk = 0.0f;
     return s;
 }
+
 /* qk: as score_of takes it; by_out: the gradient of the output times the value */
 ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j, float qk, float by_out)
 {
@@ -1309,6 +1337,7 @@ ATTN__DEVICE slope slope_from(const params &p, const row &w, saved of, int64_t j
     s.weight = keep == 0.0f ? 0.0f : s.weight * keep;        /* dropped: 0, were it NaN */
     return s;
 }
+
 /* Distance kernels: dL/d(raw score) as the factor of key - query in the query's gradient. */
 ATTN__DEVICE float pull_of(const params &p, const row &w, const slope &s)
 {
@@ -1359,6 +1388,7 @@ ATTN__DEVICE bool is_marked(const params &p, int64_t pictures, int64_t picture, 
     }
     return false;
 }
+
 ATTN__KERNEL(32 * WARPS, 1) void mark(ATTN__PARAM marking m)
 {
     const params &p = m.p;
@@ -1489,6 +1519,7 @@ struct tiled_source {
     const piece *pieces;                            /* NULL: they do not lie in pages; else of the same rows */
     const attn__array *scale;                       /* of codes of 8 bits; NULL: none are */
 };
+
 /* to[n * Along] = column c of row i + n * Down of those from i0 on, plus `addend`; of columns beyond the last one 0.
    Returns whether one of the numbers is not finite, or so large that a difference might not be. */
 template <int Steps, int Down, int Along, class Read>
@@ -1531,6 +1562,7 @@ ATTN__DEVICE bool tiled_copy(float *to, const tiled_source &s, int64_t i0, int i
         return bf16 ? hw::from_bf16(half) : hw::from_f16(half);
     });
 }
+
 /* Which of TILED_DEPTH components this thread copies: a warp writes eight lines of four vectors. */
 ATTN__DEVICE int tiled_component() { return hw::thread() % 8 + hw::thread() / 32 % 4 * 8; }
 /* Components u0.. of the 16 N vectors from i0 on, of `size` that there are, into lines; returns as tiled_copy. */
@@ -1542,6 +1574,7 @@ ATTN__DEVICE bool tiled_vectors(float *lines, const tiled_source &s, int64_t i0,
     return tiled_copy<2 * N, 8 / N, 8>(lines + u * tiled_line<N> + at, s, i0, at / N + at % N * 16, u0 + u,
                                        u0 + u < size, addend);
 }
+
 /* Columns c0.. of `Count` rows, the first-th of those from i0 on and the next, those of one thread side by side */
 template <int Count>
 ATTN__DEVICE bool tiled_rows(float *rows, const tiled_source &s, int64_t i0, int first, int64_t c0, int64_t columns)
@@ -1576,6 +1609,7 @@ ATTN__DEVICE void tiled_products(float (&sum)[N][W], const float *left, const fl
         sum[n][c] = hw::fma(l, r, sum[n][c]);
     });
 }
+
 /* squares of differences */
 template <int Depth, int N>
 ATTN__DEVICE void tiled_distances(float (&sum)[N][4], const float *left, const float *right)
@@ -1585,6 +1619,7 @@ ATTN__DEVICE void tiled_distances(float (&sum)[N][4], const float *left, const f
         sum[n][c] = hw::fma(apart, apart, sum[n][c]);
     });
 }
+
 /* Products with what is right less what is this thread's own, the columns of its N vectors (zeros for plain products).
    Guarded: passing over excluded pairs, which is rare and to be short. */
 template <int Depth, int N, bool Guarded>
@@ -1610,6 +1645,7 @@ template <int N> ATTN__DEVICE float &tiled_memory_at(const tiled_sums<N> &s, int
 {
     return s.memory[(c0 / TILED_SPAN * N * TILED_COLUMNS + n * TILED_COLUMNS + x) * TILED_THREADS + hw::thread()];
 }
+
 /* with(c0, sum) for the columns from c0 on, which may change them */
 template <int N, class F> ATTN__DEVICE void tiled_each(tiled_sums<N> &s, int64_t columns, F with)
 {
@@ -1653,6 +1689,7 @@ ATTN__DEVICE void tiled_finish(tiled_sums<N> &sums, float (&rows)[TILED_DEPTH][T
         }
     });
 }
+
 /* The columns from c0 on of the N vectors of this thread, from i0 on. Returns whether one is not finite. */
 template <int N>
 ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_DEPTH][TILED_SPAN],
@@ -1763,6 +1800,7 @@ ATTN__KERNEL(32 * WARPS, 1) void additive_prepare(ATTN__PARAM tiled_params p)
         if (hw::lane() == 0) (query ? m.query_clear + n : m.key_clear + k)[0] = beyond ? 0.0f : 1.0f;
     }
 }
+
 /* Which vectors of the tile's rows and keys are clear? Are all? A barrier, too. */
 template <int R, bool G>
 ATTN__DEVICE bool additive_is_clear(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t)
@@ -1789,6 +1827,7 @@ ATTN__DEVICE void tiled_find(const params &p, tiled_room<R, G> &s, const tiled_t
     if (G || !p.page || hw::thread() >= TILED_KEYS) return;
     s.pieces[hw::thread()] = piece_of(p, p.page, t.b, j, first <= j && j < last);
 }
+
 /* Of what belongs to keys, what the tile's queries reach. Between these may lie keys that none does, where each has a
    position of its own. */
 template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_room<R, G> &s, const tiled_tile &t)
@@ -1823,6 +1862,7 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
     const tiled_source queries = {a, t.b, t.h, 0, t.e.rows_end, NULL, NULL, NULL, NULL};
     return queries;
 }
+
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
 template <int Kind, int R, bool G>
 ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
@@ -1858,6 +1898,7 @@ ATTN__DEVICE float additive_pair(float q0, float q1, float k0, float k1, float w
     const float x = hw::fma(q0, k0, 1.0f), y = hw::fma(q1, k1, 1.0f);
     return hw::fma(hw::fma(w0, y, w1 * x), hw::rcp(x * y), part);
 }
+
 /* Additive scores of TILED_DEPTH units: of clear pairs the sums of w / (e^2q e^2k + 1), `total` being that of w; of
    others the sums of w tanh(q + k). */
 template <int R, bool G>
@@ -1879,6 +1920,7 @@ ATTN__DEVICE void additive_units(const tiled_room<R, G> &s, float (&part)[R][4],
             for (int k = 0; k < 4; k++) part[r][k] = additive_pair(q0[r], q1[r], k0[k], k1[k], w0, w1, part[r][k]);
     }
 }
+
 /* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
 template <int R, bool G>
 ATTN__DEVICE void additive_units_beyond(const tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
@@ -1915,6 +1957,7 @@ template <bool PerKey, int R> ATTN__DEVICE void tiled_put(float *to, const float
         ATTN__UNROLL
         for (int k = 0; k < 4; k++) to[tiled_slot<R, PerKey>(r, k)] = x[r][k];
 }
+
 /* ---- scores
    What the tile's queries and keys make of each other, into s.weight: q.k, the cosine, w_v.tanh(..), |q-k|^2, the given
    score; where there is no such query or key, anything. */
@@ -1979,6 +2022,7 @@ ATTN__BOTH int64_t tiles_of_keys(const params &p)
 {
     return tiles_of(p.keys, TILED_KEYS, p.key_starts, p.packed_keys ? p.batch : 0);
 }
+
 /* The n-th of them in entry b, or in all, without queries or keys where there is no such tile */
 struct tiled_span { int64_t b, first, end; };       /* first to before `end`, but for no more than a tile has */
 template <bool Keys> ATTN__DEVICE tiled_span nth_span(const params &p, int64_t b, int64_t n, int size)
@@ -2004,6 +2048,7 @@ ATTN__DEVICE tiled_tile tile_of_entry(const params &p, int64_t b, int64_t h)
     t.e.keys_end = keys_end_of(p, t.e, b);
     return t;
 }
+
 /* The n-th tile of queries of all heads */
 ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
 {
@@ -2014,6 +2059,7 @@ ATTN__DEVICE tiled_tile nth_tile(const params &p, int64_t n, int rows)
     t.e.rows_end = s.end;
     return t;
 }
+
 /* f() for each tile of queries of entry t.b */
 template <class F> ATTN__DEVICE void each_tile_of_rows(const params &p, tiled_tile &t, F f)
 {
@@ -2024,6 +2070,7 @@ template <class F> ATTN__DEVICE void each_tile_of_rows(const params &p, tiled_ti
         f();
     }
 }
+
 /* Which keys each query of the tile reaches, and all of them */
 template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
@@ -2043,6 +2090,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_ro
         t.last = s.reaches[i].last > t.last ? s.reaches[i].last : t.last;
     }
 }
+
 /* f() for each tile of keys between `first` and `last`; an entry's tiles begin at its first key */
 template <class F> ATTN__DEVICE void each_tile(tiled_tile &t, int64_t first, int64_t last, F f)
 {
@@ -2065,6 +2113,7 @@ ATTN__DEVICE row tiled_row(const params &p, const tiled_room<R, G> &s, const til
     w.width *= w.width;
     return w;
 }
+
 /* with(r, k, w, j) for each pair of the tile that this thread has, its r-th query and k-th key: w.i and j, which may be
    beyond the last ones. These loops are not unrolled, for what they do is long; so it works on numbers in shared
    memory, where each thread has those of its own pairs. */
@@ -2078,6 +2127,7 @@ ATTN__DEVICE void each_pair(const params &p, const tiled_room<R, G> &s, const ti
         for (int k = 0; k < 4; k++) with(r, k, w, t.j0 + hw::thread() % 16 + 16 * k);
     }
 }
+
 /* Over the 16 threads that have one row; all get the same bits. */
 ATTN__DEVICE float row_sum(float x)
 {
@@ -2108,6 +2158,7 @@ ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled
         if (p.weights.rank && p.weights.type == ATTN_F32) store(p.weights, w.b, w.h, w.i, j, slot);
     });
 }
+
 /* A row's mass as far as one thread has it; rest: what the sum is too large by */
 struct tiled_mass { float top, sum, rest; };
 /* The scores in s.weight become weights relative to the maximum so far; m: that maximum, and what this thread's keys
@@ -2146,6 +2197,7 @@ template <int R> ATTN__DEVICE void no_masses(tiled_mass (&m)[R])
         m[r].sum = m[r].rest = 0.0f;
     }
 }
+
 /* The masses of the rows, from what each thread has of them, into s.masses */
 template <int R, bool G> ATTN__DEVICE void tiled_masses(tiled_room<R, G> &s, const tiled_mass (&m)[R])
 {
@@ -2156,6 +2208,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_masses(tiled_room<R, G> &s, con
     }
     hw::sync();
 }
+
 /* What dropout leaves of a weight that is not excluded: 0 where it drops it, were it NaN */
 ATTN__DEVICE float kept(const params &p, const row &w, int64_t j, float weight)
 {
@@ -2181,6 +2234,7 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
     }
     hw::sync();
 }
+
 /* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
 ATTN__DEVICE float uniform_weight(const tiled_tile &t) { return 1.0f / (float)(t.e.keys_end - t.e.key0); }
 template <int R>
@@ -2202,6 +2256,7 @@ ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t
         tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
     });
 }
+
 /* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
 template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
 {
@@ -2314,6 +2369,7 @@ template <bool PerKey> ATTN__DEVICE void tiled_d_weights(const params &p, tiled_
     }
     tiled_put<PerKey, 4>(s.slope, d_weight);
 }
+
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
 template <int Kind, bool PerKey, class F>
 ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
@@ -2327,6 +2383,7 @@ ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_
         with(r, k, w, j, inside ? slope_from(p, w, of, j, qk, d_weight) : no_slope());
     });
 }
+
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
 template <int Kind> ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
 {
@@ -2379,6 +2436,7 @@ ATTN__DEVICE void additive_sums(const tiled_grad_room &s, float (&slopes)[4][2],
         }
     }
 }
+
 /* The tile's part of what belongs to its rows, or to its keys, from dS in s.slope. vector and quotient point to the
    first of them, or are NULL. */
 template <bool Keys>
@@ -2404,6 +2462,7 @@ ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const 
             }
     }
 }
+
 /* Sets what belongs to the tile's rows to 0, by the threads that will add to it. */
 ATTN__DEVICE void additive_clear_rows(const tiled_params &p, const tiled_tile &t, float *vector, float *quotient)
 {
@@ -2426,6 +2485,7 @@ ATTN__DEVICE void tiled_recall(const tiled_params &p, tiled_grad_room &s, const 
     if (t.i0 + hw::thread() < t.e.rows_end) of = saved_of(p, tiled_row<4>(p, s, t, hw::thread()));
     s.rows_saved[hw::thread()] = of;
 }
+
 /* What this thread has in `from`, added by rows */
 ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
 {
@@ -2434,6 +2494,7 @@ ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
         ATTN__UNROLL
         for (int k = 0; k < 4; k++) sum[r] += from[tiled_slot<4, true>(r, k)];
 }
+
 /* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
 template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
@@ -2506,6 +2567,7 @@ template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, c
     if (!x.counts || p.score == ATTN_SCORE_BOXCAR) return 0.0f;
     return Kind == DISTANCES ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
 }
+
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
 template <int Kind>
 ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int local, float slopes, float shape,
@@ -2522,6 +2584,7 @@ ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int loca
         if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, u, vector[at]);
     }
 }
+
 /* A number of a row's gradient: of q, or of q M where scores are bilinear. */
 template <int Kind>
 ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool alive, float by_scale, int64_t c,
@@ -2601,6 +2664,7 @@ ATTN__DEVICE int64_t written_keys_end(const params &p, const tiled_tile &t)
 {
     return p.packed_keys ? t.e.keys_end : t.j0 < t.e.key0 ? t.e.key0 : p.keys;
 }
+
 /* The gradients of the tile's keys. */
 template <int Kind>
 ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, int64_t hkv,
@@ -2630,6 +2694,7 @@ ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, c
         store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
     });
 }
+
 /* Additive scores: what belongs to the tile's keys, of all heads that have keys of their own, starts as 0; grows by a
    tile of queries; is the gradient of the keys where these are not projected. */
 ATTN__DEVICE void additive_clear_keys(const tiled_params &p, const tiled_tile &t, int64_t hkv)
@@ -2736,6 +2801,7 @@ ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const f
         store_gradient(p, p.d_bias, ATTN_GRAD_BIAS, b, h, i0 + row0, j0 + key0, total(total_of));
     }
 }
+
 /* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
    all pairs that do. */
 template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
@@ -2781,6 +2847,7 @@ struct tiled_multiply_room {
     float left[TILED_DEPTH][tiled_line<4>], right[TILED_DEPTH][tiled_line<4>];
     bool  row_reads[64];
 };
+
 /* Their sum over one head of a batch entry. Returns whether a number on the right is not finite, or nearly so. */
 ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, int64_t b, int64_t h, int64_t r0,
                                       int64_t c0, float (&sum)[4][4])
@@ -2806,6 +2873,7 @@ ATTN__DEVICE bool tiled_multiply_head(const product &m, tiled_multiply_room &s, 
     }
     return nonfinite;
 }
+
 ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
 {
     ATTN__SHARED(memory);
@@ -2872,6 +2940,7 @@ template <int Threads> ATTN__DEVICE void sync_tile()
     if (Threads == 32) hw::sync_warp();
     else hw::sync();
 }
+
 /* Starts to copy a tile of D columns; row_at(r) is where a row lies, NULL for a row of zeros. Of D columns `columns`
    exist, the others are zeros. */
 template <int D, int Rows, int Threads, class F>
@@ -2907,6 +2976,7 @@ ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int
     const int l = hw::lane();
     hw::ldmatrix_transposed(b, tile + chunk_of(16 * k + l % 16, n / 8 + l / 16, rows));
 }
+
 /* columns 16k.. of an accumulator as a left operand */
 template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s, int k)
 {
@@ -2932,6 +3002,7 @@ template <class T> ATTN__DEVICE float half_of(uint32_t pair, int n)
     const uint16_t x = (uint16_t)(pair >> 16 * n);
     return T::is_bf16 ? hw::from_bf16(x) : hw::from_f16(x);
 }
+
 /* Which of two halves are not finite: the sign bits of those, into which an exponent of ones carries; or all bits. */
 template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
 {
@@ -2941,6 +3012,7 @@ template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
 {
     return (nonfinite_signs<T>(x) >> 15) * 0xffffu;
 }
+
 /* Threads of number `thread` of `threads` look at their share of a tile, so many chunks at once, or put zeros there. Of
    halves without their signs the largest tells. */
 template <class T, int Rows, int D, int AtOnce = 1>
@@ -2969,6 +3041,7 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t t
         }
     }
 }
+
 /* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of
    K: find(key, counts) tells of a thread's two rows. One key after the other: this is rare, and must not cost the loop
    around it registers. */
@@ -2986,6 +3059,7 @@ ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int la
         }
     }
 }
+
 /* The same for the weights s (16 rows, K columns): a pair counts whose weight is not +0. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
@@ -2998,6 +3072,7 @@ ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uin
             counts[e] = bits_of(hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
     });
 }
+
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
    is not finite */
 template <class T, int N, int K, bool NonFinite>
@@ -3014,6 +3089,7 @@ ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint3
         }
     }
 }
+
 /* The same; if the tile is nonfinite, with the guard. */
 template <class T, int N, int K>
 ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite)
@@ -3023,6 +3099,7 @@ ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
+
 /* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
    [first, last) some row may attend to; edge: not every row; busy: this warp has rows. */
 template <class T, int D, int Keys, int Threads>
@@ -3039,6 +3116,7 @@ ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], ui
     }
     if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
 }
+
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
 template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
 {
@@ -3046,6 +3124,7 @@ template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
     ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
     return hw::any(is_nan(zero));
 }
+
 /* A d_out that is not finite makes its row's shift so. */
 template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 {
@@ -3054,6 +3133,7 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
         zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
     return hw::any(is_nan(zero));
 }
+
 /* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
 template <class T, int N, int D, int RowsA>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
@@ -3120,11 +3200,13 @@ ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
     t.from = most(t.from, u.from);
     t.to = least(t.to, u.to);
 }
+
 /* Do some rows, but not all, attend to some of these keys? */
 ATTN__DEVICE bool is_edge(const tile_reach &t, int first_key, int last_key)
 {
     return first_key < t.from || last_key > t.to;
 }
+
 /* over the lanes of a warp, then over the warps of a block through shared memory (one tile_reach per warp) */
 ATTN__DEVICE tile_reach join_warp(tile_reach t)
 {
@@ -3176,6 +3258,7 @@ ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
 {
     return {load(p.alibi, 0, r.h, 0, 0), r.position};
 }
+
 /* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias, and then tiles are edges.
    alibi_at(e): of a thread's rows. */
 template <int N, bool Edge, bool PerPair, class F>
@@ -3201,6 +3284,7 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
     shape_scores<Edge && PerPair>(s, slope, p, inverse_softcap(p), [&] { mask_tile<N, Edge>(s, rows, key0); },
                                   places_in, add_distances);
 }
+
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
    the work. */
 template <int N>
@@ -3224,6 +3308,7 @@ ATTN__DEVICE row_pair no_keys()
     r.mass[0] = r.mass[1] = 0.0f;
     return r;
 }
+
 /* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Marks: an
    excluded pair has the weight +0, one that merely vanishes -0. */
 template <int N, bool Marks>
@@ -3288,6 +3373,7 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     if (all == 0.0f) return p.empty == ATTN_EMPTY_NAN ? float_of(0x7fc00000u) : 0.0f;
     return 1.0f / all;
 }
+
 /* two neighbours of a result: of type T or float, columns contiguous; NaN as `store` has it */
 template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at, float x, float y)
 {
@@ -3302,6 +3388,7 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at,
         *(uint32_t *)((uint16_t *)a.data + at) = both;
     }
 }
+
 /* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
    factor is 0. */
 template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
@@ -3311,6 +3398,7 @@ template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, floa
         if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
     return factor != 0.0f && !is_nan(zero);
 }
+
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
    values, so 0 times infinity is 0. */
 template <class T, int D, bool Gradient>
@@ -3349,6 +3437,7 @@ ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &
     else mask_tile<N, Edge>(s, rows, key0);
     softmax_tile<N, Edge && PerPair>(s, soft, scale, rescale);
 }
+
 /* What the block's rows may attend to, of which this thread has two. */
 ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
 {
@@ -3356,6 +3445,7 @@ ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2
     join(all, reach_of_row(p, rows[1]));
     return join_block(all, reaches);
 }
+
 /* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. Across:
    threads side by side in a row, each of which stays in its columns of all panels; 0 where registers are few, with far
    more instructions. */
@@ -3384,6 +3474,7 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
         });
     }
 }
+
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
 ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float scale,
                               float (&factor)[2])
@@ -3402,6 +3493,7 @@ ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const ti
     finish_rows(p, rows, soft, scale, factor);
     if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v, factor, false);
 }
+
 /* of a row's four threads */
 ATTN__DEVICE void join_masses(row_pair &soft)
 {
@@ -3459,6 +3551,7 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
         m.tops[2 * at + 1] = soft.mass[e];
     }
 }
+
 /* The results of the thread's rows, or where their keys are split what merge_splits makes them of. */
 template <class T, int D>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
@@ -3467,6 +3560,7 @@ ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[
     if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, scale);
     else leave_sums<D>(m, at, out, rows, soft, scale);
 }
+
 /* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
 struct tile_range { int first, end; };
 ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int split, int keys)
@@ -3525,6 +3619,7 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
         return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
+
 /* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
 template <int D, bool Extra, int Keys>
 ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[D / 2], row_pair &soft,
@@ -3538,6 +3633,7 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (Extra) drop_tile<Keys>(s, p, rows, key0);
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
 }
+
 /* An array that begins with a head */
 ATTN__DEVICE attn__array from_head(const attn__array &a, int b, int h)
 {
@@ -3545,6 +3641,7 @@ ATTN__DEVICE attn__array from_head(const attn__array &a, int b, int h)
     head.data = (void *)row_of(a, b, h, 0);
     return head;
 }
+
 /* A block's tile of rows, and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
@@ -3606,6 +3703,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
+
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
 ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
@@ -3684,6 +3782,7 @@ ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
         ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = x.pair[i];
     }
 }
+
 /* A lane's part of d_out . out of a row: 8 columns of each 32. Both loads are issued before either is used. */
 template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, int64_t h, int64_t i)
 {
@@ -3724,6 +3823,7 @@ ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t f
     }
     return of_lane;
 }
+
 /* What the kernels of gradients need of 32 rows of a head, the n-th of them all: a lane has a row, and returns what it
    has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. */
 template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n)
@@ -3787,6 +3887,7 @@ ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float 
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
 }
+
 /* A thread's two rows: i and i + 8. */
 ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
 {
@@ -3888,6 +3989,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     store_dq<T, D>(p, dq, rows);
     hw::sync();                                     /* the tiles are free again */
 }
+
 template <class T, int D, bool Extra>
 ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 {
@@ -3913,11 +4015,13 @@ template <class F> ATTN__DEVICE void next_tile(moving_tile &t, int end, int part
         for (; t.part < parts; t.part += step)
             if (found(t.part)) return;
 }
+
 /* Does some pair of a tile count, whose queries have this reach and whose keys are these? */
 ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
 {
     return r.first < last_key && r.last > first_key;
 }
+
 /* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. */
 template <int Queries, int Threads>
 ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, int i0)
@@ -3933,6 +4037,7 @@ ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, in
         hw::cp_async(to + n * 16, from, true);
     }
 }
+
 /* shape_tile of keys by queries: the queries from i0 on, of one head, whose numbers are in `numbers`; keys key0 and
    key0 + 8. */
 template <int N>
@@ -3969,6 +4074,7 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
     };
     shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, add_distances);
 }
+
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
    lane. */
 template <int N>
@@ -3980,6 +4086,7 @@ ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params 
         if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
     }
 }
+
 /* pair_grad of keys by queries, see shape_queries. */
 template <int N, bool Extra, bool Edge, bool Keys>
 ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const params &p, uint32_t numbers, int b,
@@ -4066,6 +4173,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     store_dk_dv<T, D, D, Keys, Values>(p, dk, dv, keys);
     hw::sync();
 }
+
 template <class T, int D, bool Extra, bool Keys, bool Values>
 ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
@@ -4103,6 +4211,7 @@ inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads,
         if (size[i] > 1 && a.stride[i] % 8) return false;
     return true;
 }
+
 /* May a result be written two columns at a time, in type `type` or float? */
 inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
 {
@@ -4115,6 +4224,7 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
         if (size[i] > 1 && a.stride[i] % 2) return false;
     return true;
 }
+
 /* What both fast stages ask of a call: NULL, or the first that it lacks */
 #define ATTN__WANT(condition, text) if (!(condition)) return text
 inline const char *fast_covers(const params &p)
@@ -4177,6 +4287,7 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
 }
+
 /* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
 {
@@ -4194,6 +4305,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.sums = m.tops = NULL;
     return m;
 }
+
 /* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
    there are less than three blocks per processor. */
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
@@ -4210,12 +4322,14 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
     });
     return bytes;
 }
+
 /* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
 int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
     return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV>, grid, Shape::threads, Shape::shared_bytes, stream, m);
 }
+
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
    block may have, and reserves 1 KB for each block. */
 template <int D, bool Extra> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, Extra>;
@@ -4355,6 +4469,7 @@ template <int Threads, int Consumers> constexpr bool registers_suffice(int consu
     return consumer % 8 == 0 && producer % 8 == 0 && producer >= 24 && consumer <= 256 &&
            Consumers * 128 * consumer + (Threads - Consumers * 128) * producer <= 65536 / Threads / 8 * 8 * Threads;
 }
+
 /* Head sizes that kernels are compiled for: of queries and keys, and of values. All: with Extra, too; where not, the
    next larger pair has Extra. */
 template <int QK, int V, bool All = true> struct head_pair {
@@ -4377,6 +4492,7 @@ template <class Heads, bool Extra> struct hopper_shape {
     static constexpr int registers_consumer = consumers == 3 ? 160 : 232, registers_producer = consumers == 3 ? 32 : 40;
     static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
+
 /* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
    they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
    stays in the L2 cache. */
@@ -4410,6 +4526,7 @@ ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int tas
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
     return t;
 }
+
 /* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
    then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
 ATTN__DEVICE int next_task(int *tickets, int task)
@@ -4417,6 +4534,7 @@ ATTN__DEVICE int next_task(int *tickets, int task)
     if (!tickets) return task + hw::blocks();
     return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
 }
+
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
    slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then first and last of each row;
    with Extra then each row's position. */
@@ -4450,6 +4568,7 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
     store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
     store_words(description + 16, {all.first, all.last, all.from, all.to});
 }
+
 /* Of a description, what all rows may attend to, or those of a consumer: 0, 1, .. */
 ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
 {
@@ -4457,6 +4576,7 @@ ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
     hw::load_shared(of_tile, description + 32 + consumer * 16);
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
+
 /* A consumer reads its rows there: a thread's two, from the row0-th on. */
 template <int Rows> ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
 {
@@ -4469,6 +4589,7 @@ template <int Rows> ATTN__DEVICE void read_rows(uint32_t description, int row0, 
         rows[e].last = (int)of_row[1];
     }
 }
+
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
 template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
 {
@@ -4476,12 +4597,14 @@ template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int 
     hw::load_shared(position, description + description_rows<Rows> + Rows * 8 + row * 8);
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
+
 /* Rows of one head into shared memory, which the barrier waits for. */
 template <int Rows, int D>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
 {
     for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
+
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
    each warp that uses a slot does (a warp, for it reads some of a tile by loads of its own). By one thread of the
    block. */
@@ -4492,6 +4615,7 @@ ATTN__DEVICE void init_slots(uint64_t *full, uint64_t *empty, int slots, int use
         hw::mbarrier_init(empty + i, users);
     }
 }
+
 /* The NaN guard (>>mma) of a tile that all consumers have in common, after each has marked its sums: */
 template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
 {
@@ -4509,6 +4633,7 @@ ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_
     mark_nonfinite<T, D, K>(d, s, tile, first, last);
     clear_slot<T, D, K>(tile);
 }
+
 /* Starts d = 64 rows of a tile of Rows rows and D columns . the N rows of another, transposed. */
 template <class T, int Rows, int N, int D>
 ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t left, uint32_t right)
@@ -4520,6 +4645,7 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t left, uint32_t right
                                       wgmma_desc(right + wgmma_along(k, N)), k != 0);
     hw::wgmma_commit();
 }
+
 /* The same with the left operand in registers (load_left): the tensor cores read that much less of shared memory. */
 template <class T, int N, int D>
 ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], uint32_t right)
@@ -4531,6 +4657,7 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], 
         hw::wgmma<T, N, false>(d, left[k], wgmma_desc(right + wgmma_along(k, N)), k != 0);
     hw::wgmma_commit();
 }
+
 /* Shared memory of a block: slots of Q, two each of K and V, two of describe_task's, and for each of these a barrier
    that it is full and one that it is empty, for V one that it has been looked through, too.
        Where there is room for two slots of Q, the next task's is there before this one ends, and results leave by way
@@ -4581,6 +4708,7 @@ template <class Shape> ATTN__DEVICE uint32_t description_of(const hopper_places 
 {
     return hw::shared_address(at.descriptions) + started % 2 * Shape::description;
 }
+
 /* Waits for the description of a block's next task; where it is, or 0 if there is no more task. */
 template <class Shape> ATTN__DEVICE uint32_t await_task(const hopper_places &at, uint32_t started)
 {
@@ -4588,6 +4716,7 @@ template <class Shape> ATTN__DEVICE uint32_t await_task(const hopper_places &at,
     hw::mbarrier_wait(at.task_full + started % 2, started / 2 & 1);
     return hw::load_shared_word(description) == NO_TASK ? 0 : description;
 }
+
 /* The tiles of keys that some row of a task attends to */
 struct key_tiles { int first, end; };
 template <int Keys> ATTN__DEVICE key_tiles tiles_in(const tile_reach &all)
@@ -4610,6 +4739,7 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
         hw::mbarrier_arrive(at.task_full + started % 2);
     }
 }
+
 /* Q of a task, when its slot is empty; any: there are keys for it. */
 template <class Shape>
 ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, const int (&task)[4], uint32_t started,
@@ -4624,6 +4754,7 @@ ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, co
         load_tile<Shape::rows, Shape::qk>(at.q + slot * Shape::slot_q, &m.q, at.q_full + slot,
                                           packed ? task[1] : query, packed ? query : task[1], task[0]);
 }
+
 /* Warp 0 starts the loads of all tasks: K of the first tile, Q, then K of each tile and V of the one before. */
 template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
 {
@@ -4659,6 +4790,7 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         hw::sync_warp();
     }
 }
+
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
    of every tile that they are done with it, and so stay beside the others. */
 template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_places &at)
@@ -4684,6 +4816,7 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_place
         }
     }
 }
+
 /* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `from` (of a tile of Rows rows), while
    the next task runs; along, across: where they begin on the map's second and third axis. False where a number is not
    finite: store_rows knows what to do. */
@@ -4711,6 +4844,7 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     }
     return true;
 }
+
 /* The slot of Q that a task's results went through is free when TMA has read them: asked by the thread that started
    that, a while later. */
 ATTN__DEVICE void release_results(uint64_t *q_empty)
@@ -4720,6 +4854,7 @@ ATTN__DEVICE void release_results(uint64_t *q_empty)
         hw::mbarrier_arrive(q_empty);
     }
 }
+
 /* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
    sums, and what they are to be multiplied by, from tile to tile and at the end; its two rows of the task, and their
    softmax so far. */
@@ -4729,6 +4864,7 @@ template <class Shape> struct hopper_registers {
     tile_row rows[2];
     row_pair soft;
 };
+
 /* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
    its Q, where its description is, which keys its own rows may attend to. */
 struct hopper_consumer {
@@ -4750,6 +4886,7 @@ template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const par
     c.v = wgmma_tile(hw::shared_address(at.v), Shape::keys);
     return c;
 }
+
 /* Starts s = Q . K^T. */
 template <class T, class Shape>
 ATTN__DEVICE void start_scores(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
@@ -4758,6 +4895,7 @@ ATTN__DEVICE void start_scores(const hopper_consumer &c, uint32_t slot, hopper_r
     const uint32_t left = Shape::extra && Shape::qk > 128 ? hw::uniform(c.q) : c.q;
     start_product<T, Shape::rows, Shape::keys, Shape::qk>(r.s, left, c.k + slot * (Shape::slot_k >> 4));
 }
+
 /* Starts out += weights . V. */
 template <class T, class Shape>
 ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
@@ -4770,6 +4908,7 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
         hw::wgmma<T, Shape::v, true>(r.out, r.weights[k], wgmma_desc(right + wgmma_down(k)), true);
     hw::wgmma_commit();
 }
+
 /* Scores of the n-th tile of keys become weights. */
 template <class Shape>
 ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
@@ -4780,6 +4919,7 @@ ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int 
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
 }
+
 /* The NaN guard of a tile of V at an edge of the task's, which all consumers come to; `now`: tiles before this one in
    the block's life. */
 template <class T, class Shape>
@@ -4798,6 +4938,7 @@ ATTN__DEVICE void guard_values(const hopper_places &at, const hopper_consumer &c
     });
     clear_slot<T, D, keys>(values);
 }
+
 /* Tiles of keys that the other consumers still have, and this one's rows do not attend to */
 template <class T, class Shape>
 ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, int n, int end, uint32_t &tile,
@@ -4816,6 +4957,7 @@ ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, 
         if (c.elected) hw::mbarrier_arrive(at.v_empty + slot);
     }
 }
+
 /* The end of a consumer's rows: log-sum-exp, stats, what their sums are to be multiplied by. Those of packed heads are
    each head's again. */
 template <class Shape>
@@ -4828,6 +4970,7 @@ ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &
     join_masses(r.soft);
     finish_rows(m.p, r.rows, r.soft, scale, r.factor);
 }
+
 /* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const hopper_registers<Shape> &r, int h,
@@ -4840,11 +4983,13 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
                                               packed ? query : h))
         store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
 }
+
 /* The weights as left operands. */
 template <class T, class Shape> ATTN__DEVICE void pack_weights(hopper_registers<Shape> &r)
 {
     ATTN__UNROLL for (int k = 0; k < Shape::keys / 16; k++) pack_left<T>(r.weights[k], r.s, k);
 }
+
 /* The tiles of keys of a task, at least one: `tile` is the number of the first, then of the one after the last. The
    product of a tile's scores runs beside that of the values before, and the other consumer's softmax beside both. */
 template <class T, class Shape>
@@ -4893,6 +5038,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     tile++;
     pass_tiles<T>(at, c, own_end, end, tile, r);
 }
+
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
@@ -4925,6 +5071,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
+
 template <class T, class Shape>
 ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
 {
@@ -5009,6 +5156,7 @@ ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t 
     const int64_t parts_q = m.g.padded / 32, parts_k = m.padded_keys / 32;
     return keys ? p.batch * p.heads * parts_q + (b * p.heads_kv + h) * parts_k : (b * p.heads + h) * parts_q;
 }
+
 /* The flags of rows from row `first` of a head on, `head` in `nonfinite` */
 template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int64_t head, int first)
 {
@@ -5016,6 +5164,7 @@ template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int
     ATTN__UNROLL for (int i = 0; i < Rows / 32; i++) flags |= m.nonfinite[head + first / 32 + i];
     return flags;
 }
+
 /* Is some number of 32 rows from `first` on not finite? Four lanes have a row. */
 template <class T>
 ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
@@ -5031,6 +5180,7 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
     }
     return hw::any(nonfinite != 0);
 }
+
 /* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
    some number of d_out? It makes its row's shift so. */
 ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
@@ -5038,6 +5188,7 @@ ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
     const bool q = is_query && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
     return hw::any(q) * NONFINITE_MOVING + hw::any(!is_finite(g.shift)) * NONFINITE_DP;
 }
+
 /* What comes before the products, all in one launch: of 32 rows each, a warp's, first of queries, then of keys. Nobody
    need look at v: it makes gradients of scores, and these are 0 where a pair is excluded. */
 template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PARAM hopper_grad_work m)
@@ -5067,6 +5218,7 @@ struct grad_walk {
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
+
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
@@ -5105,6 +5257,7 @@ template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m,
     find_tiles<Shape>(m, w);
     return w;
 }
+
 /* Where the queries of a tile are, relative to its first key: of fixed queries a thread has its two rows'; of 64 moving
    ones a lane has those of query lane and lane + 32. */
 struct query_positions { float slope, from[2]; };
@@ -5121,6 +5274,7 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     }
     return at;
 }
+
 /* With Extra: four raw scores, of columns column + 8j..; pair_grad excludes. */
 template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
@@ -5135,6 +5289,7 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
         }
     });
 }
+
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
 template <class Shape, bool Edge, bool Extra>
@@ -5195,6 +5350,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.dp_empty = at.moving_full + 6;
     return at;
 }
+
 /* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
 template <int Rows>
 ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, int b, int head, int first)
@@ -5206,6 +5362,7 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
     hw::cp_async_bulk(to + Rows * 12, m.g.first + reach, Rows * 4, bar);
     hw::cp_async_bulk(to + Rows * 16, m.g.last + reach, Rows * 4, bar);
 }
+
 /* The producer's start of a task: its words, and the loads of its fixed rows. */
 template <class Shape>
 ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w,
@@ -5227,6 +5384,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, row, h, b);
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, b, h, row);
 }
+
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -5276,6 +5434,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         hw::mbarrier_arrive(at.fixed_full + to);
     }
 }
+
 /* A thread's two fixed queries, from `row` on, of those whose numbers are at `values` */
 ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
 {
@@ -5288,6 +5447,7 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
         rows[e].last = (int)number(4);
     }
 }
+
 /* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
    its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
    stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
@@ -5298,6 +5458,7 @@ ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t 
 {
     return ((b * m.p.heads + h) * m.padded + query) * columns;
 }
+
 /* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
    excluded. Rare. */
 template <class T, class Shape>
@@ -5317,6 +5478,7 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
         hw::add_to_global(to, dq);
     }
 }
+
 /* What a consumer has in registers: its sums; s and ds of a tile, which become weights and gradients of scores, and
    these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if these are
    fixed. */
@@ -5327,6 +5489,7 @@ template <class Shape> struct grad_registers {
     tile_row  rows[2];
     row_grad  grads[2];
 };
+
 /* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
    0. Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
 struct grad_consumer {
@@ -5346,6 +5509,7 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
     c.slot = c.fixed = c.fixed_dp = c.task = 0;
     return c;
 }
+
 /* The address of its task's fixed rows */
 template <class Shape> ATTN__DEVICE uint32_t fixed_rows(const grad_places<Shape> &at, const grad_consumer &c)
 {
@@ -5359,6 +5523,7 @@ ATTN__DEVICE void set_task(const grad_places<Shape> &at, uint32_t started, grad_
     c.fixed_dp = c.fixed + (Shape::whole >> 4);
     c.task = at.tasks + started % 2 * 16;
 }
+
 /* The tile-th of a block's life: its slots, their descriptors, and where the numbers of its queries, the producer's
    words on it and, with OF_ALL, its gradients of scores are */
 struct grad_tile { uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients; };
@@ -5393,6 +5558,7 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
     ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
+
 /* s and ds of a tile, as soon as it has come; where its queries are, for ALiBi. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
@@ -5413,6 +5579,7 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
     return at_tile;
 }
+
 /* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
@@ -5442,12 +5609,14 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
         pack();
     }
 }
+
 /* What a product that runs reads and writes stays where it is. */
 template <class Shape> ATTN__DEVICE void keep_grads(grad_registers<Shape> &r)
 {
     if (Shape::scores) hw::wgmma_keep(r.sum), hw::wgmma_keep(r.gradients);
     if (Shape::values) hw::wgmma_keep(r.sum_values), hw::wgmma_keep(r.weights);
 }
+
 /* Starts dv += weights . moving_dp and dq or dk += gradients . moving. */
 template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, grad_registers<Shape> &r)
 {
@@ -5459,6 +5628,7 @@ template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, 
         hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
     hw::wgmma_commit();
 }
+
 /* With OF_ALL, the gradients of scores to where both consumers read them, */
 template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, const grad_registers<Shape> &r)
 {
@@ -5492,6 +5662,7 @@ template <class Shape> ATTN__DEVICE void add_dq(float *to, const float (&dq)[Sha
         if (exists) hw::add_to_global(to + j * 512, four);
     }
 }
+
 /* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
@@ -5523,6 +5694,7 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
     if constexpr (Shape::all) if (plain) add_dq<Shape>(to, dq, c.number);
     return (flags & LAST) != 0;
 }
+
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -5548,6 +5720,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
     }
 }
+
 template <class T, class Shape, bool Extra>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
@@ -5643,6 +5816,7 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     f(Heads());
     return true;
 }
+
 /* One kernel for dk and dv, and another for these and dq (sweeps_once); or one each, where dk and dv do not fit in the
    registers together: of 192 and 128 columns they have 160 of a thread's 232, the scores and their gradients 64. */
 template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
@@ -5681,6 +5855,7 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
     each_hopper_kernel_as<hw::f16, Heads, true>(f);
     each_hopper_kernel(head_pairs<More...>(), f);
 }
+
 /* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
    heads in them (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three
    more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
@@ -5699,6 +5874,7 @@ inline const attn__array &array_of(const params &p, mapped of)
 {
     return of == MAP_Q ? p.q : of == MAP_K ? p.k : of == MAP_V ? p.v : of == MAP_D_OUT ? p.d_out : p.out;
 }
+
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
@@ -5717,6 +5893,7 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     return hw::tensor_map_make(d.encode, map, a.data, size, stride, packed ? 1 << packed : rows,
                                packed ? rows >> packed : 1) == 0;
 }
+
 /* The same, but what the call or its plan has made before is not made again. */
 inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::tensor_map *map, int packed = 0)
 {
@@ -5737,12 +5914,14 @@ inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::
     }
     return fine;
 }
+
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
 inline bool can_map(const params &p, const device &d, mapped of, int rows, int packed = 0)
 {
     hw::tensor_map map;
     return !array_of(p, of).data || map_rows(p, d, of, rows, &map, packed);
 }
+
 /* f(the shape of a block of the forward) */
 template <class F> bool with_hopper_shape(const params &p, F f)
 {
@@ -5752,6 +5931,7 @@ template <class F> bool with_hopper_shape(const params &p, F f)
         else f(hopper_shape<Heads, false>());
     });
 }
+
 /* How many heads, as a power of 2, stand in one tile of the forward's: as many as leave the fewest tiles, where these
    still fill the device, and heads do not differ. A warp's 16 rows are at most those of one query. */
 inline int hopper_packed(const params &p, const device &d, int rows)
@@ -5787,6 +5967,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
     return NULL;
 }
+
 /* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's
    workspace. */
 enum { TICKET_BYTES = 256 };
@@ -5794,6 +5975,7 @@ inline bool has_unequal_tasks(const params &p)
 {
     return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank;
 }
+
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
    one head come one after the other. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
@@ -5850,12 +6032,14 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     }
     return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
 }
+
 /* Are all gradients found in one sweep? The additions of dq have no order then. Larger heads have no kernel for it. */
 inline bool sweeps_once(const params &p)
 {
     return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
            larger_head(p) <= 128;
 }
+
 /* Columns of the sums of dq in the workspace */
 inline int dq_columns(const params &p)
 {
@@ -5863,6 +6047,7 @@ inline int dq_columns(const params &p)
     with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::panels_qk; });
     return columns;
 }
+
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
    for smaller calls is enough for that. */
 static int64_t hopper_workspace(const params &p, const device &dev, bool backward, bool smaller)
@@ -5881,6 +6066,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     bytes += behind;
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
+
 /* What one of the kernels needs beside grad_work; true = fine. */
 template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
 {
@@ -5902,6 +6088,7 @@ int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
     return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
                   GRAD_THREADS, shape::shared_bytes, stream, m);
 }
+
 /* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
 template <class T, class Heads>
 int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream)
@@ -6206,6 +6393,7 @@ static product product_of(const params &p, attn__array a, attn__array b, attn__a
     m.scale = 1.0f;
     return product_of(m);
 }
+
 /* Are tiles worth it, a quarter full at least? They have no depth flags, and row flags only where a result is not a sum
    over heads or batch. */
 static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
@@ -6214,6 +6402,7 @@ static bool is_for_tiles(const product &m, int64_t elements, int64_t tiles)
     return tiles >= 16 && elements >= tiles * 1024 && m.b.rank && !m.depth_flag.rank &&
            (!m.row_flag.rank || !is_sum);
 }
+
 /* in_order: an element's bits do not depend on how many there are, so on other rows and batch entries */
 static cudaError_t run(product m, const queue &stream, bool in_order = false)
 {
@@ -6293,6 +6482,7 @@ static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, c
     if (tasks == 0) return cudaSuccess;
     return (cudaError_t)launch(kernel, blocks_for(tasks), TILED_THREADS, room, stream, p);
 }
+
 /* Norms, projections and, of additive scores, e^2x of them */
 static cudaError_t tiled_prepare(const tiled_params &p, const queue &stream)
 {
@@ -6321,6 +6511,7 @@ static product parameter_of(const tiled_params &p, attn__array a, attn__array b,
     m.adds = (p.accumulate & bit) != 0;
     return m;
 }
+
 /* The gradients of queries and keys that are prepared for the score, from what rows and keys left. */
 static cudaError_t finish_inputs(const tiled_params &p, const queue &stream)
 {
@@ -6349,6 +6540,7 @@ static cudaError_t finish_inputs(const tiled_params &p, const queue &stream)
     }
     return cudaSuccess;
 }
+
 /* And those of what else a score is made of. */
 static cudaError_t finish_backward(const tiled_params &p, const queue &stream)
 {
@@ -6396,6 +6588,7 @@ static cudaError_t finish_backward(const tiled_params &p, const queue &stream)
     }
     return cudaSuccess;
 }
+
 /* Packed: no tile comes to rows and keys of no entry. +0 says so, and adds nothing: a product, the sum of nothing. */
 static cudaError_t clear(float *data, int64_t count, const queue &stream)
 {
@@ -6533,6 +6726,7 @@ struct device_call {
         return cudaSuccess;
     }
 };
+
 /* Are the arrays there that a stage is chosen by? */
 static bool has_data(const params &p, bool backward)
 {

@@ -12714,17 +12714,17 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
 static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
 /* c: out; or d_out, and da or db is given, and both are not NULL. */
-static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *da, const attn_out *db,
-                             uint32_t accumulate, const attn_desc *options, size_t *bytes, attn_error *err)
+static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *grads, uint32_t accumulate,
+                             const attn_desc *options, size_t *bytes, attn_error *err)
 {
     static const attn__field fields[8] = {
         ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT),
         ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
         ATTN__ARGUMENT(da, 3, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
         ATTN__ARGUMENT(db, 4, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
-    const attn__field *f = fields + (da ? 3 : 0);
-    const attn_view v[5] = {a, b, c, da ? attn_view_of(*da) : c, da ? attn_view_of(*db) : c};
-    const int count = da ? 5 : 3;
+    const attn__field *f = fields + (grads ? 3 : 0);
+    const attn_view v[5] = {a, b, c, grads ? attn_view_of(grads[0]) : c, grads ? attn_view_of(grads[1]) : c};
+    const int count = grads ? 5 : 3;
     attn__products p;
     attn_desc d;
     int64_t needed;
@@ -12734,8 +12734,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
-    p.count = da ? 2 : 1;
-    if (!da) p.m[0] = attn__matmul_of_views(&d, &a, &b, &c, 1);
+    p.count = grads ? 2 : 1;
+    if (!grads) p.m[0] = attn__matmul_of_views(&d, &a, &b, &c, 1);
     else {
         a = attn__transposed_view(a);
         b = attn__transposed_view(b);
@@ -12744,20 +12744,21 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
-    needed = attn__max(attn__matmul_bytes(&p.m[0], &d), attn__matmul_bytes(&p.m[da ? 1 : 0], &d));
+    needed = attn__max(attn__matmul_bytes(&p.m[0], &d), attn__matmul_bytes(&p.m[grads ? 1 : 0], &d));
     ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), OVERFLOW, "a", "must leave a workspace that fits in memory");
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
     return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
 }
 
-ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, NULL, 0, options, bytes, err),
+ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, 0, options, bytes, err),
            attn_view a, attn_view b, attn_out out, const attn_desc *options)
 
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err)
 {
-    return attn__bmm(a, b, d_out, &da, &db, accumulate, options, NULL, err);
+    const attn_out grads[2] = {da, db};
+    return attn__bmm(a, b, d_out, grads, accumulate, options, NULL, err);
 }
 
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
@@ -12765,7 +12766,8 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err)
 {
     ATTN__NOT_NULL(bytes);
-    return attn__bmm(a, b, d_out, &da, &db, 0, options, bytes, err);
+    const attn_out grads[2] = {da, db};
+    return attn__bmm(a, b, d_out, grads, 0, options, bytes, err);
 }
 #endif
 

@@ -28,9 +28,9 @@
              terminal, as SVG and as PPM. All options can be combined, except where stated.
              Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
-   DOES NOT  compute in f64, start threads, print, abort or exit.
+   DOES NOT  take arrays of f64 (attn_convert alone does), start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
-             those that are said to run on the host, and keys in parts. They have run on an H200 and an H100.
+             those that are said to run on the host, and keys in parts. Its kernels have run on an H200 and an H100.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -46,7 +46,7 @@
        >>views           axes and extent of a view, the operand that it becomes, its check by its row of the table
        >>overlap         may two arrays share bytes?
        >>rules           what no table can say: lengths, starts, pages, parts, options that exclude each other
-       >>tuning          every number that was measured, and where
+       >>tuning          numbers that were measured, and where
        >>arrays          how operands are stored: strides, heads, broadcasting, types, pages
        >>entries         batch entries of different lengths: each is run as a call of its own
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass; what a score is
@@ -65,8 +65,8 @@
        >>mha             multi-head attention;  >>layout: offsets of all structures
        >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
        >>heatmap         pictures;  >>tail: clean-up, licences
-   A call: attn_desc -> attn__plan has it checked (attn__checker: what each letter of a shape stands for), which fills
-   an attn__call, and finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in the
+   A call: attn_desc -> attn__plan checks it (attn__checker: what each letter of a shape stands for), makes an
+   attn__call of it, and finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in the
    backward pass an attn__pass -> the score's row of the table, the options -> kernels of the table in call->f.
 
    WORDS     of the implementation
@@ -108,7 +108,7 @@
              stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
              must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1]. With B = 1
              the queries (keys) are packed where they have starts and lengths and the descriptor has no such array of
-             more than one row or column (which may so change bits under ATTN_PRECISION_FAST).
+             more than one row or column (so asking for weights may change bits under ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
@@ -199,8 +199,9 @@
              arithmetic is that of f32 arrays with the same values, and each result is rounded once to its type: to
              nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So 16-bit results have an extra
              relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits of one result do not depend on the type of
-             another. By that of a stored `out` of 16 bits the gradient bound below grows, too (more if out has numbers
-             below 2^-14, subnormal in f16). `precision` may ask for products of bf16, with their own bound.
+             another. Gradients are made from the stored `out`: where that has 16 bits their bound below grows by as
+             much (more if out has numbers below 2^-14, subnormal in f16). `precision` may ask for products of bf16,
+             with their own bound.
    NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a weight below
              2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in ATTN_SCORE_LIST
              below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
@@ -390,13 +391,14 @@ ATTN_DEF attn_view attn_view_typed(attn_type type, const void *data, int rank, i
 ATTN_DEF attn_out  attn_out_typed (attn_type type, void *data, int rank, int64_t n0, int64_t n1, int64_t n2,
                                    int64_t n3);
 /* [B,H,S,D], stored in that order (PyTorch's SDPA), or stored [B,S,H,D] (one token's heads together); no heads: h = 1.
-   For weights and scores d is Sk. Other types: the same with data NULL; then set the view's data and type. */
+   For weights and scores d is Sk. Other types: the same with data NULL; then set the view's data and type. A cache with
+   room for N keys is a view of N (for attn_append, too), then size[2] = the keys in use. */
 ATTN_DEF attn_view attn_view_bhsd(const float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_view attn_view_bshd(const float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 ATTN_DEF attn_out  attn_out_bhsd (float *data, int64_t b, int64_t h, int64_t s, int64_t d);
 ATTN_DEF attn_out  attn_out_bshd (float *data, int64_t b, int64_t s, int64_t h, int64_t d);
 /* q (which 0), k (1) or v (2) inside one packed array [B,S,3,H,D], seen as [B,H,S,D]. Here and below, a wrong argument
-   (which = 3, axis = 4) gives a view that every call refuses. */
+   (which = 3, axis = 4, a range beyond the end) gives a view that every call refuses. */
 ATTN_DEF attn_view attn_view_qkv(const float *data, int which, int64_t b, int64_t s, int64_t h, int64_t d);
 /* Heads side by side inside rows of `row` floats, one row a token: a part of a packed [B,S,row] array, data at the
    part's first float; seen as [B,H,S,D]. */
@@ -515,7 +517,7 @@ typedef struct attn_desc {
     float sigma ATTN__0;                /* width of the distance kernels, 1e-18..1e18; 0 means 1 */
     attn_view sigma_per_head ATTN__0;   /* [H]; instead of sigma */
     attn_view bilinear ATTN__0;         /* M [Dq,Dk] or per head [H,Dq,Dk] */
-    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent = identity (D=h) */
+    attn_view w_q ATTN__0, w_k ATTN__0; /* W_q [h,Dq], W_k [h,Dk], or per head [H,h,.]; absent: h = Dq, Dk */
     attn_view w_v ATTN__0;              /* [h] or [H,h] */
     attn_view hidden_bias ATTN__0;      /* b [h] or [H,h]; absent = 0 */
     attn_view given_scores ATTN__0;     /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN, where q and k stay absent. -inf excludes,
@@ -577,15 +579,16 @@ typedef struct attn_desc {
        do not depend on threads, tasks, batch or strides. It changes nothing for other types, scores, instruction sets
        and CPUs, for at most 8 rows per key head (per query head with per-head parameters) and in attn_backward. These
        rows are those of the arrays, where packed those of an entry: in a batch that is not packed a short entry may
-       have other bits than alone. On a device it concerns attn_backward alone: see BITS in attn_cuda.cuh. attn_explain
-       says whether it is used */
+       have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits in each
+       run: see BITS in attn_cuda.cuh. attn_explain says whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
     /* sequences of unequal length in shared arrays (see SEQUENCES) */
     attn_view query_starts ATTN__0;     /* i32/i64 [B]: the first query row of each entry (cu_seqlens_q, leftpad);
                                            packed queries: ascending */
-    attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k) */
+    attn_view key_starts ATTN__0;       /* i32/i64 [B]: the first key of each entry (cu_seqlens_k, leftpad_k);
+                                           packed keys, for gradients: ascending */
     /* i32/i64 [B,pages] (block_table): k, v and their scales are pools [P,Hkv,page,D] of P pages, any strides, and key
        j of entry b is row j % page of pool page page_table[b,j / page]; with key_starts read j + key_starts[b] for j.
        Sk = pages * page; key_lengths (cache_seqlens) say what counts. Pages beyond a length are not looked up; the
@@ -652,9 +655,9 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.run, workspace and allocator are ignored. The number of tasks depends on parallel.workers
-   for gradients and for few queries over heads of k and v that lie side by side within a row, else not. On a device a
-   plan has one task: see PLANS in attn_cuda.cuh. */
+   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. The number of tasks
+   depends on parallel.workers for gradients and for few queries over heads of k and v that lie side by side within a
+   row, else not. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -712,9 +715,10 @@ ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, 
                                                       attn_error *err);
 #endif /* ATTN_NO_BACKWARD */
 
-/* Describes in a sentence how the call would run, or why it is refused. Which share of the pairs lengths, causal and
-   window allow it says where their arrays are there, for up to 2^20 rows of queries; of packed entries as if padded to
-   the longest. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of all. */
+/* Describes in a sentence how the call would run, or why it is refused. It says which share of the pairs lengths,
+   causal and window allow where their arrays are there, for up to 2^20 rows of queries; packed entries count as if
+   padded to the longest. Writes at most `size` bytes with the final 0 (size 0: text may be NULL); returns the length of
+   the whole text, without the 0. */
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
@@ -764,7 +768,8 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
    NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. On the host, as the next. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
-   axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; no overlap (unchecked). */
+   axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; blocks must not overlap them (not
+   checked). */
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err);
 
 /* ---- sequences */
@@ -4927,7 +4932,7 @@ enum {
 
 /* -------------------------------------------------------------------------------------------------------- >>call
    A descriptor that was checked becomes one attn__call: sizes, options with their defaults, operands, the kernels, the
-   steps and how they are cut into tasks. Nothing below this section reads attn_desc or attn_grad. */
+   steps and how they are cut into tasks. Nothing from >>keys to >>tasks reads attn_desc or attn_grad. */
 
 /* An operand. Element (b, head, row, column) lies stride[0]*b + .. after data; a stride is 0 along an axis that is
    absent, broadcast or of one element; but 1 along such a column of what is not broadcast. */
@@ -5914,8 +5919,8 @@ static attn_status attn__find_place(const void *a, const attn__field *of_a, int 
 
 /* ------------------------------------------------------------------------------------------------------ >>tuning
    The numbers that were measured: where one way of computing becomes the faster one, how large pieces of work are, how
-   far ahead memory is prefetched. They change time alone, no bit. In brackets: where, and the commit that has figures.
-   Kernels prefetch some rows ahead of their own, which is written there. */
+   far ahead memory is prefetched. They change time and workspace, no bit. In brackets: on which machine, and the commit
+   that brought them. How far ahead a kernel prefetches is written in it; what only one room knows stays there. */
 enum {
     ATTN__CACHE_FLOATS = 8192,  /* what every first cache holds */
     ATTN__LARGE = 1 << 21,      /* floats of an array that no second cache holds */
@@ -5937,7 +5942,7 @@ enum {
     ATTN__WORKER_TASKS = 4,     /* backward: tasks for each worker, where keys and queries are cut into tasks */
     ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks, */
     ATTN__CUT_CHUNKS = 8,       /* each of so many chunks at least, */
-    ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2, fbe9741] */
+    ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2] */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
 
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
@@ -6370,8 +6375,8 @@ static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t ke
 
 /* ----------------------------------------------------------------------------------------------------- >>entries
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
-   operands begin at the entry's first query and key and whose sizes are the entry's. Nothing below this section knows
-   of starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
+   operands begin at the entry's first query and key and whose sizes are the entry's. No tile and no block knows of
+   starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
    or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
    rows in front of the entry are a second such call, whose rows are all empty. */
 
@@ -6629,9 +6634,11 @@ ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floa
 
 static char *attn__align(void *p) { return (char *)(((uintptr_t)p + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN); }
 
+/* What a backward pass keeps of each row: */
 enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* found first */
        ATTN__R_ALIBI, ATTN__R_SCALE, ATTN__R_SIGMA, ATTN__R_BIAS,           /* left by the blocks */
        ATTN__R_COUNT };
+
 /* What all tasks of a call share, at the start of the workspace. */
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
@@ -6825,7 +6832,7 @@ struct attn__score {
 #ifndef ATTN_NO_BACKWARD
     /* backward; NULL: nothing. P and dS become what is summed: */
     void (*elements)(attn__pass *p, int64_t c0, int64_t n);
-    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see below */
+    int  (*query_rows)(attn__pass *p, const uint8_t *use);          /* what multiplies dS in dK: see attn__query_rows */
     void (*vectors)(attn__pass *p, int64_t c0);     /* dS of a block of keys times vectors; NULL: there are none */
     const float *(*finish_rows)(attn__pass *p, int64_t *row);   /* a block's rows of dq from its sums; NULL: they are */
     void (*finish_row)(attn__pass *p, int64_t i, float *y);
@@ -6935,7 +6942,6 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 
 static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
-
 #endif
 
 /* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
@@ -7456,8 +7462,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, 1);
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
 }
-#endif
-#ifndef ATTN_NO_BACKWARD
+
 static void attn__set_gradients(attn__call *c, const attn_grad *g)
 {
     const attn_out *bias = &g->d_bias;
@@ -7716,14 +7721,15 @@ static attn__rows attn__expanded_rows(const attn__tile *t, const attn__array *a,
     return attn__packed_rows(attn__expand(t, a, key, n, size, 0) + key % ATTN__CHUNK * size, size);
 }
 
-/* As many of them as there are at once, *n at most: mostly all; but of a tile that shares them with no other, and is
-   small enough to be gone over part by part, only some, always in the same place, so that they stay cached. */
+/* Does a tile that shares its keys with no other go over them part by part? Where it is small enough for that. */
 static int attn__in_parts(const attn__tile *t)
 {
     return t->c->tiles == 1 && !t->c->is_backward &&
            t->ld * attn__max(t->c->size_k, t->c->size_v) <= ATTN__CACHE_FLOATS / 2;
 }
 
+/* Rows of k or v from `key` on, *n at most; *n becomes how many there are at once: mostly all; of a tile that goes over
+   them part by part only some, always in the same place, so that they stay cached. */
 ATTN__NOINLINE static attn__rows attn__keys_as_floats(const attn__tile *t, const attn__array *a, int64_t key,
                                                       int64_t *n, int64_t size)
 {
@@ -7756,7 +7762,7 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
     p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
 }
 
-/* A parameter of the tile's head likewise. */
+/* A parameter of the tile's head: where it lies, or as floats in t->m.copy. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
     return attn__rows_of(t->f, attn__in(a, 0, t->head, 0, 0), NULL, rows, columns, t->m.copy);
@@ -7861,8 +7867,7 @@ static const float *attn__times(attn__pass *p, attn__rows a, int64_t n, int64_t 
     attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
-#endif
-#ifndef ATTN_NO_BACKWARD
+
 /* packed floats [.][heads][rows][columns] */
 static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
 {
@@ -8991,15 +8996,17 @@ static void attn__list_heads(const attn__tile *t, int64_t heads, const attn__arr
                              int64_t together, attn__product *p)
 {
     attn__lists *s = t->m.lists;
-    const uintptr_t step = attn__head_step(a, 1);
-    const int across = a->stride[1] <= a->stride[t->c->page == 1 ? 0 : 2];     /* a key's rows lie side by side */
+    const int64_t end = attn__min((key / ATTN__CHUNK + 1) * ATTN__CHUNK, t->last);
+    const attn__array *after = key + n < end ? a : a == &t->c->k ? &t->c->v : end < t->last ? &t->c->k : a;
+    const uintptr_t step = attn__head_step(after, 1);
+    const int across = after->stride[1] <= after->stride[t->c->page == 1 ? 0 : 2];  /* a key's rows lie side by side */
     int64_t i, x;
     attn__list_rows(t, a, key, key + n, 0, together, s->count, s->rows);
     attn__list_rows(t, a, key, key + n, n, together, s->count, s->after);
     s->head = t->head_kv;
     p->ahead1 = attn__min(p->ahead1, s->count);
     p->ahead2 = s->ahead = attn__min(p->ahead2, s->count);
-    attn__add_to_rows(s->rows + s->count, s->rows, s->ahead, step);
+    attn__add_to_rows(s->rows + s->count, s->rows, s->ahead, attn__head_step(a, 1));
     p->next = together == 1 ? s->next : NULL;
     for (i = 0; p->next && i < s->count; i++)
         for (x = 0; x < heads; x++)
@@ -10611,7 +10618,7 @@ static void attn__run_join(attn__task *task)
 
 /* --------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
-   (ATTN__R_x below); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
+   (ATTN__R_x); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
    masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
    of its scores after, [key][query]; three products with lanes along columns take them on:
@@ -11413,7 +11420,6 @@ static void attn__run_sums(attn__task *task)
         index -= n;
     }
 }
-
 #endif
 
 /* ------------------------------------------------------------------------------------------------------- >>tasks
@@ -12713,7 +12719,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
 
 static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
 
-/* c: out; or d_out, and da or db is given, and both are not NULL. */
+/* c: out; or, where grads is not NULL, d_out: grads are da and db, of which one may be absent. */
 static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *grads, uint32_t accumulate,
                              const attn_desc *options, size_t *bytes, attn_error *err)
 {
@@ -13404,10 +13410,10 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     const attn_desc *d = p->d;
     const attn__field *f = &attn__fields[d->v_scale.rank ? ATTN__F_v_scale : ATTN__F_k_scale];
     const attn_view *fresh = &d->q, *cache = &d->k, scale = attn__view_in(d, f);
-    const attn__array *a;
+    attn__array *arrays = (attn__array *)(void *)((char *)p + offsetof(attn__append, fresh)), *a;
     attn__entry e;
     int64_t b, batch, seen;
-    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), &p->fresh, err));
+    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), arrays, err));
     batch = d->key_lengths.size[0];
     ATTN__RULE2(fresh->size[0] == batch || (d->query_starts.rank && fresh->size[0] == 1), SIZE, "fresh.size[0]",
                 "must equal lengths.size[0], or with query_starts be 1", fresh->size[0], batch);
@@ -13421,7 +13427,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = d->v_scale.rank ? p->v_scale : p->k_scale;
     p->groups = scale.size[3];
     p->page = cache->size[2];
-    for (seen = attn__min(batch, 1), a = &p->lengths; a <= &p->page_table; a++)
+    for (seen = attn__min(batch, 1), a = arrays + 2; a < arrays + 7; a++)   /* lengths to page_table */
         if (a->stride[0]) seen = batch;                         /* else all entries are alike */
     for (b = 0; b < seen; b++) {
         ATTN__TRY(attn__find_entry(p, b, &e, err));

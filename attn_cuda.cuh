@@ -763,7 +763,7 @@ ATTN__DEVICE void store_gradient(const params &p, const attn__array &a, uint32_t
    keys that a query may attend to (reach_in), to a score (softcapped, mask_scores), to a weight (kept_of_four). It is
    said once: a stage hands over the pairs of queries and keys that one of its threads has. */
 
-/* ---- which stages have an option: 1 all of them, all of them lengths, causal, window, positions and sinks */
+/* ---- which stages have an option. Stage 1 has all; lengths, causal, window, positions, sinks are in every stage. */
 enum {
     IN_STAGE_2 = 1, IN_STAGE_3 = 2,
     EXTRA = 4,                  /* there it is the kernels' with Extra */
@@ -771,7 +771,7 @@ enum {
     EACH_HEAD = 16              /* it has a number for each head, and stage 3 takes one for a tile */
 };
 
-/* X(what a call asks for, what has it, why a stage without it does not run) */
+/* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
     X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \

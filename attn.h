@@ -5561,6 +5561,14 @@ static attn__array *attn__operands(attn__call *c, size_t first)        /* the sa
     return (attn__array *)(uintptr_t)attn__operands_of(c, first);
 }
 
+/* Of how many entries lengths or positions are looked at: what is repeated, once; without data, or without a row, of
+   none, however large the batch is said to be. */
+static int64_t attn__entries_of_ints(const attn__array *a, int64_t batch, const attn__extent *x)
+{
+    if (!a->rank || !a->data || (a->rank == 2 && !x->rows)) return 0;
+    return a->stride[0] ? batch : attn__min(batch, 1);
+}
+
 /* Lengths or positions of entry b, one or one for each of its rows: each least..most. */
 static attn_status attn__check_ints(const attn__call *c, int field, int64_t least, int64_t most, const char *at_most,
                                     int64_t b, const attn__extent *x, attn_error *err)
@@ -5631,17 +5639,14 @@ static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
     const attn__extent all = {0, ATTN__LETTER(w, 'Q'), 0, ATTN__LETTER(w, 'S')};
     const char *axis = "must be at most the size of its axis";
     const int most = w->layouts & ATTN__STARTS_OF_QUERIES ? 1 : 2;       /* attn__check_entry looks at [B,Sq] */
-    const int differ = (c->key_lengths.stride[0] | c->query_lengths.stride[0] | c->positions.stride[0]) != 0;
     const int64_t batch = w->types & (1u << ATTN_I32 | 1u << ATTN_I64) ? ATTN__LETTER(w, 'B') : 0;
-    const int64_t entries = differ ? batch : attn__min(batch, 1);               /* else all are alike */
     int64_t b, h;
-    for (b = 0; b < entries; b++) {
-        if (c->key_lengths.rank <= most)
-            ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, all.keys, axis, b, &all, err));
+    for (b = 0; c->key_lengths.rank <= most && b < attn__entries_of_ints(&c->key_lengths, batch, &all); b++)
+        ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, all.keys, axis, b, &all, err));
+    for (b = 0; b < attn__entries_of_ints(&c->query_lengths, batch, &all); b++)
         ATTN__TRY(attn__check_ints(c, ATTN__F_query_lengths, 0, all.rows, axis, b, &all, err));
-        if (c->positions.rank <= most)
-            ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &all, err));
-    }
+    for (b = 0; c->positions.rank <= most && b < attn__entries_of_ints(&c->positions, batch, &all); b++)
+        ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &all, err));
     for (h = 0; c->sigma_per_head.rank && c->sigma_per_head.data && h < ATTN__LETTER(w, 'H'); h++)
         ATTN__RULE(attn__is_width(attn__of_head(&c->sigma_per_head, h)), RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");

@@ -779,6 +779,20 @@ static void results_of_nothing(void) {
     d.out = nothing(ATTN_F32, 4, FAR, 1, 0, 4), d.key_lengths = d.key_starts = lengths;
     AT_ONCE(attn_forward(&d, 0));
 }
+/* Size queries take arrays without data: what these would hold is not looked for, entry by entry. */
+static void sizes_of_many(void) {
+    attn_desc d = {0};
+    size_t bytes;
+    d.q = attn_view_bhsd(NULL, FAR, 1, 2, 0), d.k = attn_view_bhsd(NULL, FAR, 1, 1, 0);
+    d.v = d.k, d.out = attn_out_bhsd(NULL, FAR, 1, 2, 0);
+    d.key_lengths = attn_view_i64(NULL, 1, FAR, 0, 0, 0);
+    AT_ONCE(attn_workspace_size(&d, &bytes, 0));
+    d.key_lengths = attn_view_i64(NULL, 2, FAR, 2, 0, 0);
+    d.query_lengths = attn_view_i64(NULL, 1, FAR, 0, 0, 0);
+    AT_ONCE(attn_workspace_size(&d, &bytes, 0));
+    d.positions = d.key_lengths, d.align = ATTN_ALIGN_POSITIONS;
+    AT_ONCE(attn_workspace_size(&d, &bytes, 0));
+}
 /* Sums over a batch of no queries are 0. */
 static void gradients_of_nothing(void) {
     attn_desc d = {0};
@@ -1007,6 +1021,7 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.room_makes_no_tasks", room_makes_no_tasks},
                                     {"sequence.caches_of_nothing", caches_of_nothing},
                                     {"sequence.results_of_nothing", results_of_nothing},
+                                    {"sequence.sizes_of_many", sizes_of_many},
                                     {"sequence.gradients_of_nothing", gradients_of_nothing},
                                     {"sequence.mha_of_entries", mha_of_entries},
                                     {"sequence.mha_of_one_entry", mha_of_one_entry},

@@ -321,10 +321,10 @@ static attn_view two_ints(int64_t a, int64_t b) {
 }
 static void unmapped_starts(void) {
     enum { ROWS = 600, KEYS = 1200, D = 6, DV = 3 }; /* the reference holds each row and key */
-    for (int n = 0; n < 18; n++) {
+    for (int n = 0; n < 22; n++) {
         int64_t q0 = test_int(0, 550), rows = test_int(1, 40), k0 = test_int(1, 550), keys = test_int(1, 600);
         int64_t some_rows = test_int(0, (int)rows), some_keys = test_int(0, (int)keys); /* those of the first entry */
-        int packed = n % 2;
+        int packed = n % 2, shared = packed && n > 18; /* both entries begin with the first key */
         attn_desc d = make_desc(1, 1, 1, 1, 1, D, DV);
         set_score(&d, n % ATTN_SCORE_GIVEN, 4);
         d.q = unmapped_beyond(q0, q0 + rows, ROWS, D, test_int(0, 1));
@@ -332,21 +332,21 @@ static void unmapped_starts(void) {
         d.v = unmapped_beyond(k0, k0 + keys, KEYS, DV, test_int(0, 1));
         d.align = n % 3 ? ATTN_ALIGN_BOTTOM_RIGHT : ATTN_ALIGN_POSITIONS;
         if (n % 3 == 0) d.positions = unmapped_ints(2, q0, q0 + rows, ROWS, -5, keys);
-        if (n % 4 == 0) d.key_lengths = unmapped_ints(2, q0, q0 + rows, ROWS, 0, packed ? some_keys : keys);
+        if (n % 4 == 0) d.key_lengths = unmapped_ints(2, q0, q0 + rows, ROWS, 0, keys);
         d.causal = n % 5 < 2;
         d.dropout = n % 7 ? 0 : 0.25f;
         if (packed) {
             d.query_starts = two_ints(q0, q0 + some_rows);
             d.query_lengths = two_ints(some_rows, rows - some_rows);
-            d.key_starts = two_ints(k0, k0 + some_keys);
-            if (n % 4) d.key_lengths = two_ints(some_keys, keys - some_keys);
+            d.key_starts = two_ints(k0, shared ? k0 : k0 + some_keys);
+            if (n % 4) d.key_lengths = two_ints(some_keys, shared ? keys : keys - some_keys);
         } else {
             d.query_starts = make_ints(ATTN_I64, 1, 1, 0, 0, 0, (int)q0, (int)q0);
             d.query_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)rows, (int)rows);
             d.key_starts = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)k0, (int)k0);
             if (n % 4) d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, (int)keys, (int)keys);
         }
-        if (packed && n % 4 == 0) { /* two entries that share their keys: there is no gradient then */
+        if (shared) { /* two entries that share their keys: there is no gradient then */
             ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
             check_everywhere(&d, "entries that share keys, pages beyond them unmapped");
         } else {

@@ -887,6 +887,10 @@ ATTN_DEF size_t      attn_error_string(const attn_error *err, char *text, size_t
 ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_ISA_AUTO takes on this CPU */
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
+/* Asks the operating system for AMX, which multiplies bf16 several times as fast: calls with ATTN_PRECISION_FAST use it
+   from then on (see `precision`), in all threads. It changes the state of the process, so attn.h never asks by itself;
+   once is enough, more often does no harm. ATTN_ERR_ISA, "amx", where this build, the CPU or the kernel lacks it. */
+ATTN_DEF attn_status attn_enable_amx(attn_error *err);
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
 /* The layout of all structures, for bindings: a line "attn_desc 2688" with a structure's size, then a line
    "    causal 1792 4" with offset and size for each of its fields. text, size and result as in attn_explain. */
@@ -1076,6 +1080,11 @@ void    attn__cuda_release(void *block, void *stream);
 #  define ATTN__HAS_BF16_DOT 1
 #else
 #  define ATTN__HAS_BF16_DOT 0
+#endif
+#if ATTN__HAS_BF16_DOT && defined(__linux__)            /* AMX: a program has to ask the kernel for it */
+#  define ATTN__HAS_AMX 1
+#else
+#  define ATTN__HAS_AMX 0
 #endif
 #if defined(_MSC_VER) && ATTN__X64
 #  include <intrin.h>
@@ -1676,9 +1685,13 @@ typedef struct attn__additive_gradient {
     X(void, fold, (const float *part, int64_t n, float *y, int64_t row))
 #endif
 
-/* Kernels over pairs of bf16, for ATTN_PRECISION_FAST. The place of a float holds two: of a key's row, neighbours; of
-   values and weights, one column of an even key (the low half) and of the odd one after it. A pair is multiplied by a
-   pair and summed in two multiply-adds, the odd half's first; subnormals are taken and left as 0. */
+/* Kernels over pairs of bf16, for ATTN_PRECISION_FAST. The place of a float holds two: of a query's or a key's row,
+   neighbours; of values and weights, one column of an even key (the low half) and of the odd one after it. Subnormals
+   are taken and left as 0. Two sets of them: a pair is multiplied by a pair and summed in two multiply-adds, the odd
+   half's first, pair after pair; or, by AMX, 16 pairs of a sum at a time, from the first on: the even halves in a chain
+   of multiply-adds, the odd ones likewise, both added, then added to the sum. */
+enum { ATTN__AMX_SIDE = 16,             /* rows, lanes and pairs of such a product */
+       ATTN__AMX_ROW = (int)ATTN__CHUNK/2 + (int)ATTN__AMX_SIDE };      /* pairs of a chunk; not a power of two */
 typedef struct attn__pair_kernels {
     /* As the other one, with depth, rows and chains in pairs. PRODUCT, or PRODUCT_OF_ALLOWED, where the sign of each
        half counts. x: NULL, or what each lane's sums are multiplied by in the end */
@@ -1686,14 +1699,19 @@ typedef struct attn__pair_kernels {
     /* in place: rows 2j and 2j + 1 of s, rounded, become row j; outside of from..to they count as -0 and are not read.
        For one vector of lanes; n: rows */
     void (*weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n);
-    /* two rows of values side by side */
-    void (*values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n);
+    /* one vector of rows of n numbers, an even number from 2*width on: pair x of the l-th goes to to[x*ld + l] */
+    void (*queries)(float *to, int64_t ld, const attn__half *const *rows, int64_t n);
+    /* `keys` rows of n values, from a vector on: column x of a pair of keys goes to to[x*column], the next pair's to
+       the place behind it */
+    void (*values)(float *to, const attn__half *const *rows, int64_t n);
+    int32_t keys, column;
+    void (*begin)(void), (*end)(void);  /* of a task; or NULL */
 } attn__pair_kernels;
 
 typedef struct attn__kernels {
     int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
     int32_t types;              /* do `dots` and `skinny` take a B that is not f32? */
-    const attn__pair_kernels *pairs;    /* NULL: none in this build; the CPU may lack them, too */
+    const attn__pair_kernels *pairs, *amx;      /* NULL: none in this build; the CPU may lack them, too */
 #define ATTN__X(result, name, parameters) result (*name) parameters;
     ATTN__KERNEL_LIST(ATTN__X)
 #undef ATTN__X
@@ -2227,7 +2245,7 @@ ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pai
 static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
-static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL, NULL ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 
 #define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
@@ -4419,22 +4437,35 @@ ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t fro
     }
 }
 
-ATTN__KERNEL void ATTN__V(pair_values)(attn__half *to, const attn__half *even, const attn__half *odd, int64_t n)
+ATTN__KERNEL void ATTN__V(pair_queries)(float *to, int64_t ld, const attn__half *const *rows, int64_t n)
+{
+    ATTN__VEC x[ATTN__LANES];
+    int64_t j, at;
+    int i;
+    for (j = 0; j < n; j += 2*ATTN__LANES) {
+        at = attn__min(j, n - 2*ATTN__LANES);
+        ATTN__EACH(i, ATTN__LANES) x[i] = ATTN__LOAD((const float *)(const void *)(rows[i] + at));
+        ATTN__V(transpose)(x);
+        ATTN__EACH(i, ATTN__LANES) ATTN__STORE(to + (at/2 + i)*ld, x[i]);
+    }
+}
+
+ATTN__HELPER ATTN__VEC ATTN__V(two_values)(const attn__half *even, const attn__half *odd)
+{
+    return ATTN__XOR(ATTN__LOAD_HALVES(even), ATTN__LEFT(ATTN__LOAD_HALVES(odd), 16));
+}
+
+ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows, int64_t n)
 {
     int64_t j, at;
-    for (j = 0; n >= ATTN__LANES && j < n; j += ATTN__LANES) {
+    for (j = 0; j < n; j += ATTN__LANES) {
         at = attn__min(j, n - ATTN__LANES);
-        ATTN__STORE((float *)(void *)(to + 2*at),
-                    ATTN__XOR(ATTN__LOAD_HALVES(even + at), ATTN__LEFT(ATTN__LOAD_HALVES(odd + at), 16)));
-    }
-    for (; j < n; j++) {
-        to[2*j] = even[j];
-        to[2*j + 1] = odd[j];
+        ATTN__STORE(to + at, ATTN__V(two_values)(rows[0] + at, rows[1] + at));
     }
 }
 
 static const attn__pair_kernels ATTN__V(pairs) = {
-    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_values)
+    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_values), 2, 1, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #undef ATTN__ADD_PAIRS
@@ -4444,9 +4475,218 @@ static const attn__pair_kernels ATTN__V(pairs) = {
 #define ATTN__PAIR_TABLE        NULL
 #endif
 
+/* ---- the same by AMX: eight registers, each of 16 rows of 64 bytes. Not by the intrinsics: those of gcc do not say
+   that they read and write memory. */
+#if ATTN__LANES == 16 && ATTN__HAS_AMX
+#define ATTN__AMX               ATTN__WITH("avx512f,avx512dq,fma,amx-tile,amx-bf16")
+#define ATTN__AMX_LOAD(t, p) __asm__ __volatile__( \
+    "tileloadd {(%0,%1), %%tmm" #t "|tmm" #t ", [%0+%1]}" :: "r"((p).at), "r"((p).row) : "memory")
+#define ATTN__AMX_STORE(t, p) __asm__ __volatile__( \
+    "tilestored {%%tmm" #t ", (%0,%1)|[%0+%1], tmm" #t "}" :: "r"((p).at), "r"((p).row) : "memory")
+#define ATTN__AMX_ZERO(t) __asm__ __volatile__("tilezero {%%tmm" #t "|tmm" #t "}" ::)
+#define ATTN__AMX_ADD(c, a, b) __asm__ __volatile__( \
+    "tdpbf16ps {%%tmm" #b ", %%tmm" #a ", %%tmm" #c "|tmm" #c ", tmm" #a ", tmm" #b "}" ::)
+ATTN__AMX static void ATTN__V(amx_begin)(void)
+{
+    uint8_t rows_and_bytes[64] = {1};
+    int t;
+    for (t = 0; t < 8; t++) {
+        rows_and_bytes[16 + 2*t] = 64;
+        rows_and_bytes[48 + t] = ATTN__AMX_SIDE;
+    }
+    __asm__ __volatile__("ldtilecfg %0" :: "m"(rows_and_bytes) : "memory");
+}
+
+ATTN__AMX static void ATTN__V(amx_end)(void) { __asm__ __volatile__("tilerelease" ::); }
+
+/* Up to 16 rows of 16 numbers of 32 bits, of which `rows` and `columns` exist. finite: of pairs what is infinite or NaN
+   counts as 0. */
+typedef struct attn__amx_part {
+    char   *at;
+    int64_t row;                /* bytes from one to the next */
+    int64_t rows, columns;
+    int     finite;
+} attn__amx_part;
+
+static attn__amx_part attn__amx_part_of(const float *at, int64_t row, int64_t rows, int64_t columns)
+{
+    attn__amx_part p;
+    p.at = (char *)(uintptr_t)at;
+    p.row = row*(int64_t)sizeof(float);
+    p.rows = attn__min(rows, ATTN__AMX_SIDE);
+    p.columns = attn__min(columns, ATTN__AMX_SIDE);
+    p.finite = 0;
+    return p;
+}
+
+static int attn__is_finite_half(attn__half x) { return (x & 0x7f80) != 0x7f80; }
+
+/* A whole one, in room, from one of which a part is missing: zeros stand for that. */
+static attn__amx_part attn__amx_filled(const attn__amx_part *p, attn__half *room)
+{
+    const attn__amx_part whole = {(char *)room, 4*ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE, 0};
+    int64_t r, x;
+    attn__zero(room, 4*ATTN__AMX_SIDE*ATTN__AMX_SIDE);
+    for (r = 0; r < p->rows; r++, room += 2*ATTN__AMX_SIDE) {
+        ATTN__COPY(room, p->at + r*p->row, 4*(size_t)p->columns);
+        for (x = 0; p->finite && x < 2*p->columns; x++) if (!attn__is_finite_half(room[x])) room[x] = 0;
+    }
+    return whole;
+}
+
+/* Register t from memory, and back. */
+ATTN__INLINE ATTN__AMX void ATTN__V(amx_load)(const int t, attn__amx_part p)
+{
+    attn__half room[2*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
+    if (p.rows < ATTN__AMX_SIDE || p.columns < ATTN__AMX_SIDE || p.finite) p = attn__amx_filled(&p, room);
+    if (t == 0) ATTN__AMX_LOAD(0, p);
+    if (t == 1) ATTN__AMX_LOAD(1, p);
+    if (t == 2) ATTN__AMX_LOAD(2, p);
+    if (t == 3) ATTN__AMX_LOAD(3, p);
+    if (t == 4) ATTN__AMX_LOAD(4, p);
+    if (t == 5) ATTN__AMX_LOAD(5, p);
+    if (t == 6) ATTN__AMX_LOAD(6, p);
+    if (t == 7) ATTN__AMX_LOAD(7, p);
+}
+
+ATTN__INLINE ATTN__AMX void ATTN__V(amx_store)(const int t, attn__amx_part p)
+{
+    float room[ATTN__AMX_SIDE*ATTN__AMX_SIDE];
+    const attn__amx_part c = p;
+    int64_t r;
+    if (c.rows < ATTN__AMX_SIDE) p = attn__amx_part_of(room, ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE);
+    if (t == 0) ATTN__AMX_STORE(0, p);
+    if (t == 1) ATTN__AMX_STORE(1, p);
+    if (t == 2) ATTN__AMX_STORE(2, p);
+    if (t == 3) ATTN__AMX_STORE(3, p);
+    for (r = 0; p.at != c.at && r < c.rows; r++) ATTN__COPY(c.at + r*c.row, room + r*ATTN__AMX_SIDE, 4*ATTN__AMX_SIDE);
+}
+
+/* The sums of two vectors of lanes, or of one, times X; the largest of each lane. */
+ATTN__KERNEL void ATTN__V(amx_scale)(const attn__product *p, int64_t row, int64_t lane, int64_t lanes)
+{
+    const int64_t end = attn__min(p->rows, row + 2*ATTN__AMX_SIDE);
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
+    ATTN__VEC x, y, top[2];
+    int64_t i;
+    for (; lanes > 0; lane += ATTN__LANES, lanes -= ATTN__LANES) {
+        float *c = p->c + row*p->c_row + lane;
+        x = ATTN__LOAD(p->x + lane);
+        top[0] = top[1] = none;
+        for (i = row; i < end; i++, c += p->c_row) {
+            y = ATTN__MUL(ATTN__LOAD(c), x);
+            top[i & 1] = ATTN__MAX(y, top[i & 1]);
+            ATTN__STORE(c, y);
+        }
+        if (p->onto == ATTN__TOP)
+            ATTN__STORE(p->top + lane, ATTN__MAX(ATTN__MAX(top[0], top[1]), ATTN__LOAD(p->top + lane)));
+    }
+}
+
+/* Up to 32 rows from `row` on times up to 32 lanes: four sums, so that all that is loaded is used twice. */
+ATTN__AMX static void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane)
+{
+    const int64_t rows = p->rows - row, lanes = attn__min(p->vecs*ATTN__LANES - lane, 2*ATTN__AMX_SIDE);
+    const int below = rows > ATTN__AMX_SIDE, beside = lanes > ATTN__AMX_SIDE;
+    attn__amx_part a[2], b[2], c[4];
+    int64_t k;
+    int i;
+    for (i = 0; i < 4; i++)
+        c[i] = attn__amx_part_of(p->c + (row + i/2*ATTN__AMX_SIDE)*p->c_row + lane + i%2*ATTN__AMX_SIDE, p->c_row,
+                                 rows - i/2*ATTN__AMX_SIDE, ATTN__AMX_SIDE);
+    ATTN__AMX_ZERO(0);
+    ATTN__AMX_ZERO(1);
+    ATTN__AMX_ZERO(2);
+    ATTN__AMX_ZERO(3);
+    if (p->onto == ATTN__GO_ON) {
+        ATTN__V(amx_load)(0, c[0]);
+        if (beside) ATTN__V(amx_load)(1, c[1]);
+        if (below) ATTN__V(amx_load)(2, c[2]);
+        if (below && beside) ATTN__V(amx_load)(3, c[3]);
+    }
+    for (k = 0; k < p->depth; k += ATTN__AMX_SIDE) {
+        for (i = 0; i < 2; i++) {
+            a[i] = attn__amx_part_of(p->a + (row + i*ATTN__AMX_SIDE)*p->a_row + k, p->a_row,
+                                     rows - i*ATTN__AMX_SIDE, p->depth - k);
+            b[i] = attn__amx_part_of(p->b + k*p->b_row + lane + i*ATTN__AMX_SIDE, p->b_row, p->depth - k,
+                                     ATTN__AMX_SIDE);
+            a[i].finite = p->kind == ATTN__PRODUCT_OF_ALLOWED;
+        }
+        ATTN__V(amx_load)(4, a[0]);
+        ATTN__V(amx_load)(6, b[0]);
+        ATTN__AMX_ADD(0, 4, 6);
+        if (beside) {
+            ATTN__V(amx_load)(7, b[1]);
+            ATTN__AMX_ADD(1, 4, 7);
+        }
+        if (!below) continue;
+        ATTN__V(amx_load)(5, a[1]);
+        ATTN__AMX_ADD(2, 5, 6);
+        if (beside) ATTN__AMX_ADD(3, 5, 7);
+    }
+    ATTN__V(amx_store)(0, c[0]);
+    if (beside) ATTN__V(amx_store)(1, c[1]);
+    if (below) ATTN__V(amx_store)(2, c[2]);
+    if (below && beside) ATTN__V(amx_store)(3, c[3]);
+    if (p->x) ATTN__V(amx_scale)(p, row, lane, lanes);
+}
+
+/* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
+   them. */
+static void attn__add_nonfinite(const attn__product *p)
+{
+    const attn__half *a, *b;
+    float *c;
+    int64_t r, k, l;
+    int i;
+    for (r = 0; r < p->rows; r++) for (k = 0; k < p->depth; k++) for (i = 0; i < 2; i++) {
+        a = (const attn__half *)(const void *)(p->a + r*p->a_row + k) + i;
+        b = (const attn__half *)(const void *)(p->b + k*p->b_row) + i;
+        c = p->c + r*p->c_row;
+        for (l = 0; l < p->vecs*ATTN__AMX_SIDE && !attn__is_finite_half(*a); l++)
+            if (!(b[2*l] & 0x8000u))
+                c[l] += attn__float(attn__widened(ATTN_BF16, b[2*l])) * attn__float(attn__widened(ATTN_BF16, *a));
+    }
+}
+
+static void ATTN__V(amx_product)(const attn__product *p)
+{
+    int64_t row, lane;
+    for (lane = 0; lane < p->vecs*ATTN__LANES; lane += 2*ATTN__AMX_SIDE)
+        for (row = 0; row < p->rows; row += 2*ATTN__AMX_SIDE) ATTN__V(amx_block)(p, row, lane);
+    if (p->kind == ATTN__PRODUCT_OF_ALLOWED) attn__add_nonfinite(p);
+}
+
+ATTN__KERNEL void ATTN__V(amx_values)(float *to, const attn__half *const *rows, int64_t n)
+{
+    ATTN__VEC x[ATTN__LANES];
+    int64_t j, at;
+    int i;
+    for (j = 0; j < n; j += ATTN__LANES) {
+        at = attn__min(j, n - ATTN__LANES);
+        ATTN__EACH(i, ATTN__LANES) x[i] = ATTN__V(two_values)(rows[2*i] + at, rows[2*i + 1] + at);
+        ATTN__V(transpose)(x);
+        ATTN__EACH(i, ATTN__LANES) ATTN__STORE(to + (at + i)*ATTN__AMX_ROW, x[i]);
+    }
+}
+
+static const attn__pair_kernels ATTN__V(amx) = {
+    ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(amx_values),
+    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_begin), ATTN__V(amx_end)
+};
+#define ATTN__AMX_TABLE         &ATTN__V(amx)
+#undef ATTN__AMX
+#undef ATTN__AMX_ADD
+#undef ATTN__AMX_LOAD
+#undef ATTN__AMX_STORE
+#undef ATTN__AMX_ZERO
+#else
+#define ATTN__AMX_TABLE         NULL
+#endif
+
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES, ATTN__PAIR_TABLE
-                                             ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES, ATTN__PAIR_TABLE,
+                                             ATTN__AMX_TABLE ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -4509,6 +4749,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #undef ATTN__ONE
 #undef ATTN__ON_BITS
 #undef ATTN__U64
+#undef ATTN__AMX_TABLE
 #undef ATTN__PAIR_TABLE
 #undef ATTN__PICK
 #undef ATTN__PUT_HALVES
@@ -4667,6 +4908,36 @@ static int attn__cpu_has_bf16_dot(void)
 }
 #undef ATTN__CPUID
 #undef ATTN__ENABLED
+
+/* Linux lets a program use the registers of AMX once it has asked; the kernel before 5.16 knows of none of this. Each
+   CPU that has them multiplies bf16. */
+enum { ATTN__AMX_IN_CPU = 0x1021, ATTN__AMX_ALLOWED = 0x1022, ATTN__ASK_FOR_AMX = 0x1023, ATTN__AMX_DATA = 18 };
+#if ATTN__HAS_AMX
+#ifndef ATTN__ARCH_PRCTL        /* a test has a kernel of its own */
+static int64_t attn__arch_prctl(int64_t request, void *value)
+{
+    int64_t result;
+    __asm__ __volatile__("syscall" : "=a"(result) : "0"((int64_t)158), "D"(request), "S"(value)
+                         : "rcx", "r11", "memory");
+    return result;
+}
+#define ATTN__ARCH_PRCTL        attn__arch_prctl
+#endif
+
+static int attn__has_amx(int64_t request)
+{
+    uint64_t states = 0;
+    return !ATTN__ARCH_PRCTL(request, &states) && (states >> ATTN__AMX_DATA & 1);
+}
+
+static int attn__ask_for_amx(void)
+{
+    return !ATTN__ARCH_PRCTL(ATTN__ASK_FOR_AMX, (void *)(uintptr_t)ATTN__AMX_DATA) && attn__has_amx(ATTN__AMX_ALLOWED);
+}
+#else
+static int attn__has_amx(int64_t request) { return (void)request, 0; }
+static int attn__ask_for_amx(void) { return 0; }
+#endif
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
@@ -6016,6 +6287,9 @@ static void attn__set_ahead(const attn__call *c, int64_t rows, int64_t together,
     p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
 }
 
+/* Where there is AMX, products of pairs by the vector unit take longer than those of floats. [Xeon, model 207] */
+static int attn__dots_are_slow(void) { return attn__has_amx(ATTN__AMX_IN_CPU); }
+
 /* So few keys of v that single rows of all heads, and the next ones, have room in a first cache. [Zen 5, 3584a3a] */
 static int64_t attn__keys_of_a_turn(const attn__call *c, int64_t heads)
 {
@@ -6846,7 +7120,7 @@ struct attn__score {
 #endif
 };
 
-enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2, ATTN__FAST_AMX = 4 };
 
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
 static const attn__score *attn__score_of(const attn__call *c);
@@ -7184,7 +7458,13 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
 }
 
-/* Which products of the forward pass are those of pairs of bf16. */
+/* The kernels for pairs of bf16. */
+static const attn__pair_kernels *attn__pairs_of(const attn__call *c)
+{
+    return c->fast & ATTN__FAST_AMX ? c->f->amx : c->f->pairs;
+}
+
+/* Which products of the forward pass are those of pairs of bf16, and by which kernels. */
 static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
@@ -7194,7 +7474,9 @@ static int32_t attn__fast_products(const attn__call *c)
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
-    return fast && c->f->pairs && attn__cpu_has_bf16_dot() ? fast : 0;
+    if (!fast || !c->f->pairs) return 0;
+    if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return fast | ATTN__FAST_AMX;
+    return attn__dots_are_slow() || !attn__cpu_has_bf16_dot() ? 0 : fast;
 }
 
 /* Tiles of a stream's rows. */
@@ -7647,22 +7929,40 @@ static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t s
     if (n % 2) to[n] = 0;
 }
 
-/* Of v the keys j and j + 1 as pairs, as far as they are within first .. end; the others are 0 and not read. */
-static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, attn__half *to)
+/* Of v the keys from j on that the kernels take together, as far as they are within first .. end; the others are 0 and
+   not read. */
+static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, float *to)
 {
+    const attn__pair_kernels *f = attn__pairs_of(t->c);
     const attn__array *v = &t->c->v;
-    const int64_t size = t->c->size_v;
-    const attn__half *row[2];
+    const attn__half *row[2 * ATTN__AMX_SIDE];
+    attn__half *pair;
     int64_t x, i;
-    for (i = 0; i < 2; i++) {
-        attn__key_run p;
+    int whole = v->stride[3] == 1 && t->c->size_v >= t->f->width;
+    for (i = 0; i < f->keys; i++) {
         row[i] = NULL;
-        if (j + i < first || j + i >= end) continue;
-        p = attn__key_run_of(t->c, t->b, j + i, 1);
-        row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
+        if (j + i >= first && j + i < end) {
+            const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
+            row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
+        }
+        whole = whole && row[i];
     }
-    if (row[0] && row[1] && v->stride[3] == 1) t->f->pairs->values(to, row[0], row[1], size);
-    else for (x = 0; x < 2 * size; x++) to[x] = (attn__half)(row[x % 2] ? row[x % 2][x / 2 * v->stride[3]] : 0);
+    if (whole) f->values(to, row, t->c->size_v);
+    else for (x = 0; x < t->c->size_v; x++) {
+        pair = (attn__half *)(void *)(to + x * f->column);
+        for (i = 0; i < f->keys; i++) pair[i] = (attn__half)(row[i] ? row[i][x * v->stride[3]] : 0);
+    }
+}
+
+/* Where the values of a chunk's keys lie as pairs, from the j-th pair on. */
+static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t j)
+{
+    const attn__pair_kernels *f = attn__pairs_of(t->c);
+    attn__rows r;
+    r.row = f->column > 1 ? 1 : t->c->size_v;
+    r.column = f->column;
+    r.at = chunk + j * r.row;
+    return r;
 }
 
 /* Keys from .. end of a chunk, of which first .. last may be read, into the room of expanded rows. */
@@ -7670,6 +7970,7 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
                                     int64_t from, int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
+    const int64_t keys = attn__pairs_of(t->c)->keys;
     attn__key_run p;
     int64_t j;
     if (a == &t->c->k) for (j = from; j < end; j++) {
@@ -7677,9 +7978,9 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
         attn__pair_numbers((attn__half *)(void *)(expanded->rows + (j - chunk) * pairs),
                            (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
                            t->c->size_k);
-    } else for (j = from / 2 * 2; j < end; j += 2)
+    } else for (j = from / keys * keys; j < end; j += keys)
         attn__pair_values(t, j, expanded->first, expanded->end,
-                          (attn__half *)(void *)(expanded->rows + (j - chunk) / 2 * t->c->size_v));
+                          (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);
 }
 
 /* Rows of the keys from `key` on as floats, side by side. */
@@ -8255,14 +8556,19 @@ static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int w
 static void attn__load_bf16_pairs(const attn__tile *t)
 {
     const attn__array *q = &t->c->q;
+    const int64_t n = t->c->size_q, width = t->f->width;
     const attn__half *rows[ATTN__MAX_LANES];
     attn__half *to = (attn__half *)(void *)t->m.query;
     int64_t l, x;
     for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
-    for (x = 0; x < t->c->size_q; x += 2)
+    if (q->stride[3] == 1 && n % 2 == 0 && n >= 2 * width) {
+        for (l = 0; l < t->ld; l += width) attn__pairs_of(t->c)->queries(t->m.query + l, t->ld, rows + l, n);
+        return;
+    }
+    for (x = 0; x < n; x += 2)
         for (l = 0; l < t->ld; l++, to += 2) {
             to[0] = rows[l][x * q->stride[3]];
-            to[1] = (attn__half)(x + 1 < t->c->size_q ? rows[l][(x + 1) * q->stride[3]] : 0);
+            to[1] = (attn__half)(x + 1 < n ? rows[l][(x + 1) * q->stride[3]] : 0);
         }
 }
 
@@ -8323,18 +8629,32 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     }
 }
 
+/* Rows of k as pairs: by AMX where they lie, if there are so many pairs side by side. */
+static attn__rows attn__bf16_keys(const attn__tile *t, int64_t key, int64_t n)
+{
+    const attn__array *k = &t->c->k;
+    const int64_t pairs = attn__blocks(t->c->size_k, 2);
+    const int odd = t->c->size_k % 2 || k->stride[2] % 2;
+    const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
+    attn__rows r;
+    if (!(t->c->fast & ATTN__FAST_AMX) || k->stride[3] != 1 || odd || p.n < n)
+        return attn__packed_rows(attn__expand(t, k, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
+    r.at = (const float *)attn__place_of(k, p.b, t->head_kv, p.row, 0);
+    r.row = k->stride[2] / 2;
+    r.column = 1;
+    return r;
+}
+
 static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
-    const attn__call *c = t->c;
-    const int64_t pairs = attn__blocks(c->size_k, 2);
     attn__product p;
     attn__set_scores(&p, t, j0, j1, x0, x1);
-    attn__set_a(&p, attn__packed_rows(attn__expand(t, &c->k, c0 + j0, j1 - j0, pairs, 1) + j0 * pairs, pairs));
+    attn__set_a(&p, attn__bf16_keys(t, c0 + j0, j1 - j0));
     p.kind = ATTN__PRODUCT;
-    p.depth = pairs;
+    p.depth = attn__blocks(t->c->size_k, 2);
     p.chain = ATTN__RUN / 2;
     p.x = t->scale + x0 * t->f->width;
-    t->f->pairs->product(&p);
+    attn__pairs_of(t->c)->product(&p);
 }
 
 static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -9964,31 +10284,33 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
 /* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
 static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
 {
-    const int64_t size = t->c->size_v;
     int64_t from = r->whole ? 0 : r->n, to = r->whole ? r->n : 0, l;
     for (l = 0; !r->whole && l < t->ld; l++) {
         if (r->first[l] >= r->last[l] || r->first[l] >= 2 * end || r->last[l] <= 2 * j) continue;
         from = attn__min(from, r->first[l]);
         to = attn__max(to, r->last[l]);
     }
-    return attn__packed_rows(attn__expand(t, &t->c->v, c0 + from, to - from, size, 1) + j * size, size);
+    attn__expand(t, &t->c->v, c0 + from, to - from, t->c->size_v, 1);
+    return attn__paired_values(t, t->m.expanded[1].rows, j);
 }
 
-/* A chunk's weights and its reach in pairs of keys. */
+/* A chunk's weights and its reach in pairs of keys; by AMX in as many of them as it takes together. */
 ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
 {
+    const attn__pair_kernels *f = attn__pairs_of(t->c);
+    const int32_t keys = f->keys, n = (int32_t)attn__blocks(r->n, 2);
     int64_t l;
-    for (l = 0; l < t->vecs; l++)
-        t->f->pairs->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
+    for (l = 0; l < t->vecs; l++) f->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
     *half = *r;
-    half->n = attn__blocks(r->n, 2);
+    half->n = n;
     for (l = 0; l < r->vecs; l++) {
-        half->from[l] = r->from[l] / 2;
-        half->to[l] = (r->to[l] + 1) / 2;
+        half->from[l] = r->from[l] / keys * (keys / 2);
+        half->to[l] = (int32_t)attn__min(attn__up(r->to[l], keys) / 2, n);
     }
     for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++) {
-        half->first[l] = r->first[l] / 2;
-        half->last[l] = r->first[l] < r->last[l] ? (r->last[l] + 1) / 2 : half->first[l];
+        half->first[l] = r->first[l] / keys * (keys / 2);
+        half->last[l] = half->first[l];
+        if (r->first[l] < r->last[l]) half->last[l] = (int32_t)attn__min(attn__up(r->last[l], keys) / 2, n);
     }
 }
 
@@ -10041,7 +10363,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.c = acc + s.from * t->f->width;
             p.depth = n;
             if (!paired && t->m.expanded) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
-            (paired ? t->f->pairs->product : t->f->product)(&p);
+            (paired ? attn__pairs_of(c)->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
     }
@@ -10084,7 +10406,8 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t chain = paired ? ATTN__CHAIN / 2 : ATTN__CHAIN, size = t->c->size_v;
+    const int64_t chain = !paired ? ATTN__CHAIN : t->c->fast & ATTN__FAST_AMX ? r->n : ATTN__CHAIN / 2;
+    const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__reach half;
     int64_t j, end;
@@ -10176,7 +10499,8 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const attn__call *c = t->c;
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
-    const int dots = c->plain_scores && attn__score_of(c)->qk == attn__dot_qk && !(c->fast & ATTN__FAST_SCORES);
+    const int dots = c->plain_scores && attn__score_of(c)->qk == attn__dot_qk &&
+                     (c->fast & ATTN__FAST_AMX || !(c->fast & ATTN__FAST_SCORES));
     const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
                        ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
@@ -11440,6 +11764,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
         , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums, attn__run_bias
 #endif
     };
+    const attn__pair_kernels *amx = c->fast & ATTN__FAST_AMX ? c->f->amx : NULL;
     attn__map shared;
     attn__task task;
     shared.base = attn__align(workspace);
@@ -11452,7 +11777,9 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     task.phase = phase;
     task.index = index;
     task.worker = worker;
+    if (amx) amx->begin();
     run[c->step[phase]](&task);
+    if (amx) amx->end();
 }
 #ifdef ATTN_CUDA
 enum { ATTN__PLAN_BYTES = sizeof(attn__call) + ATTN__CUDA_KEPT };       /* what the device keeps lies behind the call */
@@ -11769,6 +12096,13 @@ ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
 
 /* --------------------------------------------------------------------------------------------------- >>attention
    Structures of older callers; plan, workspace, run. Memory for one call is the caller's, or one allocation. */
+ATTN_DEF attn_status attn_enable_amx(attn_error *err)
+{
+    ATTN__RULE(ATTN__HAS_AMX, ISA, "amx", "must be in the build: x86-64, Linux, gcc 11 or clang 13, with AVX-512");
+    ATTN__RULE(attn__has_amx(ATTN__AMX_IN_CPU), ISA, "amx", "must be in the CPU and known to the kernel (Linux 5.16)");
+    ATTN__RULE(attn__ask_for_amx(), ISA, "amx", "must not be refused by the kernel");
+    return attn__success(err);
+}
 
 /* ---- how much of a structure the caller has. Of one who knows less, from an older header, a copy is made with 0 for
    the rest; of one who knows more the rest must be 0. least: the size of version 0.3. */
@@ -12048,6 +12382,7 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
+    const int32_t fast = c->fast & ~ATTN__FAST_AMX;
     int i, n = 0;
     for (i = 0; i < ATTN__F_COUNT; i++) {
         if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
@@ -12058,9 +12393,10 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     attn__put(t, n ? ", converted on the way" : "; all numbers f32");
     if (n && c->task_tiles > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->task_tiles);
     if (c->precision == ATTN_PRECISION_FAST)
-        attn__put(t, !c->fast ? "; no products of bf16" :
-                  c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
-                  c->fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
+        attn__put(t, fast == 0 ? "; no products of bf16" :
+                  fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
+                  fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
+    if (c->fast & ATTN__FAST_AMX) attn__put(t, ", by AMX");
 }
 
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)

@@ -7,6 +7,12 @@ emulator() { if command -v clang; then :; else echo "${CC:-cc}"; fi; } # clang c
 emulate() {
     sed -e 's/__asm__("vdpbf16ps.*/(sum) = _mm512_dpbf16_ps(sum, a, b)/' \
         -e 's/__asm__("vcvtne2ps2bf16.*/(to) = _mm512_cvtne2ps_pbh(a, b)/' -e 's/_mm512_/simde_mm512_/g' -e 's/__m512/simde__m512/g' -e 's/__mmask/simde__mmask/g' \
+        -e '/define ATTN__AMX_/s/__asm__ __volatile__(/(/' -e 's/"tilezero.*/emulated_tile_zero(t))/' \
+        -e 's/"tileloadd.*/emulated_tile_loadd(t, (p).at, (p).row))/' \
+        -e 's/"tilestored.*/emulated_tile_stored(t, (p).at, (p).row))/' \
+        -e 's/"tdpbf16ps.*/emulated_tile_dpbf16ps(c, a, b))/' -e 's/,amx-tile,amx-bf16//' \
+        -e 's/__asm__ __volatile__("ldtilecfg.*/emulated_tile_loadconfig(rows_and_bytes);/' \
+        -e 's/__asm__ __volatile__("tilerelease.*/emulated_tile_release(); }/' \
         -e 's/avx512[a-z][a-z0-9]*\([,"]\)/avx2\1/g' -e 's/"+v"/"+m"/g' "$1" >"$2"
 }
 # why_no_emulation: nothing, or what this machine lacks

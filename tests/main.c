@@ -1,6 +1,7 @@
 /* main.c - runs the suites.
-   build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA] [--seed N] [--list] [--verbose]
-   --without leaves an instruction set out, unless it is the best one here.
+   build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA] [--amx] [--seed N] [--list] [--verbose]
+   --without leaves an instruction set out, unless it is the best one here. --amx asks for AMX first, and fails where
+   there is none.
    A line per suite says what it did: "NAME: N calls, N checks on N instruction sets". The last line is "N passed, N
    failed" (", N skipped" when something was). Exit 1 when a test failed or none ran. */
 #if !defined(_WIN32) && !defined(_DEFAULT_SOURCE)
@@ -45,7 +46,7 @@ static const test_case *const suites[] = {
 static struct {
     const char *suite, *filter, *isa, *without;
     unsigned long long seed;
-    int list, verbose;
+    int list, verbose, amx;
 } options;
 
 /* ---- checks */
@@ -107,6 +108,7 @@ void test_skip(const char *why) {
 }
 
 int test_verbose(void) { return options.verbose; }
+int test_with_amx(void) { return options.amx; }
 unsigned long long test_seed(void) { return options.seed; }
 
 /* ---- instruction sets */
@@ -362,7 +364,7 @@ static void run_suite(const test_case *test) {
 }
 
 static int usage(const char *problem) {
-    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --seed N, --list, --verbose\n",
+    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --amx, --seed N, --list, --verbose\n",
            problem);
     return 0;
 }
@@ -377,6 +379,7 @@ static int parse(int argc, char **argv) {
         else if (!strcmp(a, "--isa")) options.isa = value;
         else if (!strcmp(a, "--without")) options.without = value;
         else if (!strcmp(a, "--seed")) options.seed = value ? strtoull(value, 0, 10) : 0;
+        else if (!strcmp(a, "--amx")) options.amx = 1, takes_value = 0;
         else if (!strcmp(a, "--list")) options.list = 1, takes_value = 0;
         else if (!strcmp(a, "--verbose")) options.verbose = 1, takes_value = 0;
         else return usage(a);
@@ -384,6 +387,15 @@ static int parse(int argc, char **argv) {
         i += takes_value;
     }
     return 1;
+}
+
+static int enable_amx(void) {
+    char text[200];
+    attn_error e;
+    if (attn_enable_amx(&e) == ATTN_OK) return 1;
+    attn_error_string(&e, text, sizeof text);
+    printf("no AMX here: %s\n", text);
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -397,6 +409,7 @@ int main(int argc, char **argv) {
     signal(SIGBUS, fault);
 #endif
 #endif
+    if (options.amx && !enable_amx()) return 1;
     if (!options.list && !find_isas()) return 1;
     for (int s = 0; suites[s]; s++) run_suite(suites[s]);
     if (options.list) return 0;

@@ -1,4 +1,5 @@
-/* precision.c - products of bf16, where ATTN_PRECISION_FAST allows them and the CPU has them: their bits, step by step;
+/* precision.c - products of bf16, where ATTN_PRECISION_FAST allows them and the CPU has them (--amx: those of AMX):
+   their bits, step by step;
    their bound, over random options; the same bits in any order, cut and place; and the bits of floats wherever they do
    not run. */
 #include "descriptors.h"
@@ -48,11 +49,22 @@ static int has_products(void) {
         if (test_isa(n) == ATTN_ISA_AVX512 && fast_of(&fast)) return 1;
     return 0;
 }
+static int by_amx(const attn_desc *d) {
+    char text[1000];
+    attn_desc forward = forward_of(d);
+    attn_explain(&forward, text, sizeof text);
+    return strstr(text, "products of bf16, by AMX") != NULL;
+}
 static void on_this_cpu(void) {
     int has = has_products();
+    attn_desc d = make_desc(1, 1, 1, 9, 8, 8, 8), fast = in_bf16(&d, 7);
+    fast.isa = ATTN_ISA_AVX512;
+    if (test_with_amx() && CHECK(has)) CHECK(by_amx(&fast));
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
     for (int n = 0; n < test_isa_count(); n++)
-        if (test_isa(n) == ATTN_ISA_AVX512 && __builtin_cpu_supports("avx512bf16")) CHECK(has);
+        if (test_isa(n) == ATTN_ISA_AVX512 && __builtin_cpu_supports("avx512bf16") &&
+            (test_with_amx() || !__builtin_cpu_supports("amx-bf16"))) /* unasked for, exact arithmetic is faster there */
+            CHECK(has);
 #endif
     if (!has) test_skip("no products of bf16 here: no AVX512-BF16");
     test_release();
@@ -63,6 +75,27 @@ static float flushed(float x) { return fabsf(x) < ldexpf(1, -126) ? copysignf(0,
 static float multiply_add(float a, float b, float c) { /* the product of two of bf16 is exact */
     double product = (double)flushed(a) * (double)flushed(b), sum = product + (double)flushed(c);
     return fabs(sum) < ldexp(1, -126) ? copysignf(0, (float)sum) : flushed(fmaf(flushed(a), flushed(b), flushed(c)));
+}
+/* AMX: 32 numbers at a time, those of even places apart from those of odd ones. */
+static float amx_sum(float sum, const float *a, const float *b) {
+    float even = 0, odd = 0;
+    for (int x = 0; x < 32; x += 2) {
+        even = multiply_add(a[x], b[x], even);
+        odd = multiply_add(a[x + 1], b[x + 1], odd);
+    }
+    return flushed(flushed(sum) + flushed(even + odd));
+}
+static float amx_score_of(const attn_view *q, const attn_view *k, int64_t i, int64_t j, float scale) {
+    float sum = 0;
+    for (int64_t c = 0; c < q->size[3]; c += 32) {
+        float a[32] = {0}, b[32] = {0};
+        for (int64_t x = 0; x < 32 && c + x < q->size[3]; x++) {
+            a[x] = (float)ref_at(k, 0, 0, j, c + x);
+            b[x] = (float)ref_at(q, 0, 0, i, c + x);
+        }
+        sum = amx_sum(sum, a, b);
+    }
+    return sum * scale;
 }
 static float score_of(const attn_view *q, const attn_view *k, int64_t i, int64_t j, float scale) {
     float sum = 0, part;
@@ -90,11 +123,12 @@ static void bits_of_scores(void) {
         fast.scale = 0.25f;
         ask_for(&fast, RESULT_SCORES, LAYOUT_PACKED);
         run_desc(&fast, "scores");
-        int same = 1;
+        int same = 1, amx = by_amx(&fast);
         for (int64_t i = 0; i < d.q.size[2]; i++)
             for (int64_t j = 0; j < d.k.size[2]; j++) {
                 attn_view scores = attn_view_of(fast.scores);
-                float want = score_of(&fast.q, &fast.k, i, j, 0.25f), got = (float)ref_at(&scores, 0, 0, i, j);
+                float want = (amx ? amx_score_of : score_of)(&fast.q, &fast.k, i, j, 0.25f);
+                float got = (float)ref_at(&scores, 0, 0, i, j);
                 same = same && CHECKF(got == want, "d %d: score %d,%d is %a, want %a", sizes[n % 8], (int)i, (int)j,
                                       (double)got, (double)want);
             }
@@ -115,6 +149,16 @@ static float value_of(const attn_view *v, int64_t x) {
     }
     return out / (float)n; /* a power of two */
 }
+static float amx_value_of(const attn_view *v, int64_t x) {
+    float out = 0, chunk = 0;
+    for (int64_t j = 0; j < v->size[2]; j += 32) {
+        float a[32], ones[32];
+        for (int64_t key = 0; key < 32; key++) a[key] = (float)ref_at(v, 0, 0, j + key, x), ones[key] = 1;
+        chunk = amx_sum(j % 256 ? chunk : 0, a, ones);
+        if ((j + 32) % 256 == 0) out = j < 256 ? chunk : out + chunk;
+    }
+    return out / (float)v->size[2];
+}
 static void bits_of_values(void) {
     if (!has_products()) return;
     for (int n = 0; n < 12; n++) {
@@ -126,10 +170,10 @@ static void bits_of_values(void) {
         ask_for(&fast, RESULT_OUT, LAYOUT_PACKED);
         run_desc(&fast, "out");
         attn_view out = attn_view_of(fast.out);
-        int same = 1;
+        int same = 1, amx = by_amx(&fast);
         for (int64_t i = 0; i < d.q.size[2]; i++)
             for (int64_t x = 0; x < d.v.size[3]; x++) {
-                float want = value_of(&fast.v, x), got = (float)ref_at(&out, 0, 0, i, x);
+                float want = (amx ? amx_value_of : value_of)(&fast.v, x), got = (float)ref_at(&out, 0, 0, i, x);
                 same = same && CHECKF(got == want, "%d keys: out %d,%d is %a, want %a", (int)d.v.size[2], (int)i,
                                       (int)x, (double)got, (double)want);
             }

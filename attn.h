@@ -1692,6 +1692,15 @@ typedef struct attn__additive_gradient {
    of multiply-adds, the odd ones likewise, both added, then added to the sum. */
 enum { ATTN__AMX_SIDE = 16,             /* rows, lanes and pairs of such a product */
        ATTN__AMX_ROW = (int)ATTN__CHUNK/2 + (int)ATTN__AMX_SIDE };      /* pairs of a chunk; not a power of two */
+/* A chunk's scores of one vector of lanes, times `scale`, become weights relative to their largest, rounded, in pairs */
+typedef struct attn__pair_softmax {
+    float  *s;                  /* in place: rows 2j and 2j + 1 become row j; outside of from..to they count as -0 */
+    int64_t ld, from, to, n;
+    float   scale;              /* above 0 */
+    int     known, mark;        /* the largest scores are in `top`; excluded ones become -0 */
+    float  *top, *sum;          /* per lane: the largest, scaled; the sum of the weights before they are rounded */
+} attn__pair_softmax;
+
 typedef struct attn__pair_kernels {
     /* As the other one, with depth, rows and chains in pairs. PRODUCT, or PRODUCT_OF_ALLOWED, where the sign of each
        half counts. x: NULL, or what each lane's sums are multiplied by in the end */
@@ -1705,7 +1714,8 @@ typedef struct attn__pair_kernels {
        the place behind it */
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
     int32_t keys, column;
-    void (*begin)(void), (*end)(void);  /* of a task; or NULL */
+    void (*softmax)(const attn__pair_softmax *p);       /* or NULL, as are these: */
+    void (*begin)(void), (*end)(void);  /* of a task */
 } attn__pair_kernels;
 
 typedef struct attn__kernels {
@@ -4418,22 +4428,28 @@ static void ATTN__V(pair_product)(const attn__product *p)
     }
 }
 
-ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
+/* Two rows, rounded, as one of pairs. */
+ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, ATTN__VEC odd)
 {
 #define ATTN__P(i) (i) * 0x10001 + 0x100000     /* half i of the one vector, half i of the other */
     const __m512i by_turns = _mm512_set_epi32(
         ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
         ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
 #undef ATTN__P
-    ATTN__VEC even, odd;
     __m512i both;
+    ATTN__ROUND_TWO(both, odd, even);
+    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
+}
+
+ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
+{
+    ATTN__VEC even, odd;
     int64_t j;
     for (j = 0; j < n; j += 2) {
         even = odd = ATTN__ALL(-0.0f);
         if (j >= from && j < to) even = ATTN__LOAD(s + j*ld);
         if (j + 1 >= from && j + 1 < to) odd = ATTN__LOAD(s + (j + 1)*ld);
-        ATTN__ROUND_TWO(both, odd, even);
-        ATTN__STORE(s + j/2*ld, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
+        ATTN__V(store_pairs)(s + j/2*ld, even, odd);
     }
 }
 
@@ -4465,12 +4481,9 @@ ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows,
 }
 
 static const attn__pair_kernels ATTN__V(pairs) = {
-    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_values), 2, 1, NULL, NULL
+    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_values), 2, 1, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
-#undef ATTN__ADD_PAIRS
-#undef ATTN__PAIRED
-#undef ATTN__ROUND_TWO
 #else
 #define ATTN__PAIR_TABLE        NULL
 #endif
@@ -4562,21 +4575,21 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_store)(const int t, attn__amx_part p)
     for (r = 0; p.at != c.at && r < c.rows; r++) ATTN__COPY(c.at + r*c.row, room + r*ATTN__AMX_SIDE, 4*ATTN__AMX_SIDE);
 }
 
-/* The sums of two vectors of lanes, or of one, times X; the largest of each lane. */
-ATTN__KERNEL void ATTN__V(amx_scale)(const attn__product *p, int64_t row, int64_t lane, int64_t lanes)
+/* Of the sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. */
+ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane, int64_t lanes)
 {
     const int64_t end = attn__min(p->rows, row + 2*ATTN__AMX_SIDE);
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
-    ATTN__VEC x, y, top[2];
+    ATTN__VEC x = ATTN__ALL(1.0f), y, top[2];
     int64_t i;
     for (; lanes > 0; lane += ATTN__LANES, lanes -= ATTN__LANES) {
         float *c = p->c + row*p->c_row + lane;
-        x = ATTN__LOAD(p->x + lane);
+        if (p->x) x = ATTN__LOAD(p->x + lane);
         top[0] = top[1] = none;
         for (i = row; i < end; i++, c += p->c_row) {
-            y = ATTN__MUL(ATTN__LOAD(c), x);
+            y = ATTN__LOAD(c);
+            if (p->x) ATTN__STORE(c, y = ATTN__MUL(y, x));
             top[i & 1] = ATTN__MAX(y, top[i & 1]);
-            ATTN__STORE(c, y);
         }
         if (p->onto == ATTN__TOP)
             ATTN__STORE(p->top + lane, ATTN__MAX(ATTN__MAX(top[0], top[1]), ATTN__LOAD(p->top + lane)));
@@ -4628,7 +4641,7 @@ ATTN__AMX static void ATTN__V(amx_block)(const attn__product *p, int64_t row, in
     if (beside) ATTN__V(amx_store)(1, c[1]);
     if (below) ATTN__V(amx_store)(2, c[2]);
     if (below && beside) ATTN__V(amx_store)(3, c[3]);
-    if (p->x) ATTN__V(amx_scale)(p, row, lane, lanes);
+    if (p->x || p->onto == ATTN__TOP) ATTN__V(amx_finish)(p, row, lane, lanes);
 }
 
 /* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
@@ -4657,6 +4670,46 @@ static void ATTN__V(amx_product)(const attn__product *p)
     if (p->kind == ATTN__PRODUCT_OF_ALLOWED) attn__add_nonfinite(p);
 }
 
+/* e^(scale*s - top): 2^n times 2^f, f from 0 on below 1, a polynomial of 1 at 0, relative error 2.9e-6, of linear
+   programming; where little is left of so many digits, fewer instructions matter more. */
+ATTN__HELPER ATTN__VEC ATTN__V(amx_exp)(ATTN__VEC s, ATTN__VEC by, ATTN__VEC top)
+{
+    const ATTN__VEC x = _mm512_fmsub_ps(s, by, top), f = _mm512_reduce_ps(x, 1);       /* x less its floor */
+    ATTN__VEC p = ATTN__FMA(ATTN__ALL(0.013426470f), f, ATTN__ALL(0.052243177f));
+    p = ATTN__FMA(p, f, ATTN__ALL(0.24127963f));
+    p = ATTN__FMA(p, f, ATTN__ALL(0.69304496f));
+    p = ATTN__FMA(p, f, ATTN__ALL(1.0f));
+    return _mm512_scalef_ps(p, x);
+}
+
+ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
+{
+    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF), log2_e = ATTN__ALL(1.44269504f);
+    const ATTN__VEC by = ATTN__ALL(p->scale*1.44269504f);
+    ATTN__VEC w[2], top, base, sum[2];          /* of even keys, of odd ones */
+    const float *s;
+    int64_t j;
+    int i;
+    top = p->known ? ATTN__LOAD(p->top) : none;
+    for (j = p->known ? p->to : p->from; j < p->to; j++) top = ATTN__MAX(ATTN__LOAD(p->s + j*p->ld), top);
+    top = ATTN__V(plus_zero)(ATTN__MUL(top, ATTN__ALL(p->scale)));
+    base = ATTN__MUL(ATTN__CLEAR(top, ATTN__SAME(top, none)), log2_e);
+    sum[0] = sum[1] = ATTN__ALL(0.0f);
+    for (j = 0; j < p->n; j += 2) {
+        ATTN__EACH(i, 2) {
+            w[i] = ATTN__ALL(-0.0f);
+            if (j + i < p->from || j + i >= p->to) continue;
+            s = p->s + (j + i)*p->ld;
+            w[i] = ATTN__V(amx_exp)(ATTN__LOAD(s), by, base);
+            if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s), none));
+            sum[i] = ATTN__ADD(sum[i], w[i]);
+        }
+        ATTN__V(store_pairs)(p->s + j/2*p->ld, w[0], w[1]);
+    }
+    ATTN__STORE(p->top, top);
+    ATTN__STORE(p->sum, ATTN__ADD(sum[0], sum[1]));
+}
+
 ATTN__KERNEL void ATTN__V(amx_values)(float *to, const attn__half *const *rows, int64_t n)
 {
     ATTN__VEC x[ATTN__LANES];
@@ -4672,7 +4725,7 @@ ATTN__KERNEL void ATTN__V(amx_values)(float *to, const attn__half *const *rows, 
 
 static const attn__pair_kernels ATTN__V(amx) = {
     ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(amx_values),
-    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_begin), ATTN__V(amx_end)
+    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_begin), ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
 #undef ATTN__AMX
@@ -4683,6 +4736,9 @@ static const attn__pair_kernels ATTN__V(amx) = {
 #else
 #define ATTN__AMX_TABLE         NULL
 #endif
+#undef ATTN__ADD_PAIRS
+#undef ATTN__PAIRED
+#undef ATTN__ROUND_TWO
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
 static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES, ATTN__PAIR_TABLE,
@@ -5286,7 +5342,8 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t plain_scores;       /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
     int32_t softmax_only;       /* softmax of given rows, masked at most: row by row, where they lie */
-    int32_t fast;               /* ATTN__FAST_x: products of pairs of bf16 */
+    const attn__pair_kernels *pairs;    /* NULL: products of bf16 are not allowed, or this CPU has none */
+    int32_t fast;               /* ATTN__FAST_x: which are made by them */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
                                    or queries transformed per head */
@@ -7016,6 +7073,7 @@ typedef struct attn__tile {
     int32_t vecs;                       /* ld / width */
     int32_t skinny;                     /* so few rows that lanes are better keys and columns: see >>skinny */
     int32_t as_rows;                    /* and nothing else needs lanes: weights are made from skinny_s, in place */
+    int32_t unscaled;                   /* by AMX, where nothing else needs scores: their scale is for the softmax */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -7120,7 +7178,8 @@ struct attn__score {
 #endif
 };
 
-enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2, ATTN__FAST_AMX = 4 };
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
 
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
 static const attn__score *attn__score_of(const attn__call *c);
@@ -7427,6 +7486,14 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->origin[3] += (uint32_t)d->key_origin;
 }
 
+/* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. */
+static const attn__pair_kernels *attn__allowed_pairs(const attn__call *c)
+{
+    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs) return NULL;
+    if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return c->f->amx;
+    return attn__dots_are_slow() || !attn__cpu_has_bf16_dot() ? NULL : c->f->pairs;
+}
+
 static void attn__set_options(attn__call *c, const attn_desc *d)
 {
 #define ATTN__X(type, f, ...) c->f = d->f;
@@ -7435,6 +7502,7 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
 #undef ATTN__X
     if (c->isa == ATTN_ISA_AUTO) c->isa = (int32_t)attn_best_isa();
     c->f = attn__table(c->isa);
+    c->pairs = attn__allowed_pairs(c);
     c->workers = d->parallel.workers ? d->parallel.workers : 1;
     if (!d->scale_set && c->scale == 0.0f)
         c->scale = c->score == ATTN_SCORE_SCALED_DOT && c->size_q > 0 ? 1.0f / attn__sqrt((float)c->size_q) : 1.0f;
@@ -7458,25 +7526,16 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
 }
 
-/* The kernels for pairs of bf16. */
-static const attn__pair_kernels *attn__pairs_of(const attn__call *c)
-{
-    return c->fast & ATTN__FAST_AMX ? c->f->amx : c->f->pairs;
-}
-
-/* Which products of the forward pass are those of pairs of bf16, and by which kernels. */
+/* Which products of the forward pass are those of pairs of bf16. */
 static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     int32_t fast = 0;
-    if (c->precision != ATTN_PRECISION_FAST || c->is_backward || c->on_device ||
-        c->stream_rows <= ATTN__SKINNY) return 0;
+    if (!c->pairs || c->is_backward || c->on_device || c->stream_rows <= ATTN__SKINNY) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
-    if (!fast || !c->f->pairs) return 0;
-    if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return fast | ATTN__FAST_AMX;
-    return attn__dots_are_slow() || !attn__cpu_has_bf16_dot() ? 0 : fast;
+    return fast;
 }
 
 /* Tiles of a stream's rows. */
@@ -7933,7 +7992,7 @@ static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t s
    not read. */
 static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, float *to)
 {
-    const attn__pair_kernels *f = attn__pairs_of(t->c);
+    const attn__pair_kernels *f = t->c->pairs;
     const attn__array *v = &t->c->v;
     const attn__half *row[2 * ATTN__AMX_SIDE];
     attn__half *pair;
@@ -7957,7 +8016,7 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
 /* Where the values of a chunk's keys lie as pairs, from the j-th pair on. */
 static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t j)
 {
-    const attn__pair_kernels *f = attn__pairs_of(t->c);
+    const attn__pair_kernels *f = t->c->pairs;
     attn__rows r;
     r.row = f->column > 1 ? 1 : t->c->size_v;
     r.column = f->column;
@@ -7970,7 +8029,7 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
                                     int64_t from, int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
-    const int64_t keys = attn__pairs_of(t->c)->keys;
+    const int64_t keys = t->c->pairs->keys;
     attn__key_run p;
     int64_t j;
     if (a == &t->c->k) for (j = from; j < end; j++) {
@@ -8562,7 +8621,7 @@ static void attn__load_bf16_pairs(const attn__tile *t)
     int64_t l, x;
     for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
     if (q->stride[3] == 1 && n % 2 == 0 && n >= 2 * width) {
-        for (l = 0; l < t->ld; l += width) attn__pairs_of(t->c)->queries(t->m.query + l, t->ld, rows + l, n);
+        for (l = 0; l < t->ld; l += width) t->c->pairs->queries(t->m.query + l, t->ld, rows + l, n);
         return;
     }
     for (x = 0; x < n; x += 2)
@@ -8637,7 +8696,7 @@ static attn__rows attn__bf16_keys(const attn__tile *t, int64_t key, int64_t n)
     const int odd = t->c->size_k % 2 || k->stride[2] % 2;
     const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
     attn__rows r;
-    if (!(t->c->fast & ATTN__FAST_AMX) || k->stride[3] != 1 || odd || p.n < n)
+    if (!attn__by_amx(t->c) || k->stride[3] != 1 || odd || p.n < n)
         return attn__packed_rows(attn__expand(t, k, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
     r.at = (const float *)attn__place_of(k, p.b, t->head_kv, p.row, 0);
     r.row = k->stride[2] / 2;
@@ -8653,8 +8712,8 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.kind = ATTN__PRODUCT;
     p.depth = attn__blocks(t->c->size_k, 2);
     p.chain = ATTN__RUN / 2;
-    p.x = t->scale + x0 * t->f->width;
-    attn__pairs_of(t->c)->product(&p);
+    p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
+    t->c->pairs->product(&p);
 }
 
 static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -10195,7 +10254,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->ld = t->vecs * t->f->width;
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
-    t->as_rows = 0;
+    t->as_rows = t->unscaled = 0;
     t->slots = c->parts == 1 ? NULL :
         task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
     head = attn__quotient(row0, c->queries);
@@ -10267,6 +10326,29 @@ static void attn__softmax_vector(attn__tile *t, const attn__reach *r, int32_t x,
                         csum + lane0);
 }
 
+/* The same as pairs, at once. */
+static int attn__makes_pairs(const attn__call *c)
+{
+    return (c->fast & ATTN__FAST_VALUES) && attn__by_amx(c) && c->dropout == 0.0f;
+}
+
+static void attn__softmax_pairs(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
+{
+    const int64_t lane0 = x * t->f->width;
+    attn__pair_softmax p;
+    p.s = t->m.s + lane0;
+    p.ld = t->ld;
+    p.from = r->from[x];
+    p.to = r->to[x];
+    p.n = r->n;
+    p.scale = t->unscaled ? t->c->scale : 1.0f;
+    p.known = t->lane_max != NULL;
+    p.mark = mark;
+    p.top = cmax + lane0;
+    p.sum = csum + lane0;
+    t->c->pairs->softmax(&p);
+}
+
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
 {
@@ -10274,6 +10356,10 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     int64_t j;
     int32_t x;
     for (x = 0; x < t->vecs; x++) {
+        if (attn__makes_pairs(t->c)) {
+            attn__softmax_pairs(t, r, x, mark, cmax, csum);
+            continue;
+        }
         attn__softmax_vector(t, r, x, mark, cmax, csum);
         for (j = 0; !r->whole && !r->hull_only && j < n; j++)   /* between vectors that reach it: excluded, inert */
             if (j < r->from[x] || j >= r->to[x]) attn__fill(t->m.s + j * t->ld + x * width, 1, width, -0.0f);
@@ -10297,10 +10383,11 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
 /* A chunk's weights and its reach in pairs of keys; by AMX in as many of them as it takes together. */
 ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
 {
-    const attn__pair_kernels *f = attn__pairs_of(t->c);
+    const attn__pair_kernels *f = t->c->pairs;
     const int32_t keys = f->keys, n = (int32_t)attn__blocks(r->n, 2);
     int64_t l;
-    for (l = 0; l < t->vecs; l++) f->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
+    for (l = 0; l < t->vecs && !attn__makes_pairs(t->c); l++)
+        f->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
     *half = *r;
     half->n = n;
     for (l = 0; l < r->vecs; l++) {
@@ -10363,7 +10450,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
             p.c = acc + s.from * t->f->width;
             p.depth = n;
             if (!paired && t->m.expanded) attn__fetch_stored(t, &c->k, c0 + j + ATTN__CHUNK, n, c->size_k, p.rows, &p);
-            (paired ? attn__pairs_of(c)->product : t->f->product)(&p);
+            (paired ? c->pairs->product : t->f->product)(&p);
             p.onto = ATTN__GO_ON;
         }
     }
@@ -10406,7 +10493,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t chain = !paired ? ATTN__CHAIN : t->c->fast & ATTN__FAST_AMX ? r->n : ATTN__CHAIN / 2;
+    const int64_t chain = !paired ? ATTN__CHAIN : attn__by_amx(t->c) ? r->n : ATTN__CHAIN / 2;
     const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__reach half;
@@ -10500,10 +10587,11 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
     attn__reach r;
     const int dots = c->plain_scores && attn__score_of(c)->qk == attn__dot_qk &&
-                     (c->fast & ATTN__FAST_AMX || !(c->fast & ATTN__FAST_SCORES));
+                     (attn__by_amx(c) || !(c->fast & ATTN__FAST_SCORES));
     const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
                        ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
+    t->unscaled = dots && c->fast & ATTN__FAST_SCORES && attn__makes_pairs(c) && c->scale > 0.0f;
     attn__find_reach(t, c0, n, &r);
     r.hull_only = c->plain_scores && !t->skinny && r.ascending && !r.gaps;
     if ((dots || biased) && !t->skinny && (r.whole || (r.hull_only && t->all_first <= c0))) {   /* see t->lane_max */
@@ -10523,6 +10611,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
         if (kind != ATTN__PRODUCT) break;           /* NaN, Inf or overflow: once more, without excluded lanes */
     }
     t->lane_max = NULL;
+    t->unscaled = 0;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
     else if (attn__has_outputs(c)) attn__keep_merged(t);
 }
@@ -11764,7 +11853,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
         , attn__run_rows, attn__run_blocks, attn__run_round, attn__run_merge, attn__run_sums, attn__run_bias
 #endif
     };
-    const attn__pair_kernels *amx = c->fast & ATTN__FAST_AMX ? c->f->amx : NULL;
+    const int amx = c->fast && attn__by_amx(c);
     attn__map shared;
     attn__task task;
     shared.base = attn__align(workspace);
@@ -11777,9 +11866,9 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     task.phase = phase;
     task.index = index;
     task.worker = worker;
-    if (amx) amx->begin();
+    if (amx) c->pairs->begin();
     run[c->step[phase]](&task);
-    if (amx) amx->end();
+    if (amx) c->pairs->end();
 }
 #ifdef ATTN_CUDA
 enum { ATTN__PLAN_BYTES = sizeof(attn__call) + ATTN__CUDA_KEPT };       /* what the device keeps lies behind the call */
@@ -12382,7 +12471,6 @@ ATTN__NOINLINE static void attn__put_pairs(attn__text *t, const attn__call *c)
 static void attn__put_types(attn__text *t, const attn__call *c)
 {
     const attn__array *a = attn__operands_of(c, offsetof(attn__call, q));
-    const int32_t fast = c->fast & ~ATTN__FAST_AMX;
     int i, n = 0;
     for (i = 0; i < ATTN__F_COUNT; i++) {
         if (!a[i].rank || attn__fields[i].takes > ATTN__CODES || a[i].type == ATTN_F32) continue;
@@ -12393,10 +12481,10 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     attn__put(t, n ? ", converted on the way" : "; all numbers f32");
     if (n && c->task_tiles > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->task_tiles);
     if (c->precision == ATTN_PRECISION_FAST)
-        attn__put(t, fast == 0 ? "; no products of bf16" :
-                  fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
-                  fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
-    if (c->fast & ATTN__FAST_AMX) attn__put(t, ", by AMX");
+        attn__put(t, !c->fast ? "; no products of bf16" :
+                  c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
+                  c->fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
+    if (c->fast && attn__by_amx(c)) attn__put(t, ", by AMX");
 }
 
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)

@@ -72,6 +72,14 @@ EMULATED __m256i simde_emulated_cvtps_ph(simde__m512 x) {
 }
 #define simde_mm512_maskz_cvtps_ph(mask, x, rounding) \
     simde_emulated_cvtps_ph(x) /* 0, to the nearest, is all that is asked for */
+#define simde_mm512_reduce_ps(x, to) emulated_reduce(x) /* 1, less its floor, is all that is asked for */
+EMULATED simde__m512 emulated_reduce(simde__m512 x) {
+    float lane[16];
+    int i;
+    simde_mm512_storeu_ps(lane, x);
+    for (i = 0; i < 16; i++) lane[i] = __builtin_isinf(lane[i]) ? 0 : lane[i] - __builtin_floorf(lane[i]);
+    return simde_mm512_loadu_ps(lane);
+}
 EMULATED simde__mmask16 simde_mm512_testn_epi32_mask(simde__m512i a, simde__m512i b) {
     uint32_t x[16], y[16];
     unsigned mask = 0;

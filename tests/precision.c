@@ -181,6 +181,52 @@ static void bits_of_values(void) {
     }
 }
 
+/* of weights by AMX: 2^x = 2^n p(f), n the floor of x; rounded after their sum is taken, that of even keys apart from
+   that of odd ones. Values of 1 in a place of their own each show them. */
+static float amx_exp(float score, float by, float top) {
+    float x = fmaf(score, by, -top), f = x - floorf(x), p = fmaf(0.013426470f, f, 0.052243177f);
+    p = fmaf(fmaf(fmaf(p, f, 0.24127963f), f, 0.69304496f), f, 1);
+    return ldexpf(p, (int)floorf(x));
+}
+static float rounded(float x) {
+    attn_view v = make_view(ATTN_BF16, LAYOUT_PACKED, 1, 1, 0, 0, 0);
+    put_at(&v, 0, 0, 0, 0, (double)x);
+    return (float)ref_at(&v, 0, 0, 0, 0);
+}
+static void bits_of_weights(void) {
+    enum { KEYS = 40 };
+    for (int n = 0; n < 10 && test_with_amx(); n++) {
+        attn_desc d = make_desc(1, 1, 1, 12, KEYS, 1, KEYS), fast;
+        fill(&d.q, draw_normal, 0, n + 1);
+        fill(&d.k, draw_normal, 0, 1);
+        for (int64_t j = 0; j < KEYS; j++)
+            for (int64_t x = 0; x < KEYS; x++) put_at(&d.v, 0, 0, j, x, j == x);
+        d.scale = 0.3f + 0.1f * (float)n;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        fast.isa = ATTN_ISA_AVX512;
+        run_desc(&fast, "weights");
+        attn_view out = attn_view_of(fast.out);
+        for (int64_t i = 0; i < 12; i++) {
+            float s[KEYS], w[KEYS], top = -INFINITY, sum[2] = {0, 0};
+            for (int64_t j = 0; j < KEYS; j++) {
+                s[j] = (float)ref_at(&fast.q, 0, 0, i, 0) * (float)ref_at(&fast.k, 0, 0, j, 0);
+                top = fmaxf(top, s[j]);
+            }
+            top = top * fast.scale * 1.44269504f;
+            for (int64_t j = 0; j < KEYS; j++) {
+                w[j] = amx_exp(s[j], fast.scale * 1.44269504f, top);
+                sum[j % 2] += w[j];
+            }
+            for (int64_t j = 0; j < KEYS; j++) {
+                float want = flushed(rounded(w[j])) * (1 / (sum[0] + sum[1])), got = (float)ref_at(&out, 0, 0, i, j);
+                CHECKF(got == want, "weight %d,%d is %a, want %a", (int)i, (int)j, (double)got, (double)want);
+            }
+        }
+        test_release();
+    }
+}
+
 /* ---- the bound, and the bits of all ways to compute it */
 static double check_fast(attn_desc *d, int which, int case_of) {
     char what[60];
@@ -447,6 +493,7 @@ const test_case suite_precision[] = {
     {"precision.on_this_cpu", on_this_cpu},
     {"precision.bits_of_scores", bits_of_scores},
     {"precision.bits_of_values", bits_of_values},
+    {"precision.bits_of_weights", bits_of_weights},
     {"precision.generated", generated},
     {"precision.larger", larger},
     {"precision.alone", alone},

@@ -445,6 +445,7 @@ item_suites_emulated() {
         $CC -O1 -w $(for s in $(sh tests/suites.sh); do echo "tests/$s.c"; done) "$tree/attn.o" \
             -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     emulated_suites "$tree/run" $suite >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
+    [ -z "$suite" ] || emulated_amx_suites "$tree/run" >>"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     ok "$name${suite:+ (suite $suite)}: $(passed_in "$tree/log") tests"
 }
 # All suites on the portable vectors; `make test` leaves some of them out.

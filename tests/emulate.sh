@@ -1,6 +1,6 @@
 # emulate.sh - sourced by other scripts: the AVX-512 kernels on a machine that has AVX2 only, by way of SIMDe's
-# portable functions (emulate_avx512.h).
-EMULATION="-O1 -w -mavx2 -mfma -mf16c -include tests/emulate_avx512.h"
+# portable functions (emulate_avx512.h), and AMX's tiles (emulate_amx.h).
+EMULATION="-O1 -w -mavx2 -mfma -mf16c -include tests/emulate_avx512.h -include tests/emulate_amx.h"
 emulator() { if command -v clang; then :; else echo "${CC:-cc}"; fi; } # clang compiles it in half the time
 
 # emulate IN OUT: a copy of attn.h that calls those functions
@@ -20,7 +20,13 @@ why_no_emulation() {
     if [ ! -e /usr/include/simde/x86/avx512.h ]; then echo "no simde"
     elif ! grep -qw avx2 /proc/cpuinfo; then echo "this CPU lacks AVX2"; fi
 }
-# emulated_suites PROGRAM [SUITE]: the suites on these kernels, or one; of all not memory, which counts the stack
+# emulated_suites PROGRAM [SUITE]: the suites on these kernels, or one; of all not memory, which counts the stack; those
+# that may run on AMX once more there
 emulated_suites() {
-    if [ -n "${2:-}" ]; then "$1" --isa avx512 --suite "$2"; else WITHOUT=memory each_suite "$1" --isa avx512; fi
+    if [ -n "${2:-}" ]; then "$1" --isa avx512 --suite "$2"; else
+        WITHOUT=memory each_suite "$1" --isa avx512 && emulated_amx_suites "$1"
+    fi
+}
+emulated_amx_suites() {
+    for suite in precision parts; do EMULATED_AMX=1 "$1" --isa avx512 --amx --suite $suite || return 1; done
 }

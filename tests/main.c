@@ -32,7 +32,8 @@
     X(errors) \
     X(entries) \
     X(parts) \
-    X(sequence) X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align)
+    X(sequence) \
+    X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align) X(amx)
 #endif
 #define X(name) extern const test_case suite_##name[];
 SUITES

@@ -12,8 +12,9 @@ LEFT_OUT="corners threads forward precision"
 
 one() { # one SUITE: into files, then out at once
     case " $LEFT_OUT " in *" $1 "*) share="--without portable" ;; *) share= ;; esac
-    $program --suite "$1" $share >"$dir/$1.log" 2>&1
-    awk -v name="$1" -v status=$? -v counts=tests/counts.txt -v sums="$dir/$1.sum" '
+    case $1 in *+amx) share="--amx --isa avx512" ;; esac
+    $program --suite "${1%+amx}" $share >"$dir/$1.log" 2>&1
+    awk -v name="${1%+amx}" -v status=$? -v counts=tests/counts.txt -v sums="$dir/$1.sum" '
         function fails(what) { print "FAILED " name ": " what; failed++ }
         BEGIN { while ((getline line <counts) > 0) { split(line, f); if (f[1] == name) split(line, want) } }
         /^this build or CPU has no / { lacks++; next }          # told once, by all together
@@ -38,6 +39,8 @@ if [ -n "$1" ]; then one "$1"; exit; fi
 rm -rf ${dir:?}/*
 listed=$($program --list | sed 's/\..*//' | uniq)
 known=$(awk '!/^#/ { print $1 }' tests/counts.txt)
+# What may run on AMX, which a process has to ask for, runs once more there.
+if grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then listed="$listed precision+amx parts+amx" known="$known precision+amx parts+amx"; fi
 printf '%s\n' $known $listed | awk -v listed="$listed" '
     BEGIN { n = split(listed, names); for (i = 1; i <= n; i++) there[names[i]] = 1 }
     there[$1] && !seen[$1]++' | xargs -P "${JOBS:-2}" -n 1 sh "$0"

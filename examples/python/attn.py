@@ -304,6 +304,7 @@ FUNCTIONS = {  # result, parameters
     "attn_best_isa": (c_int, []),
     "attn_isa_string": (c_char_p, [c_int]),
     "attn_score_string": (c_char_p, [c_int]),
+    "attn_enable_amx": (c_int, [c_void_p]),
     "attn_version": (c_int32, []),
     "attn_layout": (c_size_t, [c_void_p, c_size_t]),
     "attn_elementary": (c_int, [c_int, c_void_p, c_void_p, c_int64, c_int]),

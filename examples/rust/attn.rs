@@ -529,6 +529,7 @@ extern "C" {
     pub fn attn_best_isa() -> attn_isa;
     pub fn attn_isa_string(isa: attn_isa) -> *const c_char;
     pub fn attn_score_string(score: attn_score) -> *const c_char;
+    pub fn attn_enable_amx(err: *mut attn_error) -> attn_status;
     pub fn attn_version() -> i32;
     pub fn attn_layout(text: *mut c_char, size: usize) -> usize;
     pub fn attn_elementary(function: attn_function, x: *const f32, y: *mut f32, n: i64, isa: attn_isa) -> attn_status;

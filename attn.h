@@ -52,12 +52,13 @@
        >>memory map      how workspace is cut up; the state of a task: attn__tile, attn__pass; what a score is
        >>planning        from descriptor to call; its steps, their number of tasks, its workspace
        >>keys            rows of queries, keys and values as products take them
-       >>products        matrix products and sums over rows
+       >>products        matrix products: projections, and what gradients are made of
        >>scores          a table row per score: how queries and keys are prepared and combined, its gradients
        >>skinny          scores and outputs of few queries
        >>options         lengths, causal, window, softcap, bias, ALiBi, mask, sink, dropout, and their gradients
        >>tile            the forward pass: a tile of queries against chunks of keys
        >>gradients       the backward pass: blocks of queries against blocks of keys
+       >>sums            the gradients of parameters: sums over rows
        >>tasks           which of these a task runs
        The functions of the API:
        >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
@@ -8141,7 +8142,6 @@ static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l
 }
 
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
-static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, uint8_t *covered);
 #ifndef ATTN_NO_BACKWARD
 static void attn__grad_vectors(attn__pass *p, int64_t c0);
 static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
@@ -8149,7 +8149,7 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
 #endif
 
 /* ---------------------------------------------------------------------------------------------------- >>products
-   Matrix products and sums over rows: the pieces, projections, gradients of parameters. */
+   Matrix products: projections, and what gradients are made of. */
 static void attn__set_a(attn__product *p, attn__rows rows)
 {
     p->a = rows.at;
@@ -8248,222 +8248,6 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
 }
 #endif
 
-/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
-                            int64_t ld)
-{
-    const int quiet = f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(at.a);
-    int64_t r, l;
-    for (r = 0; r < rows; r++, at.row++, c += ld)
-        if (copies) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), c, lanes); /* short: no call */
-        else if (quiet) attn__store_row(f, at, lanes, c);
-        else for (l = 0; l < lanes; l++) attn__write(at.a, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
-}
-
-/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
-   floats before that, in `copy`, some of each at a time. */
-ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
-                                               int64_t lanes, int64_t ld, float *panel, float *copy)
-{
-    const attn__array transposed = attn__transposed(m->b);
-    const int direct = attn__is_f32(&m->b);
-    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
-    int64_t k, l, count;
-    attn__fill(ones, 1, ld, 1.0f);
-    for (k = 0; k < m->depth; k += count) {
-        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
-        for (l = 0; l < ld; l++) {
-            const int64_t at = column + attn__min(l, lanes - 1);
-            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, attn__in(&transposed, x, y, at, k), count, columns[l]);
-        }
-        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
-    }
-}
-
-static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
-                            float *panel)
-{
-    int64_t k;
-    for (k = 0; k < m->depth; k++, panel += ld) {
-        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
-        ATTN__PREFETCH(later);
-        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
-        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
-    }
-}
-
-ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
-                                              float *c, int64_t ld)
-{
-    int64_t r, l;
-    for (l = 0; l < lanes; l++) {
-        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
-        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
-    }
-}
-
-ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
-{
-    const int64_t batch = index / m->column_tiles, width = m->f->width;
-    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
-    int64_t before, r, r0, rows;
-    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
-                                           &before), column = before * width;
-    const int64_t lanes = attn__min(m->columns - column, ld);
-    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
-    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
-    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
-    else for (r = 0; r < m->depth; r++) {
-        attn__copy_row(m->f, attn__in(&m->b, x, y, r, column), lanes, panel + r * ld);
-        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
-    }
-    for (r0 = 0; r0 < m->rows; r0 += rows) {
-        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
-        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
-            const float *to = attn__at(&m->out, x, y, r0 + r, column);
-            ATTN__PREFETCH(to);
-            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
-        }
-        attn__apply(m->f, attn__rows_of(m->f, attn__in(&m->a, x, y, r0, 0), NULL, rows, m->depth, copy), panel, c, rows,
-                    m->depth, ld);
-        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
-        attn__bmm_store(m->f, attn__in(&m->out, x, y, r0, column), rows, lanes, c, ld);
-    }
-}
-
-#ifndef ATTN_NO_BACKWARD
-/* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
-static int64_t attn__sum_tasks(const attn__matmul *m)
-{
-    return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
-                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
-}
-
-static int64_t attn__sum_floats(const attn__kernels *f)
-{
-    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
-}
-
-/* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
-static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
-{
-    int64_t r;
-    for (r = 0; r < m->rows; r++) {
-        const uint32_t bits = attn__bits(attn__read(&m->a, x, y, r, k));
-        if (m->skip == 1 ? bits != 0x80000000u : bits << 1 != 0) return 0;
-    }
-    return 1;
-}
-
-/* covered[k] of row k0+k: is it one of the queries of batch entry b? */
-static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
-{
-    const int64_t start = attn__int_or(&c->query_starts, b, 0);
-    const int64_t end = start + attn__int_or(&c->query_lengths, b, c->queries - start);
-    int64_t k;
-    for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
-}
-
-/* n of b's rows, of a head of out, `lanes` columns of each, as a tile */
-static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, int64_t lanes, int64_t ld, float *panel)
-{
-    const int64_t head = at.h;
-    uint8_t covered[ATTN__CHUNK];
-    int64_t k;
-    at.h /= m->b_shares;
-    if (m->cover && m->of_keys) attn__cover(m->cover, at.b, at.row, n, covered);
-    else if (m->cover) attn__cover_queries(m->cover, at.b, at.row, n, covered);
-    if (attn__copy_rows(m->f, at, n, lanes, ld, m->cover ? covered : NULL, NULL, panel) && m->skip)
-        for (k = 0; k < n; k++, panel += ld)
-            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, at.b, head, at.row + k))
-                attn__fill(panel, 1, lanes, 0.0f);
-}
-
-/* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
-static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
-{
-    attn__extent x = {0, 0, 0, 0};
-    x.rows = m->depth;
-    if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
-    if (m->ragged && m->of_keys) {
-        attn__find_keys(m->ragged, b, &x);
-        x.row0 = x.key0;
-        x.rows = before ? 0 : x.keys;
-    }
-    return x;
-}
-
-ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
-{
-    const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
-    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
-    const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
-    const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
-    const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
-    const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
-    float *c = panel + ATTN_GRAD_QUERIES * wide;
-    attn__product p;
-    int64_t b, h, r, k0;
-    attn__extent terms;
-    int before;
-    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
-    p.b = panel;
-    p.c = c;
-    p.b_row = p.c_row = ld;
-    p.vecs = (int32_t)(ld / m->f->width);
-    p.chain = ATTN__HUGE;
-    p.kind = ATTN__PRODUCT;
-    p.onto = ATTN__ADD_AFTER;
-    p.fetch = NULL;
-    attn__fill(c, 1, p.rows * ld, 0.0f);
-    for (b = m->depth ? x0 : x1; b < x1; b++)
-        for (h = y0; h < y1; h++)
-            for (before = 0; before < (m->ragged ? 2 : 1); before++) {
-                terms = attn__terms_of(m, b, before);
-                for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
-                    p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
-                    attn__sum_panel(m, attn__in(&m->b, b, h, k0, column), p.depth, lanes, ld, panel);
-                    attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, b, h, r0, k0), NULL, p.rows, p.depth,
-                                                  c + ATTN__SUM_ROWS * wide));
-                    m->f->product(&p);
-                }
-            }
-    for (r = 0; r < p.rows; r++)
-        attn__store_grad(m->f, attn__in(&m->out, x, y, r0 + r, column), lanes, c + r * ld, m->scale, m->adds);
-}
-#endif
-
-/* ---- either kind: column_tiles is 0 for a sum */
-static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) attn__sum_tile(m, index, panel);
-    else
-#endif
-    attn__bmm_columns(m, index, panel);
-}
-
-static int64_t attn__matmul_tasks(const attn__matmul *m)
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) return attn__sum_tasks(m);
-#endif
-    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
-}
-
-static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
-{
-#ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles)
-        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
-#endif
-    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
-                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
-                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
-}
-
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
 static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
                                     int64_t columns, int64_t depth)
@@ -8488,124 +8272,6 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.worker_bytes = 0;
     return m;
 }
-
-#ifndef ATTN_NO_BACKWARD
-/* ---- the gradients of parameters */
-
-/* A vector of as many ones as are asked for. */
-static attn__array attn__ones(void)
-{
-    static const float one = 1.0f;
-    attn__array a = attn__packed(&one, 0, 0, 0);
-    a.stride[3] = 0;
-    return a;
-}
-
-/* A sum over batch, heads and queries (OF_KEYS: streams and keys) of a^T b; a NULL: ones. PER_HEAD: out has heads. */
-enum { ATTN__OF_KEYS = 1, ATTN__PER_HEAD = 2 };
-static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
-                                   int64_t rows, int64_t columns, int of, uint32_t bit)
-{
-    const int of_keys = of & ATTN__OF_KEYS, per_head = of & ATTN__PER_HEAD;
-    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
-                                     of_keys ? c->keys : c->queries);
-    m.batch[0] = c->batch;
-    m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
-    m.out_batch[1] = per_head ? c->heads : 1;
-    m.adds = attn__adds(c, bit);
-    m.skip = a != NULL;
-    m.ragged = c->ragged ? c : NULL;
-    m.of_keys = of_keys;
-    if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
-    return m;
-}
-
-/* of one field of the rows */
-static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
-                                      int per_head, uint32_t bit)
-{
-    const int64_t rows = attn__rows_of_arrays(c);
-    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
-    return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
-}
-
-/* of a bias that was broadcast along the keys */
-static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
-{
-    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
-    m.out_batch[0] = c->bias_size[0];
-    m.out_batch[1] = c->bias_size[1];
-    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
-        m.depth = 1;
-        m.ragged = NULL;
-        m.columns = c->queries;
-        m.b = attn__transposed(m.b);
-        m.out = attn__transposed(m.out);
-    }
-    return m;
-}
-
-/* The sum that makes one gradient. */
-static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
-{
-    const int64_t size = c->w.size_u;
-    const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
-    const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
-    const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
-    attn__array transposed;
-    switch (which) {
-    case ATTN__SUM_BIAS:
-        *m = attn__sum_of_bias(c, s);
-        break;
-    case ATTN__SUM_BILINEAR:
-        transposed = attn__transposed(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, (c->d_bilinear.rank == 3) * ATTN__PER_HEAD,
-                            ATTN_GRAD_BILINEAR);
-        m->scale = c->scale;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_Q:
-        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, (c->d_w_q.rank == 3) * ATTN__PER_HEAD,
-                            ATTN_GRAD_W_Q);
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_K:
-        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k,
-                            ATTN__OF_KEYS | (c->d_w_k.rank == 3) * ATTN__PER_HEAD, ATTN_GRAD_W_K);
-        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_V:
-        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, (c->d_w_v.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_W_V);
-        m->scale = c->scale;
-        break;
-    case ATTN__SUM_HIDDEN_BIAS:
-        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size,
-                            ATTN__OF_KEYS | (c->d_hidden_bias.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_HIDDEN_BIAS);
-        break;
-    case ATTN__SUM_SIGMA:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
-        break;
-    case ATTN__SUM_SCALE:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
-        break;
-    case ATTN__SUM_SINK:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
-        break;
-    default:
-        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
-    }
-}
-
-/* 0: it is not asked for, or not made so. */
-static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
-{
-    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
-    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
-    attn__set_sum(c, s, which, m);
-    return 1;
-}
-#endif
 
 /* ------------------------------------------------------------------------------------------------------ >>scores
    Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
@@ -11823,6 +11489,224 @@ static void attn__run_merge(attn__task *task)
     attn__finish_keys_gradient(p);
 }
 
+/* -------------------------------------------------------------------------------------------------------- >>sums
+   The gradients of parameters: each a sum of products over rows or keys, of what the blocks have left. */
+/* ---- a sum in chains of ATTN_GRAD_QUERIES: a task is a tile of out */
+static int64_t attn__sum_tasks(const attn__matmul *m)
+{
+    return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
+                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
+}
+
+static int64_t attn__sum_floats(const attn__kernels *f)
+{
+    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
+}
+
+/* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
+static int attn__sum_skips(const attn__matmul *m, int64_t x, int64_t y, int64_t k)
+{
+    int64_t r;
+    for (r = 0; r < m->rows; r++) {
+        const uint32_t bits = attn__bits(attn__read(&m->a, x, y, r, k));
+        if (m->skip == 1 ? bits != 0x80000000u : bits << 1 != 0) return 0;
+    }
+    return 1;
+}
+
+/* covered[k] of row k0+k: is it one of the queries of batch entry b? */
+static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int64_t n, uint8_t *covered)
+{
+    const int64_t start = attn__int_or(&c->query_starts, b, 0);
+    const int64_t end = start + attn__int_or(&c->query_lengths, b, c->queries - start);
+    int64_t k;
+    for (k = 0; k < n; k++) covered[k] = k0 + k >= start && k0 + k < end;
+}
+
+/* n of b's rows, of a head of out, `lanes` columns of each, as a tile */
+static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, int64_t lanes, int64_t ld, float *panel)
+{
+    const int64_t head = at.h;
+    uint8_t covered[ATTN__CHUNK];
+    int64_t k;
+    at.h /= m->b_shares;
+    if (m->cover && m->of_keys) attn__cover(m->cover, at.b, at.row, n, covered);
+    else if (m->cover) attn__cover_queries(m->cover, at.b, at.row, n, covered);
+    if (attn__copy_rows(m->f, at, n, lanes, ld, m->cover ? covered : NULL, NULL, panel) && m->skip)
+        for (k = 0; k < n; k++, panel += ld)
+            if (!m->f->finite(panel, lanes) && attn__sum_skips(m, at.b, head, at.row + k))
+                attn__fill(panel, 1, lanes, 0.0f);
+}
+
+/* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
+static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
+{
+    attn__extent x = {0, 0, 0, 0};
+    x.rows = m->depth;
+    if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
+    if (m->ragged && m->of_keys) {
+        attn__find_keys(m->ragged, b, &x);
+        x.row0 = x.key0;
+        x.rows = before ? 0 : x.keys;
+    }
+    return x;
+}
+
+ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
+    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
+    const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
+    const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
+    const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
+    const int64_t y0 = m->out_batch[1] == 1 ? 0 : y, y1 = m->out_batch[1] == 1 ? m->batch[1] : y + 1;
+    float *c = panel + ATTN_GRAD_QUERIES * wide;
+    attn__product p;
+    int64_t b, h, r, k0;
+    attn__extent terms;
+    int before;
+    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
+    p.b = panel;
+    p.c = c;
+    p.b_row = p.c_row = ld;
+    p.vecs = (int32_t)(ld / m->f->width);
+    p.chain = ATTN__HUGE;
+    p.kind = ATTN__PRODUCT;
+    p.onto = ATTN__ADD_AFTER;
+    p.fetch = NULL;
+    attn__fill(c, 1, p.rows * ld, 0.0f);
+    for (b = m->depth ? x0 : x1; b < x1; b++)
+        for (h = y0; h < y1; h++)
+            for (before = 0; before < (m->ragged ? 2 : 1); before++) {
+                terms = attn__terms_of(m, b, before);
+                for (k0 = terms.row0; k0 < terms.row0 + terms.rows; k0 += ATTN_GRAD_QUERIES) {
+                    p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
+                    attn__sum_panel(m, attn__in(&m->b, b, h, k0, column), p.depth, lanes, ld, panel);
+                    attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, b, h, r0, k0), NULL, p.rows, p.depth,
+                                                  c + ATTN__SUM_ROWS * wide));
+                    m->f->product(&p);
+                }
+            }
+    for (r = 0; r < p.rows; r++)
+        attn__store_grad(m->f, attn__in(&m->out, x, y, r0 + r, column), lanes, c + r * ld, m->scale, m->adds);
+}
+
+/* ---- the gradients of parameters */
+
+/* A vector of as many ones as are asked for. */
+static attn__array attn__ones(void)
+{
+    static const float one = 1.0f;
+    attn__array a = attn__packed(&one, 0, 0, 0);
+    a.stride[3] = 0;
+    return a;
+}
+
+/* A sum over batch, heads and queries (OF_KEYS: streams and keys) of a^T b; a NULL: ones. PER_HEAD: out has heads. */
+enum { ATTN__OF_KEYS = 1, ATTN__PER_HEAD = 2 };
+static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
+                                   int64_t rows, int64_t columns, int of, uint32_t bit)
+{
+    const int of_keys = of & ATTN__OF_KEYS, per_head = of & ATTN__PER_HEAD;
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
+                                     of_keys ? c->keys : c->queries);
+    m.batch[0] = c->batch;
+    m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
+    m.out_batch[1] = per_head ? c->heads : 1;
+    m.adds = attn__adds(c, bit);
+    m.skip = a != NULL;
+    m.ragged = c->ragged ? c : NULL;
+    m.of_keys = of_keys;
+    if ((of_keys ? c->packed_keys : c->packed_queries)) m.a.stride[0] = m.b.stride[0] = 0;
+    return m;
+}
+
+/* of one field of the rows */
+static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
+                                      int per_head, uint32_t bit)
+{
+    const int64_t rows = attn__rows_of_arrays(c);
+    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
+    return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
+}
+
+/* of a bias that was broadcast along the keys */
+static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
+{
+    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
+    m.out_batch[0] = c->bias_size[0];
+    m.out_batch[1] = c->bias_size[1];
+    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
+        m.depth = 1;
+        m.ragged = NULL;
+        m.columns = c->queries;
+        m.b = attn__transposed(m.b);
+        m.out = attn__transposed(m.out);
+    }
+    return m;
+}
+
+/* The sum that makes one gradient. */
+static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    const int64_t size = c->w.size_u;
+    const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
+    const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
+    const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
+    attn__array transposed;
+    switch (which) {
+    case ATTN__SUM_BIAS:
+        *m = attn__sum_of_bias(c, s);
+        break;
+    case ATTN__SUM_BILINEAR:
+        transposed = attn__transposed(c->d_bilinear);
+        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, (c->d_bilinear.rank == 3) * ATTN__PER_HEAD,
+                            ATTN_GRAD_BILINEAR);
+        m->scale = c->scale;
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_Q:
+        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, (c->d_w_q.rank == 3) * ATTN__PER_HEAD,
+                            ATTN_GRAD_W_Q);
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_K:
+        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k,
+                            ATTN__OF_KEYS | (c->d_w_k.rank == 3) * ATTN__PER_HEAD, ATTN_GRAD_W_K);
+        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
+        m->cover = c;
+        break;
+    case ATTN__SUM_W_V:
+        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, (c->d_w_v.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_W_V);
+        m->scale = c->scale;
+        break;
+    case ATTN__SUM_HIDDEN_BIAS:
+        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size,
+                            ATTN__OF_KEYS | (c->d_hidden_bias.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_HIDDEN_BIAS);
+        break;
+    case ATTN__SUM_SIGMA:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
+        break;
+    case ATTN__SUM_SCALE:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
+        break;
+    case ATTN__SUM_SINK:
+        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
+        break;
+    default:
+        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
+    }
+}
+
+/* 0: it is not asked for, or not made so. */
+static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
+{
+    if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    attn__set_sum(c, s, which, m);
+    return 1;
+}
+
 static void attn__run_sums(attn__task *task)
 {
     attn__matmul m;
@@ -13066,6 +12950,120 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>bmm */
+/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
+static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
+                            int64_t ld)
+{
+    const int quiet = f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(at.a);
+    int64_t r, l;
+    for (r = 0; r < rows; r++, at.row++, c += ld)
+        if (copies) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), c, lanes); /* short: no call */
+        else if (quiet) attn__store_row(f, at, lanes, c);
+        else for (l = 0; l < lanes; l++) attn__write(at.a, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
+}
+
+/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
+   floats before that, in `copy`, some of each at a time. */
+ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
+                                               int64_t lanes, int64_t ld, float *panel, float *copy)
+{
+    const attn__array transposed = attn__transposed(m->b);
+    const int direct = attn__is_f32(&m->b);
+    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
+    int64_t k, l, count;
+    attn__fill(ones, 1, ld, 1.0f);
+    for (k = 0; k < m->depth; k += count) {
+        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
+        for (l = 0; l < ld; l++) {
+            const int64_t at = column + attn__min(l, lanes - 1);
+            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
+            if (!direct) attn__copy_row(m->f, attn__in(&transposed, x, y, at, k), count, columns[l]);
+        }
+        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
+    }
+}
+
+static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
+                            float *panel)
+{
+    int64_t k;
+    for (k = 0; k < m->depth; k++, panel += ld) {
+        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
+        ATTN__PREFETCH(later);
+        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
+        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
+        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
+    }
+}
+
+ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
+                                              float *c, int64_t ld)
+{
+    int64_t r, l;
+    for (l = 0; l < lanes; l++) {
+        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
+        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
+    }
+}
+
+ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
+{
+    const int64_t batch = index / m->column_tiles, width = m->f->width;
+    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
+    int64_t before, r, r0, rows;
+    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
+                                           &before), column = before * width;
+    const int64_t lanes = attn__min(m->columns - column, ld);
+    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
+    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
+    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
+    else for (r = 0; r < m->depth; r++) {
+        attn__copy_row(m->f, attn__in(&m->b, x, y, r, column), lanes, panel + r * ld);
+        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
+    }
+    for (r0 = 0; r0 < m->rows; r0 += rows) {
+        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
+        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
+            const float *to = attn__at(&m->out, x, y, r0 + r, column);
+            ATTN__PREFETCH(to);
+            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
+        }
+        attn__apply(m->f, attn__rows_of(m->f, attn__in(&m->a, x, y, r0, 0), NULL, rows, m->depth, copy), panel, c, rows,
+                    m->depth, ld);
+        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
+        attn__bmm_store(m->f, attn__in(&m->out, x, y, r0, column), rows, lanes, c, ld);
+    }
+}
+
+/* ---- either kind: column_tiles is 0 for a sum */
+static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) attn__sum_tile(m, index, panel);
+    else
+#endif
+    attn__bmm_columns(m, index, panel);
+}
+
+static int64_t attn__matmul_tasks(const attn__matmul *m)
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles) return attn__sum_tasks(m);
+#endif
+    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
+}
+
+static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
+{
+#ifndef ATTN_NO_BACKWARD
+    if (!m->column_tiles)
+        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
+#endif
+    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
+                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
+                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
+}
+
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 {
     const int64_t bytes = attn__bytes_of(attn__matmul_floats(m));

@@ -9659,48 +9659,6 @@ static void attn__grad_softcap(attn__pass *p, int64_t n)
 }
 #endif
 
-/* ---- which keys of a chunk the lanes of a tile reach */
-static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
-{
-    int64_t l = x * t->f->width;
-    const int64_t end = l + t->f->width;
-    int32_t from = (int32_t)r->n, to = 0, all_from = 0, all_to = (int32_t)r->n;
-    for (; l < end; l++) {
-        const int32_t first = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), r->n);
-        const int32_t last = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), r->n);
-        r->first[l] = first;
-        r->last[l] = last;
-        all_from = first > all_from ? first : all_from;
-        all_to = last < all_to ? last : all_to;
-        if (first >= last) continue;
-        if (from < to && (first > to || last < from)) r->gaps = 1;
-        from = first < from ? first : from;
-        to = last > to ? last : to;
-    }
-    r->all_from[x] = all_from;
-    r->all_to[x] = all_to - all_to % r->width;          /* so strips of scores end with whole vectors of keys */
-    r->from[x] = from < to ? from : 0;
-    r->to[x] = to;
-    if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
-}
-
-static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
-{
-    int32_t x;
-    r->n = n;
-    r->vecs = t->vecs;
-    r->width = t->f->width;
-    r->gaps = r->hull_only = 0;
-    r->ascending = 1;
-    r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
-    for (x = 0; x < t->vecs; x++)
-        if (!r->whole) attn__find_reach_of(t, c0, x, r);
-        else {
-            r->from[x] = 0;
-            r->to[x] = (int32_t)n;
-        }
-}
-
 /* ---- covered[j] for keys c0..c0+n: does any row of batch entry b reach it? All, where every key's score is wanted */
 static void attn__cover_rows(const attn__call *c, int64_t b, int64_t c0, int64_t n, int32_t *change)
 {
@@ -9742,69 +9700,11 @@ static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, u
     }
 }
 
-static int attn__are_zeros(const uint8_t *row, int64_t n)
-{
-    uint64_t eight, any = 0;
-    int64_t j;
-    for (j = 0; j < n; j += 8) {
-        ATTN__COPY(&eight, row + j, sizeof eight);
-        any |= eight;
-    }
-    return !any;
-}
-
-/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
-   last one; or j. */
-static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
-    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
-    while (j < end && !row[j * step]) j++;
-    return j;
-}
-
-static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
-{
-    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
-    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
-    while (end > j && !row[(end - 1) * step]) end--;
-    return end;
-}
-
-/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
-   say that these are all. */
-static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
-{
-    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
-    const attn__array *mask;
-    int64_t l, j;
-    int field = 0;
-    *from = 0;
-    *to = n;
-    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
-        const int64_t step = mask->stride[3];
-        const uint8_t *row = NULL, *before;
-        int64_t first = n, last = 0;
-        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
-            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
-            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
-            before = row;
-            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
-            if (row == before && whole) continue;           /* one row for all */
-            j = attn__first_admitted(row, step, lane_first, lane_last);
-            if (j >= lane_last) continue;                   /* none */
-            first = attn__min(first, j);
-            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
-        }
-        *from = attn__max(*from, first);
-        *to = attn__min(*to, last);
-    }
-}
-
 /* -------------------------------------------------------------------------------------------------------- >>tile
    The forward pass, written once for all instruction sets. Keys are prepared, where a score needs it. A tile of queries
    is opened; chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order;
-   then it is finished. Where the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
+   then it is finished. Where the keys of a tile were cut among tasks, its chunks are merged in a step of their own.
+   In this room a chunk comes first, then the tile: opened, ended, and the tasks that do both. */
 
 /* A chunk of keys of one stream. Only those that some row may attend to are read. */
 static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
@@ -9824,108 +9724,46 @@ static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)
     }
 }
 
-/* ---- a tile is opened */
-/* Its rows from query i of head h on, and what they may reach */
-static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
+/* ---- which keys of a chunk the lanes of a tile reach */
+static void attn__find_reach_of(const attn__tile *t, int64_t c0, int32_t x, attn__reach *r)
 {
-    const attn__call *c = t->c;
-    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
-    attn__row row = {0, 0, 0};
-    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
-    t->head = h;
-    t->lane_max = NULL;
-    attn__fill(t->scale, 1, t->ld, c->scale);
-    attn__fill(t->ones, 1, t->ld, 1.0f);
-    attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
-    attn__fill(t->sum, 1, t->ld, 0.0f);
-    for (l = 0; l < lanes; h++, i = 0)
-        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
-            t->h[l] = h;
-            t->i[l] = i++;
+    int64_t l = x * t->f->width;
+    const int64_t end = l + t->f->width;
+    int32_t from = (int32_t)r->n, to = 0, all_from = 0, all_to = (int32_t)r->n;
+    for (; l < end; l++) {
+        const int32_t first = (int32_t)attn__min(attn__max(t->row[l].first - c0, 0), r->n);
+        const int32_t last = (int32_t)attn__min(attn__max(t->row[l].last - c0, 0), r->n);
+        r->first[l] = first;
+        r->last[l] = last;
+        all_from = first > all_from ? first : all_from;
+        all_to = last < all_to ? last : all_to;
+        if (first >= last) continue;
+        if (from < to && (first > to || last < from)) r->gaps = 1;
+        from = first < from ? first : from;
+        to = last > to ? last : to;
+    }
+    r->all_from[x] = all_from;
+    r->all_to[x] = all_to - all_to % r->width;          /* so strips of scores end with whole vectors of keys */
+    r->from[x] = from < to ? from : 0;
+    r->to[x] = to;
+    if (x > 0 && (r->from[x] < r->from[x - 1] || to < r->to[x - 1])) r->ascending = 0;
+}
+
+static void attn__find_reach(const attn__tile *t, int64_t c0, int64_t n, attn__reach *r)
+{
+    int32_t x;
+    r->n = n;
+    r->vecs = t->vecs;
+    r->width = t->f->width;
+    r->gaps = r->hull_only = 0;
+    r->ascending = 1;
+    r->whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    for (x = 0; x < t->vecs; x++)
+        if (!r->whole) attn__find_reach_of(t, c0, x, r);
+        else {
+            r->from[x] = 0;
+            r->to[x] = (int32_t)n;
         }
-    for (; l < ld; l++) {               /* after the last row: once more */
-        t->h[l] = t->h[l - 1];
-        t->i[l] = t->i[l - 1];
-    }
-    for (l = 0; l < (c->same_reach ? 1 : ld); l++) {
-        row = attn__row_of(c, t->b, t->i[l]);
-        if (row.first < row.last) {
-            first = attn__min(row.first, first);
-            last = attn__max(row.last, last);
-        }
-        all_first = attn__max(row.first, all_first);
-        all_last = attn__min(row.last, all_last);
-        t->row[l] = row;
-    }
-    for (; l < ld; l++) t->row[l] = row;
-    for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
-    t->first = first < last ? first : 0;
-    t->last = first < last ? last : 0;
-    t->all_first = all_first;
-    t->all_last = all_last;
-}
-
-/* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
-   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
-static void attn__load_queries(attn__tile *t)
-{
-    const attn__call *c = t->c;
-    void (*const load)(attn__tile *t) = attn__score_of(c)->load;
-    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
-    if (!load) return;
-    if (t->all_last > 0 || c->same_reach || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
-        load(t);
-        return;
-    }
-    if (t->first >= t->last) return;
-    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
-    ATTN__COPY(h, t->h, sizeof h);
-    ATTN__COPY(i, t->i, sizeof i);
-    for (l = 0; l < t->ld; l++) {
-        if (t->row[l].first < t->row[l].last) some = l;
-        t->h[l] = h[some];
-        t->i[l] = i[some];
-    }
-    load(t);
-    ATTN__COPY(t->h, h, sizeof h);
-    ATTN__COPY(t->i, i, sizeof i);
-}
-
-/* A tile of stream `index` of all; first: NULL, or the task's. */
-static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
-    const int64_t b = attn__quotient(index, c->streams);
-    t->stream = index - b * c->streams;
-    t->b = c->entry + b;
-    t->head = t->stream * c->stream_heads;
-    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
-    t->ld = c->ld;
-    t->vecs = c->f->vecs;
-    t->prepared = task->shared.prepared;
-    if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
-    return t;
-}
-
-static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    const int64_t stream = attn__quotient(index, c->tiles);
-    attn__tile *t = attn__tile_of_stream(task, stream, first);
-    int64_t row0, head;
-    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
-                                   &row0);
-    row0 *= t->f->width;
-    t->ld = t->vecs * t->f->width;
-    t->lanes = attn__min(c->stream_rows - row0, t->ld);
-    t->skinny = attn__is_skinny(c, t->lanes);
-    t->as_rows = t->unscaled = 0;
-    t->slots = c->parts == 1 ? NULL :
-        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
-    head = attn__quotient(row0, c->queries);
-    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
-    return t;
 }
 
 /* ---- a chunk's scores. Where their maxima are wanted, those of keys that not all lanes of a vector reach do not count
@@ -10229,7 +10067,66 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
     attn__keep_merged(t);
 }
 
-/* A chunk that they exclude, without its products: nothing is merged, which changes no bit. */
+static int attn__are_zeros(const uint8_t *row, int64_t n)
+{
+    uint64_t eight, any = 0;
+    int64_t j;
+    for (j = 0; j < n; j += 8) {
+        ATTN__COPY(&eight, row + j, sizeof eight);
+        any |= eight;
+    }
+    return !any;
+}
+
+/* The first key from j on, before `end`, that a row of a mask admits; or the end. Then the other way round: after the
+   last one; or j. */
+static int64_t attn__first_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && j + 64 <= end && attn__are_zeros(row + j, 64)) j += 64;
+    while (step == 1 && j + 8 <= end && attn__are_zeros(row + j, 8)) j += 8;
+    while (j < end && !row[j * step]) j++;
+    return j;
+}
+
+static int64_t attn__last_admitted(const uint8_t *row, int64_t step, int64_t j, int64_t end)
+{
+    while (step == 1 && end - 64 >= j && attn__are_zeros(row + end - 64, 64)) end -= 64;
+    while (step == 1 && end - 8 >= j && attn__are_zeros(row + end - 8, 8)) end -= 8;
+    while (end > j && !row[(end - 1) * step]) end--;
+    return end;
+}
+
+/* Between which of a chunk's keys are all that the masks admit for some lane? Mostly the first bytes and the last ones
+   say that these are all. */
+static void attn__find_admitted(const attn__tile *t, int64_t c0, int64_t n, int64_t *from, int64_t *to)
+{
+    const int whole = t->all_first <= c0 && t->all_last >= c0 + n;
+    const attn__array *mask;
+    int64_t l, j;
+    int field = 0;
+    *from = 0;
+    *to = n;
+    while ((mask = attn__next_mask(t->c, &field)) != NULL) {
+        const int64_t step = mask->stride[3];
+        const uint8_t *row = NULL, *before;
+        int64_t first = n, last = 0;
+        for (l = 0; l < t->lanes && (first > 0 || last < n); l++) {
+            const int64_t lane_first = attn__max(t->row[l].first - c0, 0);
+            const int64_t lane_last = attn__min(t->row[l].last - c0, n);
+            before = row;
+            row = (const uint8_t *)mask->data + attn__index(mask, t->b, t->h[l], t->i[l], c0);
+            if (row == before && whole) continue;           /* one row for all */
+            j = attn__first_admitted(row, step, lane_first, lane_last);
+            if (j >= lane_last) continue;                   /* none */
+            first = attn__min(first, j);
+            last = attn__max(last, attn__last_admitted(row, step, attn__max(last, j), lane_last));
+        }
+        *from = attn__max(*from, first);
+        *to = attn__min(*to, last);
+    }
+}
+
+/* A chunk that the masks exclude, without its products: nothing is merged, which changes no bit. */
 static void attn__skip_chunk(attn__tile *t, int64_t c0, int64_t n)
 {
     const attn__call *c = t->c;
@@ -10433,6 +10330,128 @@ static void attn__store_carry(const attn__tile *t)
     }
 }
 
+/* ---- a tile is opened */
+/* Its rows from query i of head h on, and what they may reach */
+static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
+{
+    const attn__call *c = t->c;
+    const int64_t ld = t->ld, lanes = t->lanes, queries = c->queries;
+    attn__row row = {0, 0, 0};
+    int64_t first = ATTN__HUGE, last = 0, all_first = 0, all_last = ATTN__HUGE, l, end;
+    t->head = h;
+    t->lane_max = NULL;
+    attn__fill(t->scale, 1, t->ld, c->scale);
+    attn__fill(t->ones, 1, t->ld, 1.0f);
+    attn__fill(t->top, 1, t->ld, ATTN__NEG_INF);
+    attn__fill(t->sum, 1, t->ld, 0.0f);
+    for (l = 0; l < lanes; h++, i = 0)
+        for (end = attn__min(lanes, l + queries - i); l < end; l++) {
+            t->h[l] = h;
+            t->i[l] = i++;
+        }
+    for (; l < ld; l++) {               /* after the last row: once more */
+        t->h[l] = t->h[l - 1];
+        t->i[l] = t->i[l - 1];
+    }
+    for (l = 0; l < (c->same_reach ? 1 : ld); l++) {
+        row = attn__row_of(c, t->b, t->i[l]);
+        if (row.first < row.last) {
+            first = attn__min(row.first, first);
+            last = attn__max(row.last, last);
+        }
+        all_first = attn__max(row.first, all_first);
+        all_last = attn__min(row.last, all_last);
+        t->row[l] = row;
+    }
+    for (; l < ld; l++) t->row[l] = row;
+    for (l = 0; c->alibi.rank && l < t->ld; l++) t->slope[l] = attn__of_head(&c->alibi, t->h[l]);
+    t->first = first < last ? first : 0;
+    t->last = first < last ? last : 0;
+    t->all_first = all_first;
+    t->all_last = all_last;
+}
+
+/* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
+   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
+static void attn__load_queries(attn__tile *t)
+{
+    const attn__call *c = t->c;
+    void (*const load)(attn__tile *t) = attn__score_of(c)->load;
+    int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES], l, some = 0;
+    if (!load) return;
+    if (t->all_last > 0 || c->same_reach || c->scores.rank || c->scores_softcap.rank) {      /* > 0: none is empty */
+        load(t);
+        return;
+    }
+    if (t->first >= t->last) return;
+    for (l = t->ld - 1; l >= 0; l--) if (t->row[l].first < t->row[l].last) some = l;
+    ATTN__COPY(h, t->h, sizeof h);
+    ATTN__COPY(i, t->i, sizeof i);
+    for (l = 0; l < t->ld; l++) {
+        if (t->row[l].first < t->row[l].last) some = l;
+        t->h[l] = h[some];
+        t->i[l] = i[some];
+    }
+    load(t);
+    ATTN__COPY(t->h, h, sizeof h);
+    ATTN__COPY(t->i, i, sizeof i);
+}
+
+/* A tile of stream `index` of all; first: NULL, or the task's. */
+static attn__tile *attn__tile_of_stream(attn__task *task, int64_t index, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = first ? attn__take_next_tile(&task->memory, c, first) : attn__take_tile(&task->memory, c);
+    const int64_t b = attn__quotient(index, c->streams);
+    t->stream = index - b * c->streams;
+    t->b = c->entry + b;
+    t->head = t->stream * c->stream_heads;
+    t->head_kv = c->streams == c->heads_kv ? t->stream : t->head / (c->heads / c->heads_kv);
+    t->ld = c->ld;
+    t->vecs = c->f->vecs;
+    t->prepared = task->shared.prepared;
+    if (t->prepared) t->prepared += attn__keys_before(c, t->b, t->stream) * c->key_floats;
+    return t;
+}
+
+static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    const int64_t stream = attn__quotient(index, c->tiles);
+    attn__tile *t = attn__tile_of_stream(task, stream, first);
+    int64_t row0, head;
+    t->vecs = (int32_t)attn__share(attn__blocks(c->stream_rows, t->f->width), c->tiles, index - stream * c->tiles,
+                                   &row0);
+    row0 *= t->f->width;
+    t->ld = t->vecs * t->f->width;
+    t->lanes = attn__min(c->stream_rows - row0, t->ld);
+    t->skinny = attn__is_skinny(c, t->lanes);
+    t->as_rows = t->unscaled = 0;
+    t->slots = c->parts == 1 ? NULL :
+        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
+    head = attn__quotient(row0, c->queries);
+    attn__open_lanes(t, t->head + head, row0 - head * c->queries);
+    return t;
+}
+
+/* What comes before the chunks. */
+static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
+{
+    const attn__call *c = task->c;
+    attn__tile *t = attn__open_tile(task, index, first);
+    int64_t l;
+    attn__load_queries(t);
+    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    attn__begin_outputs(t);
+    for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
+        attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
+        attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+        attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
+    }
+    return t;
+}
+
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
 /* A weight of a row under ATTN_EMPTY_UNIFORM, after dropout. */
 static float attn__uniform_weight(const attn__call *c, attn__dropper *drop, int64_t j)
@@ -10576,24 +10595,6 @@ static void attn__finish_tile(attn__tile *t)
 static int attn__has_row_results(const attn__call *c)
 {
     return c->out.rank || c->lse.rank || c->weights.rank || c->scores_masked.rank || c->stats.rank || c->carry_out.rank;
-}
-
-/* What comes before the chunks. */
-static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
-{
-    const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, index, first);
-    int64_t l;
-    attn__load_queries(t);
-    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
-    attn__begin_outputs(t);
-    for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
-        attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
-        attn__fill_outside(&c->scores, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-        attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-        attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
-    }
-    return t;
 }
 
 static void attn__run_keys(attn__task *task)

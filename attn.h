@@ -6796,27 +6796,6 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     attn__cut_rows(e);
 }
 
-/* Groups of tiles, of which a task has one or some, of the rows of all streams. */
-static int64_t attn__groups(const attn__call *c, int64_t tiles)
-{
-    if (c->task_heads > 1) return tiles > 0 ? attn__blocks(c->streams, c->task_heads) : 0;
-    return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
-}
-
-static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
-/* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
-static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
-{
-    attn__extent x;
-    int64_t tiles;
-    attn__find_rows(c, b, before, &x);
-#ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
-#endif
-    tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
-    return attn__blocks(attn__groups(c, tiles), attn__groups_of_a_task(c));
-}
-
 /* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
 static int64_t attn__entries_to_see(const attn__call *c)
 {
@@ -6933,19 +6912,6 @@ ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_
             ATTN__TRY(attn__check_order("key_starts", x.key0, x.keys, b, &end_of_keys, err));
     }
     return ATTN_OK;
-}
-
-/* ---- which task is whose: tasks before each entry's rows, and before the rows in front of them */
-static int64_t attn__count_entries(const attn__call *c, int64_t *before)
-{
-    const int64_t all = before ? c->batch : attn__entries_to_see(c);
-    int64_t f, sum = 0;
-    for (f = 0; f < 2 * all; f++) {
-        if (before) before[f] = sum;
-        sum = attn__add64(sum, attn__entry_tasks(c, f / 2, (int)(f % 2)));
-    }
-    if (before) before[f] = sum;
-    return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
 }
 
 /* -------------------------------------------------------------------------------------------------- >>memory map
@@ -7180,6 +7146,7 @@ struct attn__score {
 };
 
 enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+
 static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
 
 #define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
@@ -7261,8 +7228,6 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 #ifndef ATTN_NO_BACKWARD
-/* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
-static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
 static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
@@ -7682,6 +7647,40 @@ static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int6
     plan->tasks[plan->phases++] = tasks;
 }
 
+/* Groups of tiles, of which a task has one or some, of the rows of all streams. */
+static int64_t attn__groups(const attn__call *c, int64_t tiles)
+{
+    if (c->task_heads > 1) return tiles > 0 ? attn__blocks(c->streams, c->task_heads) : 0;
+    return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
+}
+
+static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
+/* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
+static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
+{
+    attn__extent x;
+    int64_t tiles;
+    attn__find_rows(c, b, before, &x);
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
+#endif
+    tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
+    return attn__blocks(attn__groups(c, tiles), attn__groups_of_a_task(c));
+}
+
+/* Which task is whose: tasks before each entry's rows, and before the rows in front of them */
+static int64_t attn__count_entries(const attn__call *c, int64_t *before)
+{
+    const int64_t all = before ? c->batch : attn__entries_to_see(c);
+    int64_t f, sum = 0;
+    for (f = 0; f < 2 * all; f++) {
+        if (before) before[f] = sum;
+        sum = attn__add64(sum, attn__entry_tasks(c, f / 2, (int)(f % 2)));
+    }
+    if (before) before[f] = sum;
+    return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
+}
+
 /* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
 static int64_t attn__row_tasks(const attn__call *c, int64_t each)
 {
@@ -7748,6 +7747,9 @@ static void attn__set_block_tasks(attn__call *c)
     if (w->does & ATTN__DO_Q) w->query_parts = attn__min(attn__blocks(tasks, units), attn__max(w->blocks, 1));
     w->main_tasks = attn__add64(attn__mul64(key_units, w->key_parts), attn__mul64(units, w->query_parts));
 }
+
+/* A distance of rows that are read one below the other: not one that puts all of them into a few sets of the cache. */
+static int64_t attn__spread(int64_t n) { return n > 0 && n % 32 == 0 ? attn__add64(n, 16) : n; }
 
 /* What is wanted, and the sizes that follow. */
 static void attn__set_backward(attn__call *c)

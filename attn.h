@@ -6714,8 +6714,8 @@ static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t ke
    Batch entries of different sizes in shared arrays. Each entry is run as a call of its own: a copy of the call whose
    operands begin at the entry's first query and key and whose sizes are the entry's. No tile and no block knows of
    starts, so that an entry has the bits of a call of its own by construction; only what lies in the workspace by row
-   or by key (attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not packed, the
-   rows in front of the entry are a second such call, whose rows are all empty. */
+   or by key (>>memory map: attn__rows_before, attn__keys_before) counts in the arrays' sizes. Where the queries are not
+   packed, the rows in front of the entry are a second such call, whose rows are all empty. */
 
 /* The queries of entry b; before: the rows in front of them. Beyond a length rows are empty, unless they are packed. */
 static void attn__find_rows(const attn__call *c, int64_t b, int before, attn__extent *x)
@@ -6804,24 +6804,6 @@ static int64_t attn__entries_to_see(const attn__call *c)
                       (!c->positions.stride[0] || c->positions.rank < 2 || !c->queries) &&
                       (!c->page_table.stride[0] || !c->keys);
     return alike ? attn__min(c->batch, 2) : c->batch;
-}
-#ifndef ATTN_NO_BACKWARD
-/* What the arrays of the workspace have in front of an entry, in rows of one head; and in keys of one stream. */
-static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
-{
-    return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
-}
-#endif
-static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
-{
-    return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;
-}
-
-static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queries ? 1 : c->batch; }
-static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
-static int64_t attn__rows_of_arrays(const attn__call *c)        /* of all heads and entries */
-{
-    return attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
 }
 /* Results of queries and keys, outside of an entry's keys. */
 static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64_t i, const attn__call *c,
@@ -7228,6 +7210,24 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 #ifndef ATTN_NO_BACKWARD
+/* What the arrays of the workspace have in front of an entry, in rows of one head; and in keys of one stream. */
+static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
+{
+    return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
+}
+#endif
+static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
+{
+    return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;
+}
+
+static int64_t attn__batch_of_rows(const attn__call *c) { return c->packed_queries ? 1 : c->batch; }
+static int64_t attn__batch_of_keys(const attn__call *c) { return c->packed_keys ? 1 : c->batch; }
+static int64_t attn__rows_of_arrays(const attn__call *c)        /* of all heads and entries */
+{
+    return attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
+}
+#ifndef ATTN_NO_BACKWARD
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
 static int64_t attn__row_index(const attn__pass *p, int64_t i)
 {
@@ -7247,35 +7247,6 @@ static attn__tile *attn__tile_at(const attn__pass *p, int64_t x)
 static int attn__is_excluded(float p) { return attn__bits(p) == 0x80000000u; }      /* of a pair's P: -0 */
 static int64_t attn__key_blocks(const attn__call *c) { return attn__blocks(c->keys, ATTN_GRAD_KEYS); }
 #endif
-
-/* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
-static int64_t attn__bias_floats(const attn__call *c)
-{
-#ifndef ATTN_NO_BACKWARD
-    const int64_t *n = c->bias_size;
-    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
-        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
-#endif
-    (void)c;
-    return 0;
-}
-
-static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
-{
-    const attn__backward *w = &c->w;
-    const int64_t rows = attn__rows_of_arrays(c);
-    const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
-    s->entries = NULL;
-    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
-    s->prepared = attn__take(m, keys, c->key_floats);
-    s->slots = attn__take(m, c->slots, c->slot_floats);
-    if (!c->is_backward) return;
-    s->rows = attn__take(m, rows, ATTN__R_COUNT);
-    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
-    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
-    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
-    s->bias = attn__take(m, 1, attn__bias_floats(c));
-}
 
 /* What tiles of few rows need beside the others' arrays, one after the other: scores, pointers, rows, scales. */
 enum { ATTN__SKINNY_LIST = (int)(sizeof(attn__lists) / sizeof(float)) };
@@ -7390,6 +7361,35 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     return p;
 }
 #endif
+
+/* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
+static int64_t attn__bias_floats(const attn__call *c)
+{
+#ifndef ATTN_NO_BACKWARD
+    const int64_t *n = c->bias_size;
+    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
+        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
+#endif
+    (void)c;
+    return 0;
+}
+
+static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
+{
+    const attn__backward *w = &c->w;
+    const int64_t rows = attn__rows_of_arrays(c);
+    const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
+    s->entries = NULL;
+    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
+    s->prepared = attn__take(m, keys, c->key_floats);
+    s->slots = attn__take(m, c->slots, c->slot_floats);
+    if (!c->is_backward) return;
+    s->rows = attn__take(m, rows, ATTN__R_COUNT);
+    s->left_u = attn__take(m, 1, w->save_u ? attn__mul64(rows, w->size_u) : 0);
+    s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
+    s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
+    s->bias = attn__take(m, 1, attn__bias_floats(c));
+}
 
 typedef struct attn__task {
     const attn__call *c;

@@ -6220,27 +6220,36 @@ static attn_status attn__see(int *where, const void *data, const char *field, at
     return ATTN_OK;
 }
 
-static attn_status attn__see_fields(int *where, const void *structure, const attn__field *fields, int count,
-                                    attn_error *err)
+/* A structure with arrays (NULL: none), and the rows of its table. */
+typedef struct attn__fields_in { const void *structure; const attn__field *fields; int count; } attn__fields_in;
+static attn__fields_in attn__in_structure(const void *structure, const attn__field *fields, int count)
+{
+    attn__fields_in s;
+    s.structure = structure;
+    s.fields = fields;
+    s.count = count;
+    return s;
+}
+
+static attn_status attn__see_fields(int *where, attn__fields_in s, attn_error *err)
 {
     int i;
-    for (i = 0; structure && i < count; i++) {
-        const attn_view v = attn__view_in(structure, &fields[i]);
+    for (i = 0; s.structure && i < s.count; i++) {
+        const attn_view v = attn__view_in(s.structure, &s.fields[i]);
         if (v.rank < 1 || v.rank > 4 || !v.data || !attn__elements(&v)) continue;
-        ATTN__TRY(attn__see(where, v.data, attn__name(&fields[i]), err));
+        ATTN__TRY(attn__see(where, v.data, attn__name(&s.fields[i]), err));
     }
     return ATTN_OK;
 }
 
-/* By one or two structures (NULL: none) and the workspace of options; flags may say where the call runs already. Where
-   there is no array, a call runs on the host, but its sizes are asked for either place. */
-static attn_status attn__find_place(const void *a, const attn__field *of_a, int count_a, const void *b,
-                                    const attn__field *of_b, int count_b, const attn_desc *options, int *flags,
+/* By one or two structures and the workspace of options; flags may say where the call runs already. Where there is no
+   array, a call runs on the host, but its sizes are asked for either place. */
+static attn_status attn__find_place(attn__fields_in a, attn__fields_in b, const attn_desc *options, int *flags,
                                     attn_error *err)
 {
     int n, where = *flags & ATTN__ON_DEVICE ? ATTN__PLACE_DEVICE : *flags & ATTN__ON_HOST ? ATTN__PLACE_HOST : 0;
-    ATTN__TRY(attn__see_fields(&where, a, of_a, count_a, err));
-    ATTN__TRY(attn__see_fields(&where, b, of_b, count_b, err));
+    ATTN__TRY(attn__see_fields(&where, a, err));
+    ATTN__TRY(attn__see_fields(&where, b, err));
     if (where && options && options->workspace) ATTN__TRY(attn__see(&where, options->workspace, "workspace", err));
     if (where & ATTN__PLACE_DEVICE && !(*flags & ATTN__AS_TASKS && where & ATTN__PLACE_HOST)) {
         for (n = 0; n < ATTN__PLACE_NUMBERS && where != 2 << n; n++) {}
@@ -12170,8 +12179,9 @@ static attn_status attn__plan_known(const attn_desc *desc, const struct attn_gra
 {
     attn__fp_state saved;
     attn_status st;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__fields, ATTN__F_COUNT, grad, attn__grad_fields,
-                                               ATTN__G_COUNT, desc, &flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(desc, attn__fields, ATTN__F_COUNT),
+                                               attn__in_structure(grad, attn__grad_fields, ATTN__G_COUNT), desc,
+                                               &flags, err));)
     ATTN__CUDA_ONLY(if (flags & ATTN__AS_TASKS) flags |= ATTN__AT_ONCE;)
     saved = attn__fp_enter();
     st = attn__plan(desc, grad, backward, plan, flags, err);
@@ -12647,9 +12657,10 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     attn_status st = ATTN_OK;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(&mask, &attn__mask_field, 1, dropout ? NULL : &d,
-                                               &attn__fields[ATTN__F_bias], ATTN__F_COUNT - ATTN__F_bias, NULL, &flags,
-                                               err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(&mask, &attn__mask_field, 1),
+                                               attn__in_structure(dropout ? NULL : &d, &attn__fields[ATTN__F_bias],
+                                                                  ATTN__F_COUNT - ATTN__F_bias),
+                                               NULL, &flags, err));)
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), RANGE, "dropout",
                "must be within 0..1");
@@ -12713,7 +12724,8 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     attn__array a[6];
     attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, 6, NULL, NULL, 0, NULL, &flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, 6), attn__in_structure(NULL, NULL, 0),
+                                               NULL, &flags, err));)
     attn__zero(a, sizeof a);
     attn__begin_checks(&w, NULL, flags);
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
@@ -12812,7 +12824,8 @@ static attn_status attn__check_arrays(const void *v, const attn__field *fields, 
 {
     attn__checker w;
     int flags = ATTN__WITH_DATA;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, fields, count, NULL, NULL, 0, NULL, &flags, err));
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, count),
+                                               attn__in_structure(NULL, NULL, 0), NULL, &flags, err));
                     ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
                                   "must lie on the host");)
     attn__begin_checks(&w, NULL, flags);
@@ -13166,7 +13179,8 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     int64_t needed;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(v, f, count, NULL, NULL, 0, &d, &p.flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, f, count), attn__in_structure(NULL, NULL, 0), &d,
+                                               &p.flags, err));)
     ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
@@ -13338,8 +13352,8 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     attn__checker w;
     ATTN__TRY(attn__options(desc->attention, ATTN__OPERAND, d, err));
     attn__zero(&d->out, sizeof d->out);
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(desc, attn__mha_fields, ATTN__H_COUNT, d, attn__fields, ATTN__F_COUNT,
-                                               d, &flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(desc, attn__mha_fields, ATTN__H_COUNT),
+                                               attn__in_structure(d, attn__fields, ATTN__F_COUNT), d, &flags, err));)
 #ifndef ATTN_NO_BACKWARD
     const attn_grad *given = a->grad ? a->grad->attention : NULL;
     attn_grad own;              /* without those of q, k, v and out, which are between the layers */
@@ -13349,8 +13363,9 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
         own.accumulate &= ~(uint32_t)(ATTN_GRAD_Q | ATTN_GRAD_K | ATTN_GRAD_V);
         wanted = &own;
     }
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(a->grad, attn__mha_grad_fields, ATTN__H_COUNT, wanted,
-                                               attn__grad_fields, ATTN__G_COUNT, NULL, &flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(a->grad, attn__mha_grad_fields, ATTN__H_COUNT),
+                                               attn__in_structure(wanted, attn__grad_fields, ATTN__G_COUNT), NULL,
+                                               &flags, err));)
 #endif
     attn__begin_checks(&w, c, flags | ATTN__NO_RESULT_NEEDED);
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
@@ -14578,8 +14593,10 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
     int flags = ATTN__WITH_DATA | ATTN__ON_HOST;
     ATTN__RULE(m, NULL, "map", "must not be NULL");
     ATTN__RULE(p->to.write, NULL, "writer.write", "must not be NULL");
-    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(m, attn__pic_bytes, 2, m->mask_of, &attn__fields[ATTN__F_bias],
-                                               ATTN__F_COUNT - ATTN__F_bias, NULL, &flags, err));)
+    ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(m, attn__pic_bytes, 2),
+                                               attn__in_structure(m->mask_of, &attn__fields[ATTN__F_bias],
+                                                                  ATTN__F_COUNT - ATTN__F_bias),
+                                               NULL, &flags, err));)
     ATTN__TRY(attn__pic_check_cells(p, err));
     ATTN__RULE((uint32_t)m->colormap < ATTN_COLORMAP_COUNT, OPTION, "colormap", "must be one of attn_colormap");
     ATTN__RULE((uint32_t)m->terminal < ATTN_TERMINAL_COUNT, OPTION, "terminal", "must be one of attn_terminal");

@@ -2,12 +2,13 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
+   golden [--type f32|f16|bf16|amx|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
                     which is what is meant where nothing is said, has the first one. f16, bf16: all arrays of numbers
-                    but lse and stats, and the conversions too. i8: keys and values as codes (where gradients are
+                    but lse and stats, and the conversions too. amx: bf16, forward passes with ATTN_PRECISION_FAST by
+                    AMX, and each call as one, for a call of few queries is exact. i8: keys and values as codes (where gradients are
                     computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn. sequences: another
                     set, of batches of unequal length in arrays of all types, each call in all ways to store them
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
@@ -85,6 +86,7 @@ static struct {
     int type, stored;
     int scale, per_row; /* i8: type of the scales; one for a row, else one for 32 numbers */
 } storage;
+static int is_amx;
 
 static void choose_storage(int n) {
     static const int beside_codes[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
@@ -839,6 +841,7 @@ static uint64_t attention(int n, const way *w) {
         *o = writable(lay_out(&v, w->layout, 1));
     }
     d.isa = w->isa;
+    if (is_amx) d.precision = ATTN_PRECISION_FAST;
     d.parallel.workers = w->workers;
     if (w->cut == CUT_WHOLE) run_results(&d, w);
     else if (w->cut == CUT_KEYS) run_keys(&p, &d, w);
@@ -1190,7 +1193,9 @@ static const char *type_name(void) {
 static void choose_type(const char *name) {
     size_t i;
     is_sequences = !strcmp(name, "sequences");
+    is_amx = !strcmp(name, "amx");
     if (is_sequences) return;
+    if (is_amx) name = "bf16";
     for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (!strcmp(name, type_names[i].name)) {
             storage.type = type_names[i].type;
@@ -1616,6 +1621,7 @@ static void report(const way *w, int is_mixed, int show) {
     for (i = 0; i < 2; i++)
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
     if (is_sequences) printf("sequences ");
+    else if (is_amx) printf("amx ");
     else if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));
     if (is_mixed) printf(" mixed");
@@ -1674,7 +1680,7 @@ int main(int argc, char **argv) {
             i++;
         } else stop(option, NULL);
     }
-    if (attn_elementary(ATTN_EXP, &x, &x, 1, w.isa) != ATTN_OK) {
+    if (attn_elementary(ATTN_EXP, &x, &x, 1, w.isa) != ATTN_OK || (is_amx && attn_enable_amx(NULL) != ATTN_OK)) {
         printf("this build or CPU has no such instruction set\n");
         return 3;
     }

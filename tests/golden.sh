@@ -29,6 +29,12 @@ run() {
 # the other storage types: NAME PROGRAM INSTRUCTION-SETS; every call in another way, under a caller who rounds upwards
 of_types() {
     of_f32=$expected
+    case $3 in *avx512*)
+        expected=$(sed -n "s/^amx //p" tests/golden.txt)
+        for layout in packed strided reversed; do
+            run "$1 avx512 amx $layout" "$2" --isa avx512 --type amx --layout $layout --workers 2
+        done ;;
+    esac
     for type in $types; do
         expected=$(sed -n "s/^$type //p" tests/golden.txt)
         for isa in $3; do run "$1 $isa $type" "$2" --isa $isa --type $type --mixed --float-control 2; done
@@ -62,7 +68,7 @@ item_emulated() { # COMPILER WAYS
     "$1" $EMULATION "$tree/tests/golden.c" -o "$tree/golden" -lm >"$tree/log" 2>&1 ||
         { failed "$name does not compile" "$tree/log"; return; }
     run "$name" "$tree/golden" --isa avx512 "$2"
-    of_types "$name" "$tree/golden" avx512
+    EMULATED_AMX=1 of_types "$name" "$tree/golden" avx512
 }
 
 summary() {

@@ -22,8 +22,8 @@ compiler_of() { # NEON: types of one size pass for each other, so that more muta
     if [ "$1" = kernels-neon ]; then echo "$NEON_CC -O1 -w -DNDEBUG -static -flax-vector-conversions"
     elif emulates "$1"; then echo "$(emulator) $EMULATION -DNDEBUG"; else echo "$CC -O1 -w -DNDEBUG $(fma_of "$1")"; fi
 }
-# The vector kernels are tried on all instruction sets: on AVX-512 emulated where this machine has none.
-emulates() { [ "$1" = kernels-vector ] && ! grep -qw avx512dq /proc/cpuinfo && [ -z "$(why_no_emulation)" ]; }
+# The vector kernels are tried on all instruction sets: on AVX-512 and AMX emulated where this machine has no AMX.
+emulates() { [ "$1" = kernels-vector ] && ! grep -qw amx_bf16 /proc/cpuinfo && [ -z "$(why_no_emulation)" ]; }
 isas_of() { case $1 in kernels-vector) echo portable avx2 avx512 ;; kernels-neon) echo neon ;; *) echo scalar ;; esac; }
 
 plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
@@ -70,7 +70,8 @@ noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutan
         *)              first= ;;
     esac
     for suite in $first; do noticed "$1/run" --filter "$suite" && return; done
-    noticed "$1/run"
+    noticed "$1/run" || { [ "$2" = kernels-vector ] && grep -qw amx_bf16 /proc/cpuinfo &&
+        noticed "$1/run" --isa avx512 --amx --suite precision; }
 }
 golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, the golden hash may
     $(compiler_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
@@ -127,7 +128,7 @@ elif [ -z "$1" ]; then
     each=${PER_SECTION:-36}
     { if [ -n "${SINCE:-}" ]; then git diff -U0 "$SINCE" -- attn.h | "$out/mutate" attn.h list "$each" added
       else "$out/mutate" attn.h list "$each"; fi; } | grep -v "	kernels-neon	" >"$dir/list"
-    grep -qw avx512dq /proc/cpuinfo || emulates kernels-vector || skipped "AVX-512 ($(why_no_emulation))"
+    grep -qw amx_bf16 /proc/cpuinfo || emulates kernels-vector || skipped "AVX-512 ($(why_no_emulation))"
     for section in $(cut -f2 "$dir/list" | sort -u); do
         case $section in
             kernels-vector|forward) unbroken "$section" || exit 1 ;;

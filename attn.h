@@ -1516,8 +1516,8 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 
-/* Where a strip of it is: at every third of its rows of A, a row of B, and in the matrix that is prefetched (NULL: none);
-   its rows of X. */
+/* Where a strip of it is: at every third of its rows of A, a row of B, and in what is prefetched (NULL: nothing); its
+   rows of X. */
 typedef struct attn__strip_at { const float *a[4], *b, *other, *x; int64_t x_row; } attn__strip_at;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -10727,7 +10727,7 @@ static void attn__run_join(attn__task *task)
 
 /* --------------------------------------------------------------------------------------------------- >>gradients
    Steps: keys are prepared as in the forward, where a score needs it; per row maximum, 1/mass and delta are found
-   (ATTN__R_x); blocks of queries against blocks of keys; sums over rows become the gradients of the parameters.
+   (ATTN__R_x); blocks of queries against blocks of keys; sums over rows, in >>sums, become the gradients of parameters.
    A block of queries is ATTN_GRAD_QUERIES rows of one head, cut into tiles of the forward's kind, so that scores,
    masks and the rest are the forward's own code. Per block of keys every tile leaves its weights P and the gradients dS
    of its scores after, [key][query]; three products with lanes along columns take them on:

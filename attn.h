@@ -573,15 +573,16 @@ typedef struct attn_desc {
        32 numbers of a row; Dv for v). Made by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
-    /* attn_precision. With FAST attn_forward may multiply in bf16 (AVX512-BF16; compiled by gcc 11, clang 13 or
-       later): the scores of SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any
-       score, where v is bf16. Sums are f32, weights are rounded to bf16 for this, products and sums below 2^-126
-       (before the scale) count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits
-       do not depend on threads, tasks, batch or strides. It changes nothing for other types, scores, instruction sets
-       and CPUs, for at most 8 rows per key head (per query head with per-head parameters) and in attn_backward. These
-       rows are those of the arrays, where packed those of an entry: in a batch that is not packed a short entry may
-       have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits in each
-       run: see BITS in attn_cuda.cuh. attn_explain says whether it is used */
+    /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before, else
+       by AVX512-BF16 on a CPU without AMX; compiled by gcc 11, clang 13 or later): the scores of SCALED_DOT and DOT
+       where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is bf16. Sums are f32,
+       weights are rounded to bf16 for this, products and sums below 2^-126 (before the scale) count as 0. The bound on
+       out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does; by AMX it holds for scores below 2e38. The bits are
+       those of CPUs with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for
+       other types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
+       parameters) and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a batch
+       that is not packed a short entry may have other bits than alone. On a device it concerns attn_backward alone,
+       whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 

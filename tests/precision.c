@@ -195,6 +195,7 @@ static float rounded(float x) {
 }
 static void bits_of_weights(void) {
     enum { KEYS = 40 };
+    if (!test_with_amx()) test_skip("weights by AMX: they are tested with --amx");
     for (int n = 0; n < 10 && test_with_amx(); n++) {
         attn_desc d = make_desc(1, 1, 1, 12, KEYS, 1, KEYS), fast;
         fill(&d.q, draw_normal, 0, n + 1);
@@ -489,6 +490,35 @@ static void large_scale(void) {
     test_release();
 }
 
+/* AMX changes nothing before it is asked for, nor what a plan made before does, in any task. Last, for it stays so. */
+static void asked_later(void) {
+    attn_desc d = make_desc(3, 2, 1, 40, 90, 40, 24), fast, first, again;
+    attn_error e;
+    attn_plan plan;
+    ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+    d.key_starts = make_ints(ATTN_I32, 1, 3, 0, 0, 0, 0, 9); /* so that each entry is a call of its own */
+    d.key_lengths = make_ints(ATTN_I32, 1, 3, 0, 0, 0, 20, 80);
+    fast = in_bf16(&d, 7);
+    fast.isa = test_isa(test_isa_count() - 1);
+    run_desc(&fast, "before");
+    first = copy_results(&fast);
+    again = copy_results(&fast);
+    poison_results(&again);
+    CHECK(attn_plan_forward(&again, &plan, NULL) == ATTN_OK);
+    int before = by_amx(&fast), there = attn_enable_amx(&e) == ATTN_OK;
+    CHECK(before == (test_with_amx() && fast.isa == ATTN_ISA_AVX512));
+    CHECK(there || !test_with_amx());
+    if (there) {
+        CHECK(e.status == ATTN_OK && attn_enable_amx(NULL) == ATTN_OK);
+        CHECK(by_amx(&fast) == (fast.isa == ATTN_ISA_AVX512));
+    } else CHECK(e.status == ATTN_ERR_ISA && !strcmp(e.field, "amx") && strstr(e.rule, "must "));
+    void *workspace = plan.workspace_bytes ? test_guarded(plan.workspace_bytes) : NULL;
+    for (int32_t phase = 0; phase < plan.phases; phase++)
+        for (int64_t i = 0; i < plan.tasks[phase]; i++) attn_task(&plan, workspace, phase, i, 0);
+    check_same_results(&first, &again, "a plan made before");
+    test_release();
+}
+
 const test_case suite_precision[] = {
     {"precision.on_this_cpu", on_this_cpu},
     {"precision.bits_of_scores", bits_of_scores},
@@ -502,5 +532,6 @@ const test_case suite_precision[] = {
     {"precision.gaps_not_read", gaps_not_read},
     {"precision.gradients", gradients},
     {"precision.large_scale", large_scale},
+    {"precision.asked_later", asked_later},
     {0, 0},
 };

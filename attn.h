@@ -1698,7 +1698,7 @@ typedef struct attn__additive_gradient {
    of multiply-adds, the odd ones likewise, both added, then added to the sum. */
 enum { ATTN__AMX_SIDE = 16,             /* rows, lanes and pairs of such a product */
        ATTN__AMX_ROW = (int)ATTN__CHUNK/2 + (int)ATTN__AMX_SIDE };      /* pairs of a chunk; not a power of two */
-/* A chunk's scores of one vector of lanes, times `scale`, become weights relative to their largest, rounded, in pairs */
+/* A chunk's scores of a vector of lanes, times `scale`, become weights relative to their largest, rounded, in pairs */
 typedef struct attn__pair_softmax {
     float  *s;                  /* in place: rows 2j and 2j + 1 become row j; outside of from..to they count as -0 */
     int64_t ld, from, to, n;

@@ -421,8 +421,8 @@ static void bias_of_all_entries(void) {
         for (d.parallel.workers = 1; d.parallel.workers < 12; d.parallel.workers += 2) {
             CHECK_STATUS(attn_backward(&d, &g, NULL), ATTN_OK);
             if (d.parallel.workers == 1) memcpy(first, g.d_bias.data, sizeof first);
-            CHECKF(!memcmp(g.d_bias.data, first, sizeof first), "%d workers on %s: other bits",
-                   (int)d.parallel.workers, attn_isa_string(d.isa));
+            CHECKF(!memcmp(g.d_bias.data, first, sizeof first), "%d workers on %s: other bits", (int)d.parallel.workers,
+                   attn_isa_string(d.isa));
         }
         test_release();
     }

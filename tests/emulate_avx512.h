@@ -71,7 +71,7 @@ EMULATED __m256i simde_emulated_cvtps_ph(simde__m512 x) {
     return _mm256_set_m128i(_mm256_cvtps_ph(_mm256_loadu_ps(lane + 8), 0), _mm256_cvtps_ph(_mm256_loadu_ps(lane), 0));
 }
 #define simde_mm512_maskz_cvtps_ph(mask, x, rounding) \
-    simde_emulated_cvtps_ph(x) /* 0, to the nearest, is all that is asked for */
+    simde_emulated_cvtps_ph(x)                          /* 0, to the nearest, is all that is asked for */
 #define simde_mm512_reduce_ps(x, to) emulated_reduce(x) /* 1, less its floor, is all that is asked for */
 EMULATED simde__m512 emulated_reduce(simde__m512 x) {
     float lane[16];

@@ -270,7 +270,8 @@ static const struct head_field {
     const char *name;
     size_t offset, of;
 } head_fields[] = {
-#define FIELD_OF(name) {"d" #name, offsetof(attn_mha_grad, d##name), offsetof(attn_mha_desc, name)}
+#define FIELD_OF(name) \
+    { "d" #name, offsetof(attn_mha_grad, d##name), offsetof(attn_mha_desc, name) }
     FIELD_OF(query), FIELD_OF(key),     FIELD_OF(value),   FIELD_OF(w_query),
     FIELD_OF(w_key), FIELD_OF(w_value), FIELD_OF(w_result)};
 enum { HEAD_FIELDS = (int)(sizeof head_fields / sizeof *head_fields) };
@@ -1694,15 +1695,15 @@ static void test_backward_packed(void) {
     g.dk = attn_out_bhsd(m.gradients[1], 1, HKV, B * SK, D);
     g.dv = attn_out_bhsd(m.gradients[2], 1, HKV, B * SK, DV);
     seq.key_starts[1] = SK - 1;
-    refused(&d, &g, ATTN_ERR_RANGE,
-                     "key_starts must be at least the end of the entry before it: 5, is 4 at [1]", __LINE__);
+    refused(&d, &g, ATTN_ERR_RANGE, "key_starts must be at least the end of the entry before it: 5, is 4 at [1]",
+            __LINE__);
     seq.key_starts[0] = SK, seq.key_starts[1] = 0; /* apart, but not in order */
-    refused(&d, &g, ATTN_ERR_RANGE,
-                     "key_starts must be at least the end of the entry before it: 10, is 0 at [1]", __LINE__);
+    refused(&d, &g, ATTN_ERR_RANGE, "key_starts must be at least the end of the entry before it: 10, is 0 at [1]",
+            __LINE__);
     seq.key_starts[0] = 0;
     seq.key_starts[1] = SK, seq.query_starts[1] = SQ - 1;
-    refused(&d, &g, ATTN_ERR_RANGE,
-                     "query_starts must be at least the end of the entry before it: 3, is 2 at [1]", __LINE__);
+    refused(&d, &g, ATTN_ERR_RANGE, "query_starts must be at least the end of the entry before it: 3, is 2 at [1]",
+            __LINE__);
     seq.query_starts[1] = SQ;
     g.d_weights = attn_view_f32(m.gradients[4], 4, 1, H, B * SQ, B * SK);
     refused(&d, &g, ATTN_ERR_OPTION, "d_weights", __LINE__);

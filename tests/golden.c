@@ -8,9 +8,10 @@
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
                     which is what is meant where nothing is said, has the first one. f16, bf16: all arrays of numbers
                     but lse and stats, and the conversions too. amx: bf16, forward passes with ATTN_PRECISION_FAST by
-                    AMX, and each call as one, for a call of few queries is exact. i8: keys and values as codes (where gradients are
-                    computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn. sequences: another
-                    set, of batches of unequal length in arrays of all types, each call in all ways to store them
+                    AMX, and each call as one, for a call of few queries is exact. i8: keys and values as codes (where
+                    gradients are computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn.
+                    sequences: another set, of batches of unequal length in arrays of all types, each call in all ways
+                    to store them
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
    --cut            one call; one call per query; one call per block of batches, heads and queries; out and lse
                     from calls over 256, 512 or 1024 keys each, of which one carries on what the one before it left

@@ -3056,70 +3056,57 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
     ATTN__EACH(i, N) ATTN__STORE(top + ATTN__LANES*i, m[i]);
 }
 
-/* A chunk's outputs `acc`, and of its other chains, and those before it, R rows of N vectors at a time. Zero times what
-   is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for itself each step.
-   `chains`, `merges`: are there any? `before` and `o` are read only then. */
-ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int chains, const int merges, int64_t ld,
-                                      float *to, const float *before, const float *o, const float *acc,
-                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
+/* A chunk's outputs `acc`, and of its other chains, and those before it, from `at` on R rows of N vectors at a time.
+   Zero times what is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for
+   itself each step. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, int64_t ld, int64_t at, float *to, const float *before,
+                                      const float *o, const float *acc, const ATTN__VEC *old, const ATTN__VEC *fresh,
+                                      ATTN__VEC *nonfinite)
 {
-    ATTN__VEC x;
-    int64_t at;
+    ATTN__VEC x[4];
     int r, i;
-    ATTN__EACH(r, R) ATTN__EACH(i, N) {
-        at = r*ld + ATTN__LANES*i;
-        x = ATTN__LOAD(acc + at);
-        if (chains) x = ATTN__ADD(ATTN__LOAD(before + at), x);
-        nonfinite[r*N + i] = ATTN__FMA(x, ATTN__ALL(0.0f), nonfinite[r*N + i]);
-        if (merges) x = ATTN__FMA(x, fresh[i], ATTN__MUL(ATTN__LOAD(o + at), old[i]));
-        ATTN__STORE(to + at, ATTN__V(plus_zero)(x));
-    }
+#define ATTN__AT(p) ((p) + at + r*ld + ATTN__LANES*i)
+    ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__LOAD(ATTN__AT(acc));
+    if (before) ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
+    ATTN__EACH(i, R*N) nonfinite[i] = ATTN__FMA(x[i], ATTN__ALL(0.0f), nonfinite[i]);
+    if (o) ATTN__EACH(r, R) ATTN__EACH(i, N)
+        x[r*N + i] = ATTN__FMA(x[r*N + i], fresh[i], ATTN__MUL(ATTN__LOAD(ATTN__AT(o)), old[i]));
+    ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(ATTN__AT(to), ATTN__V(plus_zero)(x[r*N + i]));
+#undef ATTN__AT
 }
 
-/* All rows of N vectors. Returns NaN where one of them has what is not finite. */
-ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int chains, const int merges, int64_t rows, int64_t ld,
-                                              float *to, const float *before, const float *o, const float *acc,
+/* All rows of N vectors, from column `at` on. Returns NaN where one of them has what is not finite. */
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, int64_t rows, int64_t ld, int64_t at, float *to,
+                                              const float *before, const float *o, const float *acc,
                                               const float *old, const float *fresh)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
     ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], nonfinite[4];
-    int64_t at, row;
+    int64_t row;
     int i;
-    ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + ATTN__LANES*i);
-    ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + ATTN__LANES*i);
+    ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + at + ATTN__LANES*i);
+    ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + at + ATTN__LANES*i);
     ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
-    for (row = 0, at = 0; row + R <= rows; row += R, at += R*ld)
-        ATTN__V(merge_step)(R, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, nonfinite);
+    for (row = 0; row + R <= rows; row += R, at += R*ld)
+        ATTN__V(merge_step)(R, N, ld, at, to, before, o, acc, was, now, nonfinite);
     for (; R > 1 && row < rows; row++, at += ld)
-        ATTN__V(merge_step)(1, N, chains, merges, ld, to + at, before + at, o + at, acc + at, was, now, nonfinite);
+        ATTN__V(merge_step)(1, N, ld, at, to, before, o, acc, was, now, nonfinite);
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
-}
-
-ATTN__HELPER int ATTN__V(merge_rows)(const int chains, const int merges, int64_t rows, int64_t ld, float *to,
-                                     const float *before, const float *o, const float *acc, const float *old,
-                                     const float *fresh)
-{
-    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
-    int64_t i, step;
-    for (i = 0; i < ld; i += step) {
-        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
-        if (step > ATTN__LANES) x = ATTN__V(merge_vectors)(ATTN__VECS, chains, merges, rows, ld, to + i, before + i,
-                                                           o + i, acc + i, old + i, fresh + i);
-        else x = ATTN__V(merge_vectors)(1, chains, merges, rows, ld, to + i, before + i, o + i, acc + i, old + i,
-                                        fresh + i);
-        nonfinite = ATTN__ADD(nonfinite, x);
-    }
-    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
                                 const float *acc, const float *old, const float *fresh)
 {
-    if (before && o) return ATTN__V(merge_rows)(1, 1, rows, ld, to, before, o, acc, old, fresh);
-    if (before) return ATTN__V(merge_rows)(1, 0, rows, ld, to, before, acc, acc, old, fresh);
-    if (o) return ATTN__V(merge_rows)(0, 1, rows, ld, to, acc, o, acc, old, fresh);
-    return ATTN__V(merge_rows)(0, 0, rows, ld, to, acc, acc, acc, old, fresh);
+    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
+    int64_t i, step;
+    for (i = 0; i < ld; i += step) {
+        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
+        if (step > ATTN__LANES) x = ATTN__V(merge_vectors)(ATTN__VECS, rows, ld, i, to, before, o, acc, old, fresh);
+        else x = ATTN__V(merge_vectors)(1, rows, ld, i, to, before, o, acc, old, fresh);
+        nonfinite = ATTN__ADD(nonfinite, x);
+    }
+    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3159,7 +3146,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         c = p->c + row*c_row;
         if (kind >= ATTN__PAIRS && p->x && !left)
             ATTN__EACH(r, R) ATTN__EACH(i, N) acc[r*N + i] = ATTN__MUL(acc[r*N + i], ATTN__LOAD(p->x + ATTN__LANES*i));
-        if (kind < ATTN__PAIRS && p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
+        if (kind == ATTN__PRODUCT && p->onto == ATTN__TOP && !left) ATTN__V(raise)(R, N, acc, p->top);
         ATTN__EACH(r, R) {
             ATTN__EACH(i, N) ATTN__STORE(c + ATTN__LANES*i, acc[r*N + i]);
             c += c_row;
@@ -3603,8 +3590,7 @@ ATTN__KERNEL void ATTN__V(additive)(const attn__additive *p)
             ATTN__VEC part[ATTN__TERMS];
             ATTN__EACH(g, ATTN__TERMS) part[g] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                ATTN__EACH(g, ATTN__TERMS) {
-                    if (u + 4*g >= p->hidden) break;
+                for (g = 0; g < ATTN__TERMS && u + 4*g < p->hidden; g++) {
                     part[g] = ATTN__ADD(part[g], ATTN__V(additive_terms)(e, ld, f, w));
                     e += 4*ld;
                     f += 4;
@@ -3755,8 +3741,7 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
             ATTN__EACH(x, ATTN__LANES)
                 r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), ATTN__LOAD(scale + i)));
             ATTN__V(transpose)(r);
-            if (i + ATTN__LANES <= lanes) ATTN__EACH(x, ATTN__LANES) ATTN__STORE(rows[i + x] + c, r[x]);
-            else for (x = 0; i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
+            ATTN__EACH(x, ATTN__LANES) if (i + x < lanes) ATTN__STORE(rows[i + x] + c, r[x]);
         }
         for (; c < n; c++) {
             ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), ATTN__LOAD(scale + i))));
@@ -3765,8 +3750,8 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
     }
 }
 
-/* -inf excludes whatever it is added to; keep: a score of -inf does, too. raises: *top becomes the larger one */
-ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep, const int raises, ATTN__VEC *top)
+/* -inf excludes whatever it is added to; keep: a score of -inf does, too */
+ATTN__HELPER ATTN__VEC ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep)
 {
     const ATTN__VEC v = ATTN__LOAD(s), none = ATTN__ALL(ATTN__NEG_INF);
     ATTN__MASK out = ATTN__SAME(bias, none);
@@ -3774,7 +3759,7 @@ ATTN__HELPER void ATTN__V(add_bias)(float *s, ATTN__VEC bias, const int keep, co
     if (keep) out = ATTN__EITHER(out, ATTN__SAME(v, none));
     x = ATTN__PICK(ATTN__ADD(v, bias), none, out);
     ATTN__STORE(s, x);
-    if (raises) *top = ATTN__MAX(x, *top);
+    return x;
 }
 
 /* LANES rows of as many words become columns, in memory: where turning is not what takes the time, in one place. */
@@ -3791,8 +3776,8 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(transpose_block)(float *to, const void 
    vector's size, and so do all rows of a stride that is one: after it no vector lies in two lines of the cache, which
    would both be brought in twice, as rows 2^n bytes apart push each other out. The last block begins within the one
    before it, so that it reads nothing after the rows. */
-ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride,
-                                      int keep, const int raises, float *top)
+ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
+                                float *top)
 {
     float block[ATTN__LANES * ATTN__LANES], *to;
     const void *from[ATTN__LANES];
@@ -3809,33 +3794,29 @@ ATTN__HELPER void ATTN__V(add_biases)(float *s, int64_t ld, int64_t n, const flo
             for (x = 0; x < ATTN__LANES; x++) ATTN__PREFETCH(attn__ahead(rows[i + x] + at, 1, ATTN__CHUNK / 4));
             if (keep || end - j < ATTN__LANES) {
                 ATTN__V(transpose_block)(block, from);
-                for (; j < end; j++)
-                    ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block + ATTN__LANES*(j - at)), keep, raises, m);
+                for (; j < end; j++) {
+                    const ATTN__VEC bias = ATTN__LOAD(block + ATTN__LANES*(j - at));
+                    m[0] = ATTN__MAX(ATTN__V(add_bias)(s + j*ld + i, bias, keep), m[0]);
+                }
                 continue;
             }
             to = s + j*ld + i;
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD_BITS(from[x]);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) {
-                ATTN__V(add_bias)(to, r[x], 0, raises, m + x % 4);
+                r[x] = ATTN__V(add_bias)(to, r[x], 0);
                 to += ld;
             }
+            if (top) ATTN__EACH(x, ATTN__LANES) m[x % 4] = ATTN__MAX(r[x], m[x % 4]);
         }
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
-            ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep, raises, m);
+            m[0] = ATTN__MAX(ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep), m[0]);
         }
-        if (!raises) continue;
+        if (!top) continue;
         m[0] = ATTN__MAX(ATTN__MAX(m[0], m[1]), ATTN__MAX(m[2], m[3]));
         ATTN__STORE(top + i, ATTN__MAX(m[0], ATTN__LOAD(top + i)));
     }
-}
-
-ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *const *rows, int64_t stride, int keep,
-                                float *top)
-{
-    if (top) ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 1, top);
-    else ATTN__V(add_biases)(s, ld, n, rows, stride, keep, 0, NULL);
 }
 
 /* Four keys to a word, as they lie. A copy of less than LANES words, or where bytes do not lie side by side. */
@@ -4135,7 +4116,7 @@ ATTN__KERNEL void ATTN__V(inner)(const float *x, const float *y, int64_t ld, int
 
 /* N keys, step by step. No score is above its base, the maximum, and 1/mass is at most 1: so one cut below 2^-126 is
    enough. plain: there is neither keep nor more. */
-ATTN__HELPER void ATTN__V(softmax_backward_keys)(const int N, const int plain, const attn__softmax_grad *g, int64_t j,
+ATTN__HELPER void ATTN__V(softmax_backward_keys)(const int N, int plain, const attn__softmax_grad *g, int64_t j,
                                                  int64_t l, ATTN__VEC base, ATTN__VEC inverse, ATTN__VEC shift)
 {
     const int64_t ld = g->ld, row = g->row, at = j*ld + l;
@@ -4184,9 +4165,9 @@ ATTN__KERNEL void ATTN__V(scale_store_far)(const float *from, int64_t row, float
 #endif
 }
 
-ATTN__HELPER void ATTN__V(softmax_backward_all)(const int plain, const attn__softmax_grad *g)
+ATTN__KERNEL void ATTN__V(softmax_backward)(const attn__softmax_grad *g)
 {
-    const int N = ATTN__SUMS > 12 ? 4 : 2;      /* as many as registers hold */
+    const int N = ATTN__SUMS > 12 ? 4 : 2, plain = !g->keep && !g->more;        /* N: as many as registers hold */
     int64_t j, l;
     for (l = 0; l < g->lanes; l += ATTN__LANES) {
         const ATTN__VEC base = ATTN__LOAD(g->base + l), inverse = ATTN__LOAD(g->inverse + l);
@@ -4194,12 +4175,6 @@ ATTN__HELPER void ATTN__V(softmax_backward_all)(const int plain, const attn__sof
         for (j = 0; j + N <= g->rows; j += N) ATTN__V(softmax_backward_keys)(N, plain, g, j, l, base, inverse, shift);
         for (; j < g->rows; j++) ATTN__V(softmax_backward_keys)(1, plain, g, j, l, base, inverse, shift);
     }
-}
-
-ATTN__KERNEL void ATTN__V(softmax_backward)(const attn__softmax_grad *g)
-{
-    if (g->keep || g->more) ATTN__V(softmax_backward_all)(0, g);
-    else ATTN__V(softmax_backward_all)(1, g);
 }
 
 ATTN__KERNEL void ATTN__V(additive_gradient)(const attn__additive_gradient *g)
@@ -4376,7 +4351,7 @@ ATTN__HELPER void ATTN__V(rotate_row)(const int64_t pairs, const int64_t apart, 
 
 /* All rows. To make every NaN the one NaN costs too much here: sums of the results tell whether there may be one (they
    are NaN where infinities meet, too). The other way round is the same with the two of a pair exchanged: of halves
-   the pointers, else the sign of the sine. A copy of *p: see softmax_backward_keys. */
+   the pointers, else the sign of the sine. A copy of *p, which no store can change. */
 ATTN__HELPER int ATTN__V(rotate_rows)(const attn__rotate p, const int interleaved)
 {
     const int64_t whole = p.pairs/ATTN__LANES*ATTN__LANES, rest = p.rest/ATTN__LANES*ATTN__LANES;

@@ -573,16 +573,17 @@ typedef struct attn_desc {
        32 numbers of a row; Dv for v). Made by attn_quantize */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
-    /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before, else
-       by AVX512-BF16 on a CPU without AMX; compiled by gcc 11, clang 13 or later): the scores of SCALED_DOT and DOT
-       where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is bf16. Sums are f32,
-       weights are rounded to bf16 for this, products and sums below 2^-126 (before the scale) count as 0. The bound on
-       out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does; by AMX it holds for scores below 2e38. The bits are
-       those of CPUs with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for
-       other types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
-       parameters) and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a batch
-       that is not packed a short entry may have other bits than alone. On a device it concerns attn_backward alone,
-       whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is used */
+    /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before,
+       else by AVX512-BF16 on a CPU without AMX; compiled by gcc 11, for AMX 12, clang 13 or later): the scores of
+       SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is
+       bf16. Sums are f32, weights are rounded to bf16 for this, products and sums below 2^-126 (before the scale)
+       count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits are those of CPUs
+       with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for other
+       types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
+       parameters) and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a
+       batch that is not packed a short entry may have other bits than alone. On a device it concerns attn_backward
+       alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is
+       used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -1083,7 +1084,8 @@ void    attn__cuda_release(void *block, void *stream);
 #else
 #  define ATTN__HAS_BF16_DOT 0
 #endif
-#if ATTN__HAS_BF16_DOT && defined(__linux__)            /* AMX: a program has to ask the kernel for it */
+/* AMX: a program has to ask Linux for it. */
+#if ATTN__HAS_BF16_DOT && defined(__linux__) && !defined(__ILP32__) && (defined(__clang__) || __GNUC__ >= 12)
 #  define ATTN__HAS_AMX 1
 #else
 #  define ATTN__HAS_AMX 0
@@ -4511,10 +4513,11 @@ typedef struct attn__amx_part {
     int     finite;
 } attn__amx_part;
 
-static attn__amx_part attn__amx_part_of(const float *at, int64_t row, int64_t rows, int64_t columns)
+/* From float `at` of an array on, which may not exist where no row does. */
+static attn__amx_part attn__amx_part_of(const float *array, int64_t at, int64_t row, int64_t rows, int64_t columns)
 {
     attn__amx_part p;
-    p.at = (char *)(uintptr_t)at;
+    p.at = (char *)((uintptr_t)array + (uintptr_t)at*sizeof(float));
     p.row = row*(int64_t)sizeof(float);
     p.rows = attn__min(rows, ATTN__AMX_SIDE);
     p.columns = attn__min(columns, ATTN__AMX_SIDE);
@@ -4557,7 +4560,7 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_store)(const int t, attn__amx_part p)
     float room[ATTN__AMX_SIDE*ATTN__AMX_SIDE];
     const attn__amx_part c = p;
     int64_t r;
-    if (c.rows < ATTN__AMX_SIDE) p = attn__amx_part_of(room, ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE);
+    if (c.rows < ATTN__AMX_SIDE) p = attn__amx_part_of(room, 0, ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE);
     if (t == 0) ATTN__AMX_STORE(0, p);
     if (t == 1) ATTN__AMX_STORE(1, p);
     if (t == 2) ATTN__AMX_STORE(2, p);
@@ -4595,7 +4598,7 @@ ATTN__AMX static void ATTN__V(amx_block)(const attn__product *p, int64_t row, in
     int64_t k;
     int i;
     for (i = 0; i < 4; i++)
-        c[i] = attn__amx_part_of(p->c + (row + i/2*ATTN__AMX_SIDE)*p->c_row + lane + i%2*ATTN__AMX_SIDE, p->c_row,
+        c[i] = attn__amx_part_of(p->c, (row + i/2*ATTN__AMX_SIDE)*p->c_row + lane + i%2*ATTN__AMX_SIDE, p->c_row,
                                  rows - i/2*ATTN__AMX_SIDE, ATTN__AMX_SIDE);
     ATTN__AMX_ZERO(0);
     ATTN__AMX_ZERO(1);
@@ -4609,9 +4612,9 @@ ATTN__AMX static void ATTN__V(amx_block)(const attn__product *p, int64_t row, in
     }
     for (k = 0; k < p->depth; k += ATTN__AMX_SIDE) {
         for (i = 0; i < 2; i++) {
-            a[i] = attn__amx_part_of(p->a + (row + i*ATTN__AMX_SIDE)*p->a_row + k, p->a_row,
-                                     rows - i*ATTN__AMX_SIDE, p->depth - k);
-            b[i] = attn__amx_part_of(p->b + k*p->b_row + lane + i*ATTN__AMX_SIDE, p->b_row, p->depth - k,
+            a[i] = attn__amx_part_of(p->a, (row + i*ATTN__AMX_SIDE)*p->a_row + k, p->a_row, rows - i*ATTN__AMX_SIDE,
+                                     p->depth - k);
+            b[i] = attn__amx_part_of(p->b, k*p->b_row + lane + i*ATTN__AMX_SIDE, p->b_row, p->depth - k,
                                      ATTN__AMX_SIDE);
             a[i].finite = p->kind == ATTN__PRODUCT_OF_ALLOWED;
         }
@@ -4676,21 +4679,29 @@ ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF), log2_e = ATTN__ALL(1.44269504f);
     const ATTN__VEC by = ATTN__ALL(p->scale*1.44269504f);
-    ATTN__VEC w[2], top, base, sum[2];          /* of even keys, of odd ones */
+    ATTN__VEC w[2], top, base, shift, sum[2];       /* of even keys, of odd ones */
+    ATTN__MASK is_large;
     const float *s;
     int64_t j;
-    int i;
+    int i, large;
     top = p->known ? ATTN__LOAD(p->top) : none;
     for (j = p->known ? p->to : p->from; j < p->to; j++) top = ATTN__MAX(ATTN__LOAD(p->s + j*p->ld), top);
+    shift = ATTN__CLEAR(top, ATTN__SAME(top, none));
     top = ATTN__V(plus_zero)(ATTN__MUL(top, ATTN__ALL(p->scale)));
     base = ATTN__MUL(ATTN__CLEAR(top, ATTN__SAME(top, none)), log2_e);
+    is_large = ATTN__LESS(ATTN__ALL(1024.0f), ATTN__AND(base, ATTN__ALL_BITS(0x7fffffffu)));
+    large = ATTN__ANY(is_large);                /* there its rounding would count: the largest is taken off before */
+    shift = ATTN__PICK(ATTN__ALL(0.0f), shift, is_large);
+    base = ATTN__CLEAR(base, is_large);
     sum[0] = sum[1] = ATTN__ALL(0.0f);
     for (j = 0; j < p->n; j += 2) {
         ATTN__EACH(i, 2) {
             w[i] = ATTN__ALL(-0.0f);
             if (j + i < p->from || j + i >= p->to) continue;
             s = p->s + (j + i)*p->ld;
-            w[i] = ATTN__V(amx_exp)(ATTN__LOAD(s), by, base);
+            w[i] = ATTN__LOAD(s);
+            if (large) w[i] = ATTN__SUB(w[i], shift);
+            w[i] = ATTN__V(amx_exp)(w[i], by, base);
             if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s), none));
             sum[i] = ATTN__ADD(sum[i], w[i]);
         }
@@ -4959,7 +4970,7 @@ static int attn__cpu_has_bf16_dot(void)
    CPU that has them multiplies bf16. */
 enum { ATTN__AMX_IN_CPU = 0x1021, ATTN__AMX_ALLOWED = 0x1022, ATTN__ASK_FOR_AMX = 0x1023, ATTN__AMX_DATA = 18 };
 #if ATTN__HAS_AMX
-#ifndef ATTN__ARCH_PRCTL        /* a test has a kernel of its own */
+#ifndef ATTN__ARCH_PRCTL        /* tests answer in Linux's place */
 static int64_t attn__arch_prctl(int64_t request, void *value)
 {
     int64_t result;
@@ -7020,7 +7031,7 @@ typedef struct attn__tile {
     int32_t vecs;                       /* ld / width */
     int32_t skinny;                     /* so few rows that lanes are better keys and columns: see >>skinny */
     int32_t as_rows;                    /* and nothing else needs lanes: weights are made from skinny_s, in place */
-    int32_t unscaled;                   /* by AMX, where nothing else needs scores: their scale is for the softmax */
+    int32_t unscaled;                   /* by AMX: the scale of m.s is left to the softmax, and to results */
     int64_t h[ATTN__MAX_LANES], i[ATTN__MAX_LANES];
     attn__row row[ATTN__MAX_LANES];
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
@@ -7453,9 +7464,9 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
 /* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. */
 static const attn__pair_kernels *attn__allowed_pairs(const attn__call *c)
 {
-    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs) return NULL;
+    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs || !attn__cpu_has_bf16_dot()) return NULL;
     if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return c->f->amx;
-    return attn__dots_are_slow() || !attn__cpu_has_bf16_dot() ? NULL : c->f->pairs;
+    return attn__dots_are_slow() ? NULL : c->f->pairs;
 }
 
 static void attn__set_options(attn__call *c, const attn_desc *d)
@@ -7989,9 +8000,10 @@ static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t s
     if (n % 2) to[n] = 0;
 }
 
-/* Of v the keys from j on that the kernels take together, as far as they are within first .. end; the others are 0 and
-   not read. */
-static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, float *to)
+/* Of v the keys from j on that the kernels take together, as far as they are within first .. end and reached by a row
+   (by index within the chunk; NULL: all are); the others are 0 and not read. */
+static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, const uint8_t *reached,
+                              float *to)
 {
     const attn__pair_kernels *f = t->c->pairs;
     const attn__array *v = &t->c->v;
@@ -8001,7 +8013,7 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
     int whole = v->stride[3] == 1 && t->c->size_v >= t->f->width;
     for (i = 0; i < f->keys; i++) {
         row[i] = NULL;
-        if (j + i >= first && j + i < end) {
+        if (j + i >= first && j + i < end && (!reached || reached[(j + i) % ATTN__CHUNK])) {
             const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
             row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
         }
@@ -8039,7 +8051,7 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
                            (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
                            t->c->size_k);
     } else for (j = from / keys * keys; j < end; j += keys)
-        attn__pair_values(t, j, expanded->first, expanded->end,
+        attn__pair_values(t, j, expanded->first, expanded->end, NULL,
                           (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);
 }
 
@@ -9871,17 +9883,40 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     }
 }
 
-/* ---- its outputs. With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. */
+/* ---- its outputs. Which keys of a chunk does a lane reach? Returns whether all from `from` to `to` are. */
+static int attn__find_reached(const attn__reach *r, int64_t from, int64_t to, uint8_t *reached)
+{
+    int64_t l, j;
+    attn__zero(reached, ATTN__CHUNK);
+    for (l = 0; !r->gaps && l < r->vecs; l++) for (j = r->from[l]; j < r->to[l]; j++) reached[j] = 1;
+    for (l = 0; r->gaps && l < (int64_t)r->vecs * r->width; l++)
+        for (j = r->first[l]; j < r->last[l]; j++) reached[j] = 1;
+    for (j = from; j < to && reached[j];) j++;
+    return j >= to;
+}
+
+/* With pairs of keys, from the j-th to `end`: what the lanes that reach them reach may be read. Where that is not all
+   between the first and the last of it the kernels' groups of keys are made apart, and not kept. */
 static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r)
 {
+    float *const rows = t->m.expanded[1].rows;
+    const int64_t keys = t->c->pairs->keys;
     int64_t from = r->whole ? 0 : r->n, to = r->whole ? r->n : 0, l;
+    uint8_t reached[ATTN__CHUNK];
     for (l = 0; !r->whole && l < t->ld; l++) {
         if (r->first[l] >= r->last[l] || r->first[l] >= 2 * end || r->last[l] <= 2 * j) continue;
         from = attn__min(from, r->first[l]);
         to = attn__max(to, r->last[l]);
     }
-    attn__expand(t, &t->c->v, c0 + from, to - from, t->c->size_v, 1);
-    return attn__paired_values(t, t->m.expanded[1].rows, j);
+    if (keys == 2 || r->whole || attn__find_reached(r, from, to, reached))
+        attn__expand(t, &t->c->v, c0 + from, to - from, t->c->size_v, 1);
+    else {
+        t->m.expanded[1].b = -1;
+        for (l = j; l < end; l += keys / 2)
+            attn__pair_values(t, c0 + 2 * l, c0 + from, c0 + to, reached,
+                              (float *)(uintptr_t)attn__paired_values(t, rows, l).at);
+    }
+    return attn__paired_values(t, rows, j);
 }
 
 /* A chunk's weights and its reach in pairs of keys; by AMX in as many of them as it takes together. */
@@ -10023,8 +10058,9 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
 /* Masked scores as results; as f32 weights too, for now: attn__finish_weights turns them. */
 ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 {
-    attn__store_lanes(t, &t->c->scores_masked, c0, n, t->ones, t->m.s);
-    if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, t->ones, t->m.s);
+    const float *factor = t->unscaled ? t->scale : t->ones;
+    attn__store_lanes(t, &t->c->scores_masked, c0, n, factor, t->m.s);
+    if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, factor, t->m.s);
 }
 
 /* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
@@ -10154,14 +10190,15 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     const int biased = c->bias.rank && !c->alibi.rank && !c->masked &&
                        ATTN__CHUNK * t->ld > ATTN__CACHE_FLOATS;        /* else to read them once more costs nothing */
     int32_t kind;
-    t->unscaled = dots && c->fast & ATTN__FAST_SCORES && attn__makes_pairs(c) && c->scale > 0.0f;
+    t->unscaled = (c->fast & ATTN__FAST_SCORES) && attn__makes_pairs(c) && c->scale > 0.0f && c->softcap == 0.0f &&
+                  !c->bias.rank && !c->alibi.rank;
     attn__find_reach(t, c0, n, &r);
     r.hull_only = c->plain_scores && !t->skinny && r.ascending && !r.gaps;
     if ((dots || biased) && !t->skinny && (r.whole || (r.hull_only && t->all_first <= c0))) {   /* see t->lane_max */
         t->lane_max = cmax;
-        attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
     }
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
+        if (t->lane_max) attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
         t->as_rows = t->skinny && c->plain_scores && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
                     attn__score_of(c)->qk == attn__dot_qk;
         attn__chunk_scores(t, c0, n, &r);
@@ -12072,8 +12109,9 @@ ATTN_DEF int32_t attn_version(void) { return ATTN_VERSION_NUMBER; }
    Structures of older callers; plan, workspace, run. Memory for one call is the caller's, or one allocation. */
 ATTN_DEF attn_status attn_enable_amx(attn_error *err)
 {
-    ATTN__RULE(ATTN__HAS_AMX, ISA, "amx", "must be in the build: x86-64, Linux, gcc 11 or clang 13, with AVX-512");
-    ATTN__RULE(attn__has_amx(ATTN__AMX_IN_CPU), ISA, "amx", "must be in the CPU and known to the kernel (Linux 5.16)");
+    ATTN__RULE(ATTN__HAS_AMX, ISA, "amx", "must be in the build: x86-64, Linux, gcc 12 or clang 13, with AVX-512");
+    ATTN__RULE(attn__has_amx(ATTN__AMX_IN_CPU) && attn__cpu_has(ATTN_ISA_AVX512) && attn__cpu_has_bf16_dot(), ISA,
+               "amx", "must be in the CPU and known to the kernel (Linux 5.16)");
     ATTN__RULE(attn__ask_for_amx(), ISA, "amx", "must not be refused by the kernel");
     return attn__success(err);
 }

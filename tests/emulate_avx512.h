@@ -80,6 +80,20 @@ EMULATED simde__m512 emulated_reduce(simde__m512 x) {
     for (i = 0; i < 16; i++) lane[i] = __builtin_isinf(lane[i]) ? 0 : lane[i] - __builtin_floorf(lane[i]);
     return simde_mm512_loadu_ps(lane);
 }
+#undef simde_mm512_scalef_ps
+#define simde_mm512_scalef_ps emulated_scalef /* SIMDe takes a subnormal exponent for 0 */
+EMULATED simde__m512 emulated_scalef(simde__m512 x, simde__m512 y) {
+    float lane[16], exponent[16];
+    int i;
+    simde_mm512_storeu_ps(lane, x);
+    simde_mm512_storeu_ps(exponent, y);
+    for (i = 0; i < 16; i++) {
+        float n = __builtin_floorf(exponent[i]);
+        if (n != n) lane[i] = n;
+        else lane[i] = __builtin_ldexpf(lane[i], n < -300 ? -300 : n > 300 ? 300 : (int)n);
+    }
+    return simde_mm512_loadu_ps(lane);
+}
 EMULATED simde__mmask16 simde_mm512_testn_epi32_mask(simde__m512i a, simde__m512i b) {
     uint32_t x[16], y[16];
     unsigned mask = 0;

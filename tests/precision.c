@@ -350,11 +350,20 @@ static void alone(void) {
 /* ---- what a row may not attend to has no influence, whatever it holds */
 static void excluded(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
-    for (int n = 0; n < 24; n++) {
+    for (int n = 0; n < 48; n++) {
         int64_t sq = test_int(9, 90), sk = test_int(2, 400), size = test_int(1, 70);
         attn_desc d = make_desc(1, 2, 1, sq, sk, size, size + n % 3), fast, clean;
-        d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
-        if (n % 3 == 1) { /* the first 16 rows end with an even key: the one after it is of its pair */
+        if (n < 24) d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
+        else { /* nothing but a scale, of scores of which all may be negative */ d.score = ATTN_SCORE_DOT;
+            d.scale = n % 4 < 2 ? 4.0f : 0.17f;
+            d.causal = n % 8 < 6;
+            d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+            for (int64_t at = 0; n % 2 && at < 2 * sq * size; at++)
+                ((float *)(uintptr_t)d.q.data)[at] = fabsf(((const float *)d.q.data)[at]);
+            for (int64_t at = 0; n % 2 && at < sk * size; at++)
+                ((float *)(uintptr_t)d.k.data)[at] = -fabsf(((const float *)d.k.data)[at]);
+        }
+        if (n < 24 && n % 3 == 1) { /* the first 16 rows end with an even key: the one after it is of its pair */
             d.causal = 1;
             d.align = ATTN_ALIGN_POSITIONS;
             d.positions = one_int(1);
@@ -368,9 +377,10 @@ static void excluded(void) {
             run_desc(&fast, "clean");
             clean = copy_results(&fast);
             was = attn_view_of(clean.out);
-            int64_t j = n % 3 == 1 && sk > 17 ? 17 : test_int(0, (int)sk - 1), c = test_int(0, (int)size - 1);
+            int64_t j = n < 24 && n % 3 == 1 && sk > 17 ? 17 : test_int(0, (int)sk - 1), c = test_int(0, (int)size - 1);
             double key = ref_at(&fast.k, 0, 0, j, c), value = ref_at(&fast.v, 0, 0, j, c);
-            if (n % 2) put_at(&fast.k, 0, 0, j, c, (double)bad[n % 4]);
+            int bad_key = n < 24 && n % 2;
+            if (bad_key) put_at(&fast.k, 0, 0, j, c, (double)bad[n % 4]);
             put_at(&fast.v, 0, 0, j, c, (double)bad[n / 2 % 4]);
             poison_results(&fast);
             run_desc(&fast, "with a bad key");
@@ -379,8 +389,8 @@ static void excluded(void) {
                 for (int64_t x = 0; x < d.v.size[3]; x++) {
                     const int64_t at[4] = {0, i / sq, i % sq, x};
                     if (ref_allowed(&fast, &r, 0, at[1], at[2], j)) {
-                        if (n % 2 == 0 && x == c && isnan(bad[n / 2 % 4])) CHECK(bits_at(&out, at) == 0x7fc00000u);
-                        if (n % 2 || x == c) continue;
+                        if (!bad_key && x == c && isnan(bad[n / 2 % 4])) CHECK(bits_at(&out, at) == 0x7fc00000u);
+                        if (bad_key || x == c) continue;
                     }
                     CHECKF(bits_at(&out, at) == bits_at(&was, at), "row %d, column %d, key %d", (int)i, (int)x, (int)j);
                 }
@@ -447,6 +457,91 @@ static void gaps_not_read(void) {
         }
         poison_results(&d);
         if (run_desc(&d, "without those between")) check_same_results(&readable, &d, "keys between");
+        test_release();
+    }
+}
+
+/* The same within a few keys: what two windows leave between them lies on pages of its own. */
+static void small_gaps_not_read(void) {
+    for (int n = 0; n < 4; n++) {
+        int64_t sq = 32 + n, columns = 2048; /* a row is 4096 bytes */
+        attn_desc d = make_desc(1, 1, 1, sq, 64, 40, 1);
+        d = in_bf16(&d, 7);
+        d.v = mapped_only(0, 64, 64, columns, 0);
+        d.window = 1;
+        d.window_left = 2;
+        d.window_right = 3;
+        d.align = ATTN_ALIGN_POSITIONS;
+        d.positions = make_view(ATTN_I64, LAYOUT_PACKED, 2, 1, sq, 0, 0);
+        for (int64_t i = 0; i < sq; i++)
+            ((int64_t *)(uintptr_t)d.positions.data)[i] = (n < 2 ? i : i / 16) % 2 ? 25 : 2;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        d.isa = (int32_t)test_isa(test_isa_count() - 1);
+        run_desc(&d, "with all keys");
+        attn_desc readable = copy_results(&d);
+        test_no_access((char *)(uintptr_t)d.v.data + 8 * 4096, 12 * 4096);
+        poison_results(&d);
+        if (run_desc(&d, "without those between")) check_same_results(&readable, &d, "keys between");
+        test_release();
+    }
+}
+
+/* Scores far from 0: a bias that excludes in practice, on the keys of some rows and on all of some, or a large product. */
+static void far_scores(void) {
+    static const float far[] = {-1e9f, -1e10f, -1e30f, -2e38f, -3.40282347e38f, 1e10f, 1e38f};
+    for (int n = 0; n < 14; n++) {
+        attn_desc d = make_desc(1, 1, 1, 33, 300, 20, 24);
+        if (n < 7) {
+            d.bias = make_view(ATTN_F32, LAYOUT_PACKED, 2, 33, 300, 0, 0);
+            for (int64_t i = 0; i < 33; i++)
+                for (int64_t j = 0; j < 300; j++)
+                    ((float *)(uintptr_t)d.bias.data)[i * 300 + j] = i % 4 == 3 || (i % 4 && j >= 256) ? far[n] : 0;
+        } else {
+            fill(&d.q, draw_normal, 0, 1);
+            fill(&d.k, draw_normal, 0, fabs((double)far[n - 7]) / 1000);
+            d.score = ATTN_SCORE_DOT;
+            d.scale = n % 2 ? 1.0f : 0.01f;
+        }
+        ask_for(&d, RESULT_OUT | RESULT_LSE, LAYOUT_PACKED);
+        attn_desc fast = in_bf16(&d, 7), exact = copy_results(&fast);
+        exact.precision = ATTN_PRECISION_F32;
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            fast.isa = exact.isa = (int32_t)test_isa(isa);
+            run_desc(&fast, "fast"), run_desc(&exact, "exact");
+            attn_view a = attn_view_of(fast.out), b = attn_view_of(exact.out);
+            for (int64_t i = 0; i < 33; i++)
+                for (int64_t x = 0; x < 24; x++) {
+                    double got = ref_at(&a, 0, 0, i, x), want = ref_at(&b, 0, 0, i, x);
+                    CHECKF(fabs(got - want) < 0.03, "score %g, row %d, column %d: %g, exactly %g", (double)far[n % 7],
+                           (int)i, (int)x, got, want);
+                }
+        }
+        test_release();
+    }
+}
+
+/* Other results change no bit of out. */
+static void other_results(void) {
+    for (int n = 0; n < 12; n++) {
+        attn_desc d = large_case(n * 5 % 36), fast, more;
+        int64_t sq = d.q.size[2], sk = d.k.size[2];
+        d.score = ATTN_SCORE_SCALED_DOT;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        more = fast;
+        ask_for(&more, RESULT_OUT | (n % 3 ? RESULT_WEIGHTS : 0) | (n % 3 != 1 ? RESULT_MASKED : 0), LAYOUT_PACKED);
+        if (n % 4 == 3) { more.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 1, 1); }
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            fast.isa = more.isa = (int32_t)test_isa(isa);
+            if (!run_desc(&fast, "out") || !run_desc(&more, "out and more")) continue;
+            attn_view a = attn_view_of(fast.out), b = attn_view_of(more.out);
+            int same = 1;
+            for (int64_t i = 0; i < a.size[0] * a.size[1] * sq; i++)
+                for (int64_t x = 0; same && x < a.size[3]; x++) {
+                    const int64_t at[4] = {i / sq / a.size[1], i / sq % a.size[1], i % sq, x};
+                    same = CHECKF(bits_at(&a, at) == bits_at(&b, at), "case %d, row %d", n, (int)i);
+                }
+        }
         test_release();
     }
 }
@@ -529,6 +624,9 @@ const test_case suite_precision[] = {
     {"precision.excluded", excluded},
     {"precision.not_read", not_read},
     {"precision.gaps_not_read", gaps_not_read},
+    {"precision.small_gaps_not_read", small_gaps_not_read},
+    {"precision.far_scores", far_scores},
+    {"precision.other_results", other_results},
     {"precision.gradients", gradients},
     {"precision.large_scale", large_scale},
     {"precision.asked_later", asked_later},

@@ -486,7 +486,7 @@ static void small_gaps_not_read(void) {
     }
 }
 
-/* Scores far from 0: a bias that excludes in practice, on keys of some rows and on all of others, or a large product. */
+/* Scores far from 0: a bias that excludes in practice, on some or all keys of a row, or a large product. */
 static void far_scores(void) {
     static const float far[] = {-1e9f, -1e10f, -1e30f, -2e38f, -3.40282347e38f, 1e10f, 1e38f};
     for (int n = 0; n < 14; n++) {

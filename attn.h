@@ -5343,7 +5343,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t plain_scores;       /* scores become weights as they are, but for which keys a row reaches; neither
                                    scores nor weights are results */
     int32_t softmax_only;       /* softmax of given rows, masked at most: row by row, where they lie */
-    const attn__pair_kernels *pairs;    /* NULL: products of bf16 are not allowed, or this CPU has none */
+    const struct attn__pair_kernels *pairs;     /* NULL: products of bf16 are not allowed, or this CPU has none */
     int32_t fast;               /* ATTN__FAST_x: which are made by them */
     uint8_t step[ATTN_MAX_PHASES];      /* attn__step of each phase */
     int64_t streams;            /* key sequences per batch entry: one per key head, or per head where keys are projected
@@ -10032,7 +10032,8 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t chain = !paired ? ATTN__CHAIN : attn__by_amx(t->c) ? r->n : ATTN__CHAIN / 2;
+    const int64_t whole = attn__by_amx(t->c) ? r->n : (int64_t)ATTN__CHAIN / 2;
+    const int64_t chain = paired ? whole : (int64_t)ATTN__CHAIN;
     const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__reach half;

@@ -4991,6 +4991,7 @@ static int attn__ask_for_amx(void)
 {
     return !ATTN__ARCH_PRCTL(ATTN__ASK_FOR_AMX, (void *)(uintptr_t)ATTN__AMX_DATA) && attn__has_amx(ATTN__AMX_ALLOWED);
 }
+#undef ATTN__ARCH_PRCTL
 #else
 static int attn__has_amx(int64_t request) { return (void)request, 0; }
 static int attn__ask_for_amx(void) { return 0; }
@@ -15218,6 +15219,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__FMAF
 #undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
+#undef ATTN__HAS_AMX
 #undef ATTN__HAS_BF16_DOT
 #undef ATTN__HAS_PORTABLE
 #undef ATTN__NEON

@@ -3060,26 +3060,27 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
 
 /* A chunk's outputs `acc`, and of its other chains, and those before it, from `at` on R rows of N vectors at a time.
    Zero times what is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for
-   itself each step. */
-ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, int64_t ld, int64_t at, float *to, const float *before,
-                                      const float *o, const float *acc, const ATTN__VEC *old, const ATTN__VEC *fresh,
-                                      ATTN__VEC *nonfinite)
+   itself each step. first: there is neither `before` nor `o`, as in a call's first chunk; small calls have no other. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int first, int64_t ld, int64_t at, float *to,
+                                      const float *before, const float *o, const float *acc, const ATTN__VEC *old,
+                                      const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
 {
     ATTN__VEC x[4];
     int r, i;
 #define ATTN__AT(p) ((p) + at + r*ld + ATTN__LANES*i)
     ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__LOAD(ATTN__AT(acc));
-    if (before) ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
+    if (!first && before)
+        ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
     ATTN__EACH(i, R*N) nonfinite[i] = ATTN__FMA(x[i], ATTN__ALL(0.0f), nonfinite[i]);
-    if (o) ATTN__EACH(r, R) ATTN__EACH(i, N)
+    if (!first && o) ATTN__EACH(r, R) ATTN__EACH(i, N)
         x[r*N + i] = ATTN__FMA(x[r*N + i], fresh[i], ATTN__MUL(ATTN__LOAD(ATTN__AT(o)), old[i]));
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(ATTN__AT(to), ATTN__V(plus_zero)(x[r*N + i]));
 #undef ATTN__AT
 }
 
 /* All rows of N vectors, from column `at` on. Returns NaN where one of them has what is not finite. */
-ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, int64_t rows, int64_t ld, int64_t at, float *to,
-                                              const float *before, const float *o, const float *acc,
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int first, int64_t rows, int64_t ld, int64_t at,
+                                              float *to, const float *before, const float *o, const float *acc,
                                               const float *old, const float *fresh)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
@@ -3090,25 +3091,32 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, int64_t rows, int64_t
     ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + at + ATTN__LANES*i);
     ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
     for (row = 0; row + R <= rows; row += R, at += R*ld)
-        ATTN__V(merge_step)(R, N, ld, at, to, before, o, acc, was, now, nonfinite);
+        ATTN__V(merge_step)(R, N, first, ld, at, to, before, o, acc, was, now, nonfinite);
     for (; R > 1 && row < rows; row++, at += ld)
-        ATTN__V(merge_step)(1, N, ld, at, to, before, o, acc, was, now, nonfinite);
+        ATTN__V(merge_step)(1, N, first, ld, at, to, before, o, acc, was, now, nonfinite);
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
 }
 
-ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
-                                const float *acc, const float *old, const float *fresh)
+ATTN__HELPER int ATTN__V(merge_rows)(const int first, int64_t rows, int64_t ld, float *to, const float *before,
+                                     const float *o, const float *acc, const float *old, const float *fresh)
 {
     ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
     int64_t i, step;
     for (i = 0; i < ld; i += step) {
         step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
-        if (step > ATTN__LANES) x = ATTN__V(merge_vectors)(ATTN__VECS, rows, ld, i, to, before, o, acc, old, fresh);
-        else x = ATTN__V(merge_vectors)(1, rows, ld, i, to, before, o, acc, old, fresh);
+        if (step == ATTN__LANES) x = ATTN__V(merge_vectors)(1, first, rows, ld, i, to, before, o, acc, old, fresh);
+        else x = ATTN__V(merge_vectors)(ATTN__VECS, first, rows, ld, i, to, before, o, acc, old, fresh);
         nonfinite = ATTN__ADD(nonfinite, x);
     }
     return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
+}
+
+ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
+                                const float *acc, const float *old, const float *fresh)
+{
+    if (before || o) return ATTN__V(merge_rows)(0, rows, ld, to, before, o, acc, old, fresh);
+    return ATTN__V(merge_rows)(1, rows, ld, to, NULL, NULL, acc, old, fresh);
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3592,7 +3600,11 @@ ATTN__KERNEL void ATTN__V(additive)(const attn__additive *p)
             ATTN__VEC part[ATTN__TERMS];
             ATTN__EACH(g, ATTN__TERMS) part[g] = ATTN__ALL(0.0f);
             for (u = 0; u < p->hidden; u += 4*ATTN__TERMS)
-                for (g = 0; g < ATTN__TERMS && u + 4*g < p->hidden; g++) {
+#if ATTN__SUMS > 6      /* else it is the multiply-adds that take the time */
+                ATTN__UNROLL
+#endif
+                for (g = 0; g < ATTN__TERMS; g++) {
+                    if (u + 4*g >= p->hidden) break;
                     part[g] = ATTN__ADD(part[g], ATTN__V(additive_terms)(e, ld, f, w));
                     e += 4*ld;
                     f += 4;

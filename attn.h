@@ -890,9 +890,10 @@ ATTN_DEF size_t      attn_error_string(const attn_error *err, char *text, size_t
 ATTN_DEF attn_isa    attn_best_isa(void);                          /* what ATTN_ISA_AUTO takes on this CPU */
 ATTN_DEF const char *attn_isa_string(attn_isa isa);                /* "avx2" */
 ATTN_DEF const char *attn_score_string(attn_score score);          /* "scaled dot product" */
-/* Asks the operating system for AMX, which multiplies bf16 several times as fast: calls with ATTN_PRECISION_FAST use it
-   from then on (see `precision`), in all threads. It changes the state of the process, so attn.h never asks by itself;
-   once is enough, more often does no harm. ATTN_ERR_ISA, "amx", where this build, the CPU or the kernel lacks it. */
+/* Asks the operating system for AMX, the CPU's matrix unit for bf16: calls with ATTN_PRECISION_FAST use it from then
+   on (see `precision`), in all threads, but not plans made before. It changes the state of the process, so attn.h
+   never asks by itself; once is enough, more often does no harm. ATTN_ERR_ISA, "amx", where this build, the CPU or the
+   kernel lacks it. */
 ATTN_DEF attn_status attn_enable_amx(attn_error *err);
 ATTN_DEF int32_t     attn_version(void);                           /* compare with ATTN_VERSION_NUMBER */
 /* The layout of all structures, for bindings: a line "attn_desc 2688" with a structure's size, then a line
@@ -1705,7 +1706,8 @@ typedef struct attn__pair_softmax {
     float  *s;                  /* in place: rows 2j and 2j + 1 become row j; outside of from..to they count as -0 */
     int64_t ld, from, to, n;
     float   scale;              /* above 0 */
-    int     known, mark;        /* the largest scores are in `top`; excluded ones become -0 */
+    int     known;              /* `top` holds the largest scores already, not scaled */
+    int     mark;               /* excluded ones become -0 */
     float  *top, *sum;          /* per lane: the largest, scaled; the sum of the weights before they are rounded */
 } attn__pair_softmax;
 
@@ -9921,7 +9923,7 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
         from = attn__min(from, r->first[l]);
         to = attn__max(to, r->last[l]);
     }
-    if (keys == 2 || r->whole || attn__find_reached(r, from, to, reached))
+    if (!attn__by_amx(t->c) || r->whole || attn__find_reached(r, from, to, reached))
         attn__expand(t, &t->c->v, c0 + from, to - from, t->c->size_v, 1);
     else {
         t->m.expanded[1].b = -1;
@@ -10045,8 +10047,8 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t whole = attn__by_amx(t->c) ? r->n : (int64_t)ATTN__CHAIN / 2;
-    const int64_t chain = paired ? whole : (int64_t)ATTN__CHAIN;
+    const int64_t of_pairs = attn__by_amx(t->c) ? r->n : (int64_t)ATTN__CHAIN / 2;
+    const int64_t chain = paired ? of_pairs : (int64_t)ATTN__CHAIN;
     const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
     attn__reach half;

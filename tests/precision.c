@@ -55,11 +55,24 @@ static int by_amx(const attn_desc *d) {
     attn_explain(&forward, text, sizeof text);
     return strstr(text, "products of bf16, by AMX") != NULL;
 }
+#if defined(__GNUC__) && !defined(_WIN32) /* of emulate_amx.h */
+extern unsigned long long emulated_tile_products __attribute__((weak));
+extern int emulated_tiles_configured __attribute__((weak));
+#endif
 static void on_this_cpu(void) {
     int has = has_products();
     attn_desc d = make_desc(1, 1, 1, 9, 8, 8, 8), fast = in_bf16(&d, 7);
     fast.isa = ATTN_ISA_AVX512;
     if (test_with_amx() && CHECK(has)) CHECK(by_amx(&fast));
+#if defined(__GNUC__) && !defined(_WIN32)
+    if (test_with_amx() && getenv("EMULATED_AMX")) { /* it runs, and each task gives the tiles back */
+        unsigned long long products = emulated_tile_products;
+        ask_for(&fast, RESULT_OUT, LAYOUT_PACKED);
+        run_desc(&fast, "by AMX");
+        CHECK(emulated_tile_products > products);
+        CHECK(emulated_tiles_configured == 0);
+    }
+#endif
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
     for (int n = 0; n < test_isa_count(); n++)
         if (test_isa(n) == ATTN_ISA_AVX512 && __builtin_cpu_supports("avx512bf16"))

@@ -1520,9 +1520,6 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 
-/* Where a strip of it is: at every third of its rows of A, a row of B, and in what is prefetched (NULL: nothing); its
-   rows of X. */
-typedef struct attn__strip_at { const float *a[4], *b, *other, *x; int64_t x_row; } attn__strip_at;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
@@ -2976,9 +2973,9 @@ ATTN__HELPER ATTN__VEC ATTN__V(allowed_halves)(ATTN__VEC x, ATTN__VEC y)
 }
 #endif
 
-/* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B; at: for X alone. */
+/* One step of a strip: a column of A, with a pointer to every third of its rows, times a row of B. */
 ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const float *const *a, int64_t a_row,
-                                const float *b, const attn__strip_at *at, ATTN__VEC *acc)
+                                const float *b, const float *x, int64_t x_row, ATTN__VEC *acc)
 {
     ATTN__VEC q[8], t;
     ATTN__FACTOR s;
@@ -2999,7 +2996,7 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
                 t = ATTN__SUB(ATTN__SPREAD(s), q[i]);
                 acc[r*N + i] = ATTN__FMA(t, t, acc[r*N + i]);
             } else if (kind == ATTN__WEIGHTED_DIFFERENCE) {
-                t = ATTN__SUB(q[i], ATTN__LOAD(at->x + r*at->x_row + ATTN__LANES*i));
+                t = ATTN__SUB(q[i], ATTN__LOAD(x + r*x_row + ATTN__LANES*i));
                 acc[r*N + i] = ATTN__FMA_ONE(s, t, acc[r*N + i]);
             }
 #ifdef ATTN__ADD_PAIRS
@@ -3012,31 +3009,28 @@ ATTN__HELPER void ATTN__V(step)(const int R, const int N, const int kind, const 
     }
 }
 
-/* One chain of a strip, `depth` terms from where it is on. Every 16 steps the same columns of the next R rows are
-   prefetched, of A where its rows are contiguous, and of the other matrix. Where it is stands in variables of its own
-   meanwhile: clang would read members again in each step. */
-ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, attn__strip_at *at,
-                                 int64_t depth, ATTN__VEC *acc)
+/* One chain of a strip, `depth` terms from *a and *b on, which move along. Every 16 steps the same columns of the next
+   R rows are prefetched, of A where its rows are contiguous, and of the other matrix, where *other is not NULL. */
+ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const attn__product *p, const float **a,
+                                 const float **b, const float **other, const float *x, int64_t depth, ATTN__VEC *acc)
 {
-    const float *a[4], *b = at->b, *other = at->other;
     const int64_t a_row = p->a_row, a_k = p->a_k, run = R > 2 && kind == ATTN__PRODUCT ? 16 : depth;
     int64_t k;
     int r, i;
-    ATTN__EACH(r, (R + 2) / 3) a[r] = at->a[r];
     for (; depth > 0; depth -= run) {
         if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
             ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
-        if (R > 2 && kind == ATTN__PRODUCT && other) {
-            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(other, r, p->fetch_row));
-            other = attn__ahead(other, 16, 1);
+        if (R > 2 && kind == ATTN__PRODUCT && *other) {
+            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
+            *other = attn__ahead(*other, 16, 1);
         }
-        for (k = depth < run ? depth : run; k > 0; k--, b += p->b_row) {
+        for (k = depth < run ? depth : run; k > 0; k--, *b += p->b_row) {
             if (N == 8) ATTN__EACH(i, ATTN__LANES / 2) {
-                ATTN__PREFETCH(attn__ahead(b, 16, p->b_row) + 16*i);
-                if (other) ATTN__PREFETCH_FAR(other + 16*i);
+                ATTN__PREFETCH(attn__ahead(*b, 16, p->b_row) + 16*i);
+                if (*other) ATTN__PREFETCH_FAR(*other + 16*i);
             }
-            if (N == 8 && other) other = attn__ahead(other, 1, p->fetch_row);
-            ATTN__V(step)(R, N, kind, a, a_row, b, at, acc);
+            if (N == 8 && *other) *other = attn__ahead(*other, 1, p->fetch_row);
+            ATTN__V(step)(R, N, kind, a, a_row, *b, x, p->x_row, acc);
             ATTN__EACH(r, (R + 2) / 3) {
                 a[r] += a_k;
 #if defined(__clang__) && ATTN__X64     /* else it makes a pointer of each row and runs out of registers */
@@ -3045,9 +3039,6 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
             }
         }
     }
-    ATTN__EACH(r, (R + 2) / 3) at->a[r] = a[r];
-    at->b = b;
-    at->other = other;
 }
 
 /* Each lane's largest number is at least those of its R results. */
@@ -3126,20 +3117,17 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
 {
     const int64_t c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
-    const float *from = go_on ? p->c + row*c_row : attn__zeros;
-    attn__strip_at at;
+    const float *from = go_on ? p->c + row*c_row : attn__zeros, *a[4], *b = p->b;
+    const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
+    const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
     ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
     int64_t left = p->depth, depth;
     int add = p->onto >= ATTN__ADD_AFTER, r, i;
     ATTN__EACH(r, (R + 2) / 3) {
-        at.a[r] = p->a + (row + 3*r)*p->a_row;
-        if (r) ATTN__KEEP_POINTER(at.a[r]);
+        a[r] = p->a + (row + 3*r)*p->a_row;
+        if (r) ATTN__KEEP_POINTER(a[r]);
     }
-    at.b = p->b;
-    at.other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
-    at.x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
-    at.x_row = p->x_row;
     if (p->onto == ATTN__ADD_FAR) ATTN__EACH(r, R) ATTN__PREFETCH(c + r*c_row);
     do {
         ATTN__EACH(r, R) {
@@ -3149,7 +3137,7 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         }
         depth = attn__chain_of(p, left);
         left -= depth;
-        ATTN__V(chain)(R, N, kind, p, &at, depth, acc);
+        ATTN__V(chain)(R, N, kind, p, a, &b, &other, x, depth, acc);
         if (add) ATTN__EACH(r, R) {
             ATTN__EACH(i, N) acc[r*N + i] = ATTN__ADD(ATTN__LOAD(c + ATTN__LANES*i), acc[r*N + i]);
             c += c_row;

@@ -4518,12 +4518,9 @@ typedef struct attn__amx_part {
 /* From float `at` of an array on, which may not exist where no row does. */
 static attn__amx_part attn__amx_part_of(const float *array, int64_t at, int64_t row, int64_t rows, int64_t columns)
 {
-    attn__amx_part p;
-    p.at = (char *)((uintptr_t)array + (uintptr_t)at*sizeof(float));
-    p.row = row*(int64_t)sizeof(float);
-    p.rows = attn__min(rows, ATTN__AMX_SIDE);
-    p.columns = attn__min(columns, ATTN__AMX_SIDE);
-    p.finite = 0;
+    char *const place = (char *)((uintptr_t)array + (uintptr_t)at*sizeof(float));
+    const attn__amx_part p = {place, row*(int64_t)sizeof(float), attn__min(rows, ATTN__AMX_SIDE),
+                              attn__min(columns, ATTN__AMX_SIDE), 0};
     return p;
 }
 
@@ -9854,17 +9851,9 @@ static int attn__makes_pairs(const attn__call *c)
 static void attn__softmax_pairs(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
-    attn__pair_softmax p;
-    p.s = t->m.s + lane0;
-    p.ld = t->ld;
-    p.from = r->from[x];
-    p.to = r->to[x];
-    p.n = r->n;
-    p.scale = t->unscaled ? t->c->scale : 1.0f;
-    p.known = t->lane_max != NULL;
-    p.mark = mark;
-    p.top = cmax + lane0;
-    p.sum = csum + lane0;
+    const attn__pair_softmax p = {t->m.s + lane0, t->ld, r->from[x], r->to[x], r->n,
+                                  t->unscaled ? t->c->scale : 1.0f, t->lane_max != NULL, mark,
+                                  cmax + lane0, csum + lane0};
     t->c->pairs->softmax(&p);
 }
 

@@ -3720,8 +3720,10 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
-            if (i + ATTN__LANES < ld && c % 16 == 0)
-                ATTN__EACH(x, ATTN__LANES) ATTN__PREFETCH(rows[i + ATTN__LANES + x] + c);
+            const int64_t later = c + 64, below = later < n ? 0 : ATTN__LANES;     /* what is read then, of each row */
+            if (i + below < ld && c % 16 == 0)
+                ATTN__EACH(x, ATTN__LANES)
+                    ATTN__PREFETCH(attn__ahead(rows[i + below + x], 1, below ? later - n : later));
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
@@ -5390,7 +5392,9 @@ typedef struct attn__matmul {
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
     const struct attn__kernels *f;
-    int64_t column_tiles;
+    int64_t column_tiles;               /* 0: a sum over rows */
+    int64_t copied, results;            /* floats that a worker has before b's columns */
+    int     in_place, sums_rows;        /* is b read where it lies; are its rows summed */
     char   *memory;                     /* worker_bytes per worker */
     int64_t worker_bytes;
 } attn__matmul;
@@ -6290,6 +6294,11 @@ enum {
 
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
+    ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
+    ATTN__BMM_DEPTH = 256,      /* terms of a product that are summed before those of other tiles; whole chains */
+    ATTN__BMM_TILES = 8,        /* tiles of columns that share what is read of a, */
+    ATTN__BMM_FLOATS = 1 << 18, /* if they are no more floats of b, [Zen 3] */
+    ATTN__BMM_LARGE = 1 << 21,  /* and a has as many [Zen 3] */
     ATTN__SUM_ROWS = 64         /* rows of a tile of a sum over rows */
 };
 
@@ -8187,6 +8196,13 @@ static void attn__apply(const attn__kernels *f, attn__rows matrix, const float *
     p.chain = ATTN__RUN;
     f->product(&p);
 }
+
+/* Of so many vectors, how many are the next tile: all that it may have, but no single one is left. */
+static int32_t attn__tile_vectors(const attn__kernels *f, int64_t left)
+{
+    return (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
+}
+
 #ifndef ATTN_NO_BACKWARD
 /* ---- products in the layout of gradients: C[r][c] += sum over k of A[r,k] B[k][c], or A[r,k] (B[k][c] - X[r][c]).
    mark: NULL, or strides as A's and -0 where the pair is excluded: then in plain C without these pairs, because B or X
@@ -8216,8 +8232,7 @@ static void attn__multiply(const attn__kernels *f, attn__product *p, int64_t col
     p->onto = ATTN__ADD_FAR;
     p->chain = ATTN__HUGE;
     for (; columns > 0; columns -= step) {
-        const int64_t left = attn__blocks(columns, f->width);
-        p->vecs = (int32_t)(left == f->vecs + 1 ? (left + 1) / 2 : attn__min(left, f->vecs));
+        p->vecs = attn__tile_vectors(f, attn__blocks(columns, f->width));
         f->product(p);
         p->fetch = NULL;
         step = p->vecs * f->width;
@@ -12986,88 +13001,177 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>bmm */
-/* ---- a product in chains of ATTN__RUN: a task is one batch entry's columns, a tile's at a time; lanes are columns */
-static void attn__bmm_store(const attn__kernels *f, attn__place at, int64_t rows, int64_t lanes, const float *c,
-                            int64_t ld)
+/* ---- a product in chains of ATTN__RUN: a task is some columns of one batch entry, tile by tile; lanes are columns */
+typedef struct attn__columns {
+    const attn__matmul *m;
+    int64_t x, y, first, count;         /* batch entry; columns, */
+    int64_t vectors, in_place;          /* in vectors: all, and those whose b is read where it lies */
+    float  *panel, *c, *copy;           /* b's other tiles one after the other; what is computed; rows as floats */
+} attn__columns;
+
+static void attn__bmm_store(const attn__columns *t, int64_t row, int64_t rows)
 {
-    const int quiet = f->finite(c, rows * ld), copies = quiet && attn__is_contiguous(at.a);
-    int64_t r, l;
-    for (r = 0; r < rows; r++, at.row++, c += ld)
-        if (copies) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), c, lanes); /* short: no call */
-        else if (quiet) attn__store_row(f, at, lanes, c);
-        else for (l = 0; l < lanes; l++) attn__write(at.a, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
+    const attn__array *out = &t->m->out;
+    const int64_t ld = t->vectors * t->m->f->width;
+    const int quiet = t->m->f->finite(t->c, rows * ld);
+    const float *c = t->c;
+    attn__place at = attn__in(out, t->x, t->y, row, t->first);
+    int64_t l;
+    for (; rows > 0; rows--, at.row++, c += ld)
+        if (quiet) attn__store_row(t->m->f, at, t->count, c);
+        else for (l = 0; l < t->count; l++) attn__write(out, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
 }
 
-/* b's columns as a tile, [depth][ld]. Columns that lie side by side are transposed; those that are not f32 become
-   floats before that, in `copy`, some of each at a time. */
-ATTN__NOINLINE static void attn__bmm_transpose(const attn__matmul *m, int64_t x, int64_t y, int64_t column,
-                                               int64_t lanes, int64_t ld, float *panel, float *copy)
+/* Terms k .. k + depth of b's columns from one on as a tile, [depth][ld]: columns that lie side by side are transposed.
+   What is not f32 becomes floats before that, some of each column at a time. */
+ATTN__NOINLINE static void attn__bmm_transpose(const attn__columns *t, int64_t k, int64_t depth, int64_t column,
+                                               int64_t ld, float *tile)
 {
-    const attn__array transposed = attn__transposed(m->b);
-    const int direct = attn__is_f32(&m->b);
+    const attn__array *b = &t->m->b, transposed = attn__transposed(*b);
+    const int64_t last = t->first + t->count - 1;
+    const int direct = attn__is_f32(b);
     float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
-    int64_t k, l, count;
+    int64_t l, n;
     attn__fill(ones, 1, ld, 1.0f);
-    for (k = 0; k < m->depth; k += count) {
-        count = direct ? m->depth : attn__min(m->depth - k, ATTN__SOME_COLUMNS);
+    for (; depth > 0; k += n, depth -= n, tile += n * ld) {
+        n = direct ? depth : attn__min(depth, ATTN__SOME_COLUMNS);
         for (l = 0; l < ld; l++) {
-            const int64_t at = column + attn__min(l, lanes - 1);
-            columns[l] = direct ? attn__at(&m->b, x, y, 0, at) : copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(m->f, attn__in(&transposed, x, y, at, k), count, columns[l]);
+            const int64_t at = attn__min(column + l, last);
+            columns[l] = direct ? attn__at(b, t->x, t->y, k, at) : t->copy + l * ATTN__SOME_COLUMNS;
+            if (!direct) attn__copy_row(t->m->f, attn__in(&transposed, t->x, t->y, at, k), n, columns[l]);
         }
-        m->f->pack(panel + k * ld, ld, (const float *const *)columns, direct ? m->b.stride[2] : 1, count, ones);
+        t->m->f->pack(tile, ld, (const float *const *)columns, direct ? b->stride[2] : 1, n, ones);
     }
 }
 
-static void attn__bmm_panel(const attn__matmul *m, int64_t x, int64_t y, int64_t column, int64_t lanes, int64_t ld,
-                            float *panel)
+/* The tile from the v-th vector on: how many vectors it has. */
+static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
 {
-    int64_t k;
-    for (k = 0; k < m->depth; k++, panel += ld) {
-        const float *row = attn__at(&m->b, x, y, k, column), *later = attn__ahead(row, 16, m->b.stride[2]);
-        ATTN__PREFETCH(later);
-        ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-        attn__copy_floats(panel, row, lanes);       /* many short rows: no call */
-        attn__fill(panel + lanes, 1, ld - lanes, 0.0f);
+    return attn__tile_vectors(t->m->f, (v < t->in_place ? t->in_place : t->vectors) - v);
+}
+
+/* Those terms of all tiles that are not read in place. */
+static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, float *panel)
+{
+    const attn__array *b = &t->m->b;
+    const int64_t width = t->m->f->width;
+    const int by_rows = attn__is_contiguous(b) || (!attn__is_f32(b) && b->stride[3] == 1);
+    int64_t r, v, n;
+    for (v = t->in_place; v < t->vectors; v += n) {
+        n = attn__bmm_tile(t, v);
+        const int64_t ld = n * width, lanes = attn__min(t->count - v * width, ld);
+        float *to = panel + (v - t->in_place) * width * depth;
+        if (!by_rows) attn__bmm_transpose(t, k, depth, t->first + v * width, ld, to);
+        else for (r = 0; r < depth; r++, to += ld) {
+            const float *later = (const float *)attn__place_of(b, t->x, t->y, k + r + 16, t->first + v * width);
+            ATTN__PREFETCH(later);
+            ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
+            attn__copy_row(t->m->f, attn__in(b, t->x, t->y, k + r, t->first + v * width), lanes, to);
+            if (lanes < ld) attn__fill(to + lanes, 1, ld - lanes, 0.0f);
+        }
     }
 }
 
-ATTN__NOINLINE static void attn__bmm_add_bias(const attn__matmul *m, int64_t column, int64_t lanes, int64_t rows,
-                                              float *c, int64_t ld)
+/* One row of a, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added up in c;
+   of chains after the first, in rows behind it, which are then added to these. */
+ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 {
+    const attn__matmul *m = t->m;
+    const attn__place at = attn__in(&m->a, t->x, t->y, 0, 0);
+    const int64_t sums = m->rows * t->vectors * m->f->width;
+    const char *groups[2];
+    attn__rows a = attn__packed_rows(t->panel, m->depth);
+    attn__product p;
+    int64_t k, i;
+    if (attn__is_contiguous(&m->a)) a = attn__rows_at(at);
+    else attn__copy_floats_of(m->f, at, NULL, m->rows, m->depth, t->panel, m->depth);
+    attn__zero(&p, sizeof p);
+    p.rows = m->rows;
+    p.a_row = a.row;
+    p.b_row = m->b.stride[2];
+    p.c_row = t->vectors * m->f->width;
+    p.vecs = (int32_t)t->in_place;
+    p.b_type = m->b.type;
+    p.b_group = ATTN__GROUP;
+    p.groups = groups;
+    p.ahead1 = p.ahead2 = 1;
+    for (k = 0; k < m->depth || !k; k += ATTN__GROUP) {
+        p.depth = attn__min(m->depth - k, ATTN__GROUP);
+        p.a = a.at + k;
+        p.c = t->c + (k < ATTN__RUN ? 0 : sums);
+        if (k % ATTN__RUN == 0) attn__fill(p.c, 1, sums, 0.0f);
+        for (i = 0; i < 2; i++)
+            groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, k + i * ATTN__GROUP, t->first);
+        m->f->skinny(&p);
+        if (k >= ATTN__RUN && (k + ATTN__GROUP >= m->depth || (k + ATTN__GROUP) % ATTN__RUN == 0))
+            for (i = 0; i < sums; i++) t->c[i] = t->c[i] + p.c[i];
+    }
+}
+
+/* Rows of a, from `row` on, times these columns: a block of terms at a time, of which a tile has room in a first cache.
+   It is packed for the first rows; if there are no others, in the place of the block before it. */
+static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows, int64_t v0)
+{
+    const attn__matmul *m = t->m;
+    const int64_t width = m->f->width;
+    attn__product p;
+    int64_t k, v;
+    p.rows = rows;
+    p.c_row = t->vectors * width;
+    p.kind = ATTN__PRODUCT;
+    p.onto = ATTN__FROM_ZERO;
+    p.chain = ATTN__RUN;
+    p.fetch = NULL;
+    for (k = 0; k < m->depth || !k; k += ATTN__BMM_DEPTH, p.onto = ATTN__ADD_AFTER) {
+        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * p.c_row : 0);
+        p.depth = attn__min(m->depth - k, ATTN__BMM_DEPTH);
+        if (row == 0) attn__bmm_pack(t, k, p.depth, panel);
+        attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, t->x, t->y, row, k), NULL, rows, p.depth, t->copy));
+        for (v = v0; v < t->vectors; v += p.vecs) {
+            p.vecs = attn__bmm_tile(t, v);
+            p.c = t->c + v * width;
+            p.b = panel + (v - t->in_place) * width * p.depth;
+            p.b_row = p.vecs * width;
+            if (v < t->in_place) {
+                p.b = attn__at(&m->b, t->x, t->y, k, t->first + v * width);
+                p.b_row = m->b.stride[2];
+            }
+            m->f->product(&p);
+        }
+    }
+}
+
+ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t rows)
+{
+    const int64_t ld = t->vectors * t->m->f->width;
     int64_t r, l;
-    for (l = 0; l < lanes; l++) {
-        const float bias = attn__read(&m->bias, 0, 0, 0, column + l);
-        for (r = 0; r < rows; r++) c[r * ld + l] = c[r * ld + l] + bias;
+    for (l = 0; l < t->count; l++) {
+        const float bias = attn__read(&t->m->bias, 0, 0, 0, t->first + l);
+        for (r = 0; r < rows; r++) t->c[r * ld + l] = t->c[r * ld + l] + bias;
     }
 }
 
-ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *panel)
+ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *memory)
 {
     const int64_t batch = index / m->column_tiles, width = m->f->width;
-    const int64_t y = batch % m->out_batch[1], x = batch / m->out_batch[1];
-    int64_t before, r, r0, rows;
-    const int64_t ld = width * attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles,
-                                           &before), column = before * width;
-    const int64_t lanes = attn__min(m->columns - column, ld);
-    float *c = panel + m->depth * attn__lanes(m->f), *copy = c + ATTN__BMM_ROWS * attn__lanes(m->f);
-    if (attn__is_contiguous(&m->b)) attn__bmm_panel(m, x, y, column, lanes, ld, panel);
-    else if (attn__is_f32(&m->b) || m->b.stride[3] != 1) attn__bmm_transpose(m, x, y, column, lanes, ld, panel, copy);
-    else for (r = 0; r < m->depth; r++) {
-        attn__copy_row(m->f, attn__in(&m->b, x, y, r, column), lanes, panel + r * ld);
-        attn__fill(panel + r * ld + lanes, 1, ld - lanes, 0.0f);
-    }
-    for (r0 = 0; r0 < m->rows; r0 += rows) {
-        rows = attn__min(m->rows - r0, ATTN__BMM_ROWS);
-        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {
-            const float *to = attn__at(&m->out, x, y, r0 + r, column);
-            ATTN__PREFETCH(to);
-            ATTN__PREFETCH(attn__ahead(to, 1, lanes - 1));
-        }
-        attn__apply(m->f, attn__rows_of(m->f, attn__in(&m->a, x, y, r0, 0), NULL, rows, m->depth, copy), panel, c, rows,
-                    m->depth, ld);
-        if (m->bias.rank) attn__bmm_add_bias(m, column, lanes, rows, c, ld);
-        attn__bmm_store(m->f, attn__in(&m->out, x, y, r0, column), rows, lanes, c, ld);
+    attn__columns t;
+    int64_t row, rows;
+    t.m = m;
+    t.y = batch % m->out_batch[1];
+    t.x = batch / m->out_batch[1];
+    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles, &t.first);
+    t.first *= width;
+    t.count = attn__min(m->columns - t.first, t.vectors * width);
+    t.in_place = m->in_place ? t.count / width : 0;
+    t.copy = memory;
+    t.c = t.copy + m->copied;
+    t.panel = t.c + m->results;
+    for (row = 0; row < m->rows; row += rows) {
+        rows = attn__min(m->rows - row, ATTN__BMM_ROWS);
+        if (m->sums_rows) attn__bmm_sum_rows(&t);
+        attn__bmm_multiply(&t, row, rows, m->sums_rows ? t.in_place : 0);
+        if (m->bias.rank) attn__bmm_add_bias(&t, rows);
+        attn__bmm_store(&t, row, rows);
     }
 }
 
@@ -13089,15 +13193,20 @@ static int64_t attn__matmul_tasks(const attn__matmul *m)
     return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
 }
 
+/* b's columns: neither this nor the rest of a worker's memory shrinks as a size grows, or depends on the rows. */
+static int64_t attn__bmm_panel_floats(const attn__matmul *m)
+{
+    const int64_t most = attn__max(ATTN__BMM_FLOATS, attn__mul64(m->depth, attn__lanes(m->f)));
+    return attn__min(attn__mul64(m->depth, m->results / ATTN__BMM_ROWS), most);
+}
+
 static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker needs */
 {
 #ifndef ATTN_NO_BACKWARD
     if (!m->column_tiles)
         return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
 #endif
-    return attn__add64(attn__mul64(attn__add64(m->depth, ATTN__BMM_ROWS), attn__lanes(m->f)),
-                       attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, m->depth),
-                                 attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS)));
+    return attn__add64(attn__bmm_panel_floats(m), m->copied + m->results);
 }
 
 static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
@@ -13161,6 +13270,42 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
 
+/* Rows of all batch entries that share b are those of one matrix, where they lie so. */
+static void attn__join_entries(attn__matmul *m)
+{
+    int axis;
+    for (axis = 1; axis >= 0 && !m->b.stride[0] && !m->b.stride[1]; axis--) {
+        int64_t *a = m->a.stride, *out = m->out.stride;
+        if (m->batch[axis] == 1) continue;
+        if (m->rows == 1) {
+            a[2] = a[axis];
+            out[2] = out[axis];
+        }
+        if (a[axis] != attn__mul64(m->rows, a[2]) || out[axis] != attn__mul64(m->rows, out[2])) break;
+        m->rows = attn__mul64(m->rows, m->batch[axis]);
+        m->batch[axis] = m->out_batch[axis] = 1;
+    }
+}
+
+/* In which way, and how many columns a task has: in place all that there is room for; else a tile or, so that a large a
+   is read less often, several; but fewer than that where workers would have nothing to do. */
+static void attn__cut_columns(attn__matmul *m, int64_t workers)
+{
+    const int64_t tile = attn__lanes(m->f), tiles = attn__blocks(m->columns, tile), terms = attn__max(m->depth, 1);
+    const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
+    int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1);
+    m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= (attn__is_f32(&m->b) ? 1 : ATTN__SKINNY_SHARED);
+    m->in_place = m->sums_rows || (m->rows <= ATTN__BMM_THIN && attn__is_contiguous(&m->b));
+    m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
+                          attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
+    m->results = attn__max(m->columns, ATTN__SKINNY_SHARED);    /* so many rows of a have room, too */
+    m->results = ATTN__BMM_ROWS * attn__min(attn__up(m->results, m->f->width), ATTN__BMM_TILES * tile);
+    if (m->in_place) most = ATTN__BMM_ROWS / ATTN__BMM_THIN * ATTN__BMM_TILES;
+    else if (attn__mul64(m->rows, m->depth) < ATTN__BMM_LARGE) most = 1;
+    m->column_tiles = attn__max(attn__blocks(tiles, most), attn__min(tiles, attn__blocks(workers, batch)));
+    m->column_tiles = attn__max(m->column_tiles, 1);
+}
+
 /* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a
    task per tile of out) */
 static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a, const attn_view *b,
@@ -13175,7 +13320,10 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
-    m.column_tiles = in_order ? attn__max(attn__blocks(m.columns, attn__lanes(f)), 1) : 0;
+    if (in_order) {
+        attn__join_entries(&m);
+        attn__cut_columns(&m, attn__max(d->parallel.workers, 1));
+    }
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }

@@ -12,11 +12,13 @@ static float chains(const attn_view *a, const attn_view *b, int64_t i0, int64_t 
     return total;
 }
 
-static void check_product(attn_view a, attn_view b, attn_out out, const char *what) {
+/* One of `every` elements; large products by vectors alone. */
+static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, const char *what) {
     attn_view got = attn_view_of(out);
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc o;
-        int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0;
+        int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0, element = 0;
+        if (every > 1 && test_isa(n) == ATTN_ISA_SCALAR) continue;
         memset(&o, 0, sizeof o);
         o.isa = (int32_t)test_isa(n);
         poison(&out);
@@ -24,6 +26,7 @@ static void check_product(attn_view a, attn_view b, attn_out out, const char *wh
         CHECKF(gaps_untouched(&out), "%s: wrote between the elements", what);
         if (!view_extent(&got, &low, &high)) continue;
         do {
+            if (element++ % every) continue;
             const int64_t *last = index + out.rank - 2;
             int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
             float want = chains(&a, &b, i0, i1, last[0], last[1]), have;
@@ -38,6 +41,8 @@ static void check_product(attn_view a, attn_view b, attn_out out, const char *wh
         CHECKF(bad == 0, "%s: %ld elements differ", what, (long)bad);
     }
 }
+
+static void check_product(attn_view a, attn_view b, attn_out out, const char *what) { check_some(a, b, out, 1, what); }
 
 /* (2,3,4) times (2,4,6), as in the textbook: of ones, every element is 4. */
 static void test_textbook(void) {
@@ -71,6 +76,31 @@ static void test_large(void) {
                   make_out(LAYOUT_PACKED, 2, 131, 40, 0, 0), "many rows, a long chain");
     check_product(make_filled(LAYOUT_PACKED, 1, 2, 3, 30, 0, 0), make_filled(LAYOUT_PACKED, 1, 2, 30, 777, 0, 0),
                   make_out(LAYOUT_PACKED, 2, 3, 777, 0, 0), "many columns");
+    for (int transposed = 0; transposed < 2; transposed++) {
+        attn_view b = make_filled(LAYOUT_GAPS, 1, 2, transposed ? 203 : 1030, transposed ? 1030 : 203, 0, 0);
+        check_some(make_filled(LAYOUT_GAPS, 1, 2, 2050, 1030, 0, 0), transposed ? attn_view_swap(b, 0, 1) : b,
+                   make_out(LAYOUT_PACKED, 2, 2050, 203, 0, 0), 997, "so large that tiles share what is read");
+        test_release();
+    }
+}
+
+/* Few rows, whose b is read where it lies: of any type, beginning anywhere; alone, or of entries that share one b. */
+static void test_few_rows(void) {
+    static const int64_t depths[] = {0, 1, 15, 16, 17, 63, 64, 65, 80, 128, 130, 257, 300},
+                         columns[] = {1, 7, 8, 9, 100, 203};
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    for (int i = 0; i < 240; i++) {
+        int64_t m = i % 2 ? test_int(1, 4) : test_int(5, 18), k = depths[test_int(0, 12)], n = columns[test_int(0, 5)];
+        int64_t entries = test_int(1, 3), shared = i % 3 != 0;
+        layout la = i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1);
+        attn_view a = make_filled(la, 1, 3, entries, m, k, 0);
+        attn_view b = make_filled(LAYOUT_PACKED, 1, 3, shared ? 1 : entries, k, n, 0);
+        attn_view x = retyped(&a, types[test_int(0, 2)], la);
+        attn_view y = retyped(&b, types[test_int(0, 2)], test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED);
+        attn_out out = make_out(test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED, 3, entries, m, n, 0);
+        check_product(x, y, out, "few rows");
+        test_release();
+    }
 }
 
 /* Any layout of the three, transposed or not. */
@@ -346,6 +376,7 @@ static void test_gradient_special(void) {
 const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},
+                               {"bmm.few_rows", test_few_rows},
                                {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},

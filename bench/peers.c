@@ -190,13 +190,17 @@ static void blas_attention(const job *j, int queries, int keys) {
 void blas_flash(const job *j) { blas_attention(j, 256, 512); }
 void blas_full(const job *j) { blas_attention(j, 1 << 20, 1 << 20); }
 
+/* A matrix; of a single one, rows for each thread. */
 static void blas_bmm_task(void *arg, int64_t i, int32_t worker) {
     const job *j = (const job *)arg;
+    int64_t parts = j->heads > 1 ? 1 : j->threads, n = i / parts, first = i % parts * j->queries / parts;
+    int64_t rows = (i % parts + 1) * j->queries / parts - first, row = n * j->queries + first;
     (void)worker;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, j->queries, j->keys, j->d, 1, j->q + i * j->queries * j->d,
-                j->d, j->k + i * j->d * j->keys, j->keys, 0, j->out + i * j->queries * j->keys, j->keys);
+    if (rows > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, j->keys, j->d, 1, j->q + row * j->d, j->d,
+                    j->k + n * j->d * j->keys, j->keys, 0, j->out + row * j->keys, j->keys);
 }
-void blas_bmm(const job *j) { pool_run(&workers, j->heads, blas_bmm_task, (void *)j); }
+void blas_bmm(const job *j) { pool_run(&workers, j->heads > 1 ? j->heads : j->threads, blas_bmm_task, (void *)j); }
 
 static void blas_sgemm_task(void *arg, int64_t i, int32_t worker) { /* a band of rows for each thread */
     enum { N = 2048 };

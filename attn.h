@@ -8294,7 +8294,8 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.of_keys = 0;
     m.bias.rank = 0;
     m.f = f;
-    m.column_tiles = 0;
+    m.column_tiles = m.copied = m.results = 0;
+    m.in_place = m.sums_rows = 0;
     m.memory = NULL;
     m.worker_bytes = 0;
     return m;

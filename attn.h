@@ -272,7 +272,7 @@
                                     x86-64 the table of CPU features in libgcc or compiler-rt). Calls without
                                     workspace and allocator then need ATTN_MALLOC and ATTN_FREE
        ATTN_NO_SIMD           impl  leave all vector kernels out; or those of one instruction set, with
-                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE
+                                    ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON, ATTN_NO_PORTABLE, ATTN_NO_RELAXED
        ATTN_FILE              impl  this file's name in quotes (it #includes itself once per instruction set). Needed
                                     where it is not named attn.h and is compiled directly, pasted into another file, or
                                     by a compiler without __FILE_NAME__
@@ -457,8 +457,9 @@ typedef enum attn_empty {       /* a row with no key left, or whose scores are a
 } attn_empty;                   /* lse is -inf under all three; none applies where a finite sink gives the row mass */
 
 #define ATTN_ISA_LIST(X) X(AUTO, "auto") X(SCALAR, "scalar") X(AVX2, "avx2") X(AVX512, "avx512") X(NEON, "neon") \
-                         X(PORTABLE, "portable")
-typedef enum attn_isa {         /* instruction sets, all with the same bits; PORTABLE: vectors of gcc and clang */
+                         X(PORTABLE, "portable") X(RELAXED, "relaxed")
+typedef enum attn_isa {         /* instruction sets, all with the same bits; PORTABLE: vectors of gcc and clang;
+                                   RELAXED: these in WebAssembly by -mrelaxed-simd, where a multiply-add is fused */
 #define ATTN_X(name, text) ATTN_ISA_##name,
     ATTN_ISA_LIST(ATTN_X)
 #undef ATTN_X
@@ -1075,8 +1076,19 @@ void    attn__cuda_release(void *block, void *stream);
         || (defined(__s390x__) && defined(__VX__) && __ARCH__ >= 12)) \
     && !ATTN__HAS_NEON && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_PORTABLE)
 #  define ATTN__HAS_PORTABLE 1
+typedef float attn__f4 __attribute__((vector_size(16)));
+typedef double attn__d2 __attribute__((vector_size(16)));
+typedef int32_t attn__i4 __attribute__((vector_size(16)));
+typedef uint32_t attn__u4 __attribute__((vector_size(16)));
+typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #else
 #  define ATTN__HAS_PORTABLE 0
+#endif
+/* WebAssembly's relaxed multiply-add, which rounds once or twice, as the machine does it best: attn__cpu_has asks. */
+#if ATTN__HAS_PORTABLE && defined(__wasm_relaxed_simd__) && __clang_major__ >= 17 && !defined(ATTN_NO_RELAXED)
+#  define ATTN__HAS_RELAXED 1
+#else
+#  define ATTN__HAS_RELAXED 0
 #endif
 /* Products of pairs of bf16, an instruction that the assembler must know. */
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER) && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512) \
@@ -1305,16 +1317,9 @@ ATTN__INLINE int64_t attn__max(int64_t a, int64_t b) { return a > b ? a : b; }
 /* a*b + c, rounded once. Without the instruction: the product is exact in double; the sum is rounded to odd there, so
    that rounding it again to float gives what one rounding would have (Boldo and Melquiond 2008). */
 #if ATTN__HAS_FMA
-static float attn__fma(float a, float b, float c)
-{
-    return ATTN__FMAF(a, b, c);
-}
+static float attn__fma(float a, float b, float c) { return ATTN__FMAF(a, b, c); }
 #elif defined(ATTN_NO_EXACT_FMA)
-static float attn__fma(float a, float b, float c)
-{
-    const float product = a * b;
-    return product + c;
-}
+static float attn__fma(float a, float b, float c) { const float product = a * b; return product + c; }
 #else
 #  ifndef __wasm__              /* where a call takes longer than this */
 ATTN__NOINLINE
@@ -1726,6 +1731,7 @@ typedef struct attn__pair_kernels {
 } attn__pair_kernels;
 
 typedef struct attn__kernels {
+    const struct attn__kernels *weaker;         /* the next of this build, or NULL */
     int32_t isa, width, vecs;   /* attn_isa; floats in a vector; vectors in the widest tile */
     int32_t types;              /* do `dots` and `skinny` take a B that is not f32? */
     const attn__pair_kernels *pairs, *amx;      /* NULL: none in this build; the CPU may lack them, too */
@@ -2262,7 +2268,8 @@ ATTN__PLAIN static void attn__finish_rotation(const attn__rotate *p, int64_t pai
 static void attn__rotate_scalar(const attn__rotate *p) { attn__finish_rotation(p, 0, 0, 0); }
 
 #define ATTN__X(result, name, parameters) , attn__##name##_scalar
-static const attn__kernels attn__table_scalar = {ATTN_ISA_SCALAR, 1, 8, 1, NULL, NULL ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1, NULL, NULL
+                                                 ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 
 #define ATTN__IN_THE_MIDDLE     /* of the first reading; what lies between is for the others */
@@ -2462,15 +2469,15 @@ ATTN__HELPER void ATTN__V(transpose_4x4)(ATTN__VEC *r)
 #else
 /* Any machine with vectors of 16 bytes: what gcc and clang make of their vector extensions. Comparisons, choices and
    moves go by the index of a lane, never by its address, so either order of bytes is right. */
-#  define ATTN__V(name)         attn__##name##_portable
-#  define ATTN__ISA             ATTN_ISA_PORTABLE
+#  if ATTN__HAS_FMA && ATTN__HAS_RELAXED
+#    define ATTN__V(name)       attn__##name##_relaxed
+#    define ATTN__ISA           ATTN_ISA_RELAXED
+#  else
+#    define ATTN__V(name)       attn__##name##_portable
+#    define ATTN__ISA           ATTN_ISA_PORTABLE
+#  endif
 #  define ATTN__HELPER          ATTN__INLINE
 #  define ATTN__KERNEL          static
-typedef float attn__f4 __attribute__((vector_size(16)));
-typedef double attn__d2 __attribute__((vector_size(16)));
-typedef int32_t attn__i4 __attribute__((vector_size(16)));
-typedef uint32_t attn__u4 __attribute__((vector_size(16)));
-typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #  define ATTN__TYPES           0                   /* conversions have no instruction: not in the innermost loops */
 #  define ATTN__VEC             attn__f4
 #  define ATTN__MASK            attn__i4            /* all bits of each lane */
@@ -2478,7 +2485,7 @@ typedef uint64_t attn__u2 __attribute__((vector_size(16)));
 #    define ATTN__VECS          3
 #    define ATTN__SUMS          6
 #    define ATTN__DOTS          1
-#  elif ATTN__X64               /* 16 registers */
+#  elif ATTN__X64 || ATTN__HAS_RELAXED          /* 16 registers: mostly such machines run WebAssembly */
 #    define ATTN__VECS          3
 #    define ATTN__SUMS          12
 #    define ATTN__DOTS          2
@@ -2531,23 +2538,11 @@ ATTN__HELPER void ATTN__V(store)(float *p, attn__f4 x) { ATTN__COPY(p, &x, sizeo
 ATTN__HELPER attn__f4 ATTN__V(all)(float x) { const attn__f4 v = {x, x, x, x}; return v; }
 ATTN__HELPER attn__u4 ATTN__V(all_bits)(uint32_t n) { const attn__u4 v = {n, n, n, n}; return v; }
 ATTN__HELPER attn__f4 ATTN__V(load_bytes)(const uint8_t *p)
-{
-    const attn__u4 v = {p[0], p[1], p[2], p[3]};
-    return (attn__f4)v;
-}
-
+{ const attn__u4 v = {p[0], p[1], p[2], p[3]}; return (attn__f4)v; }
 ATTN__HELPER attn__f4 ATTN__V(load_codes)(const int8_t *p)
-{
-    const attn__i4 v = {p[0], p[1], p[2], p[3]};
-    return (attn__f4)v;
-}
-
+{ const attn__i4 v = {p[0], p[1], p[2], p[3]}; return (attn__f4)v; }
 ATTN__HELPER attn__f4 ATTN__V(load_halves)(const attn__half *p)
-{
-    const attn__u4 v = {p[0], p[1], p[2], p[3]};
-    return (attn__f4)v;
-}
-
+{ const attn__u4 v = {p[0], p[1], p[2], p[3]}; return (attn__f4)v; }
 ATTN__HELPER void ATTN__V(store_halves)(attn__half *p, attn__f4 x)
 {
     int i;
@@ -2555,10 +2550,7 @@ ATTN__HELPER void ATTN__V(store_halves)(attn__half *p, attn__f4 x)
 }
 
 ATTN__HELPER attn__f4 ATTN__V(pick)(attn__f4 x, attn__f4 y, attn__i4 m)
-{
-    return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m));
-}
-
+{ return (attn__f4)(((attn__i4)x & ~m) | ((attn__i4)y & m)); }
 ATTN__HELPER int ATTN__V(any)(attn__i4 m)
 {
 #  if ATTN__X64
@@ -2572,10 +2564,7 @@ ATTN__HELPER int ATTN__V(any)(attn__i4 m)
 }
 
 ATTN__HELPER attn__f4 ATTN__V(sqrt)(attn__f4 x)
-{
-    const attn__f4 v = {attn__sqrt(x[0]), attn__sqrt(x[1]), attn__sqrt(x[2]), attn__sqrt(x[3])};
-    return v;
-}
+{ const attn__f4 v = {attn__sqrt(x[0]), attn__sqrt(x[1]), attn__sqrt(x[2]), attn__sqrt(x[3])}; return v; }
 #  ifdef __clang__
 #    define ATTN__SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #  else
@@ -2612,6 +2601,8 @@ ATTN__HELPER attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
 #    if !ATTN__HAS_FMA
     const attn__f4 product = a * b;
     return product + c;
+#    elif ATTN__HAS_RELAXED
+    return __builtin_wasm_relaxed_madd_f32x4(a, b, c);
 #    elif ATTN__X64 && defined(__FMA__)
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
@@ -2636,15 +2627,9 @@ ATTN__HELPER attn__d2 ATTN__V(one)(float x) { const attn__d2 v = {(double)x, (do
 #    ifdef __clang__
 typedef float attn__f2 __attribute__((vector_size(8)));
 ATTN__HELPER attn__d2 ATTN__V(low)(attn__f4 x)
-{
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), attn__d2);
-}
-
+{ return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), attn__d2); }
 ATTN__HELPER attn__d2 ATTN__V(high)(attn__f4 x)
-{
-    return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), attn__d2);
-}
-
+{ return __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), attn__d2); }
 ATTN__HELPER attn__f4 ATTN__V(narrow)(attn__d2 low, attn__d2 high)
 {
     return __builtin_shufflevector(__builtin_convertvector(low, attn__f2), __builtin_convertvector(high, attn__f2),
@@ -2668,10 +2653,7 @@ ATTN__HELPER attn__d2 ATTN__V(to_odd)(attn__d2 p, attn__d2 c)
 }
 
 ATTN__NOINLINE static attn__f4 ATTN__V(fma_exact)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
-{
-    return ATTN__V(narrow)(ATTN__V(to_odd)(al * bl, ATTN__V(low)(c)), ATTN__V(to_odd)(ah * bh, ATTN__V(high)(c)));
-}
-
+{ return ATTN__V(narrow)(ATTN__V(to_odd)(al * bl, ATTN__V(low)(c)), ATTN__V(to_odd)(ah * bh, ATTN__V(high)(c))); }
 ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, attn__d2 bh, attn__f4 c)
 {
     const attn__d2 low = al * bl + ATTN__V(low)(c), high = ah * bh + ATTN__V(high)(c);
@@ -2683,14 +2665,9 @@ ATTN__HELPER attn__f4 ATTN__V(fma_wide)(attn__d2 al, attn__d2 ah, attn__d2 bl, a
 }
 
 ATTN__NOINLINE static attn__f4 ATTN__V(fma)(attn__f4 a, attn__f4 b, attn__f4 c)
-{
-    return ATTN__V(fma_wide)(ATTN__V(low)(a), ATTN__V(high)(a), ATTN__V(low)(b), ATTN__V(high)(b), c);
-}
-
+{ return ATTN__V(fma_wide)(ATTN__V(low)(a), ATTN__V(high)(a), ATTN__V(low)(b), ATTN__V(high)(b), c); }
 ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
-{
-    return ATTN__V(fma_wide)(a, a, ATTN__V(low)(b), ATTN__V(high)(b), c);
-}
+{ return ATTN__V(fma_wide)(a, a, ATTN__V(low)(b), ATTN__V(high)(b), c); }
 #  endif
 #endif
 #define ATTN__EACH(i, n)        ATTN__UNROLL for (i = 0; i < (n); i++)
@@ -4743,8 +4720,8 @@ static const attn__pair_kernels ATTN__V(amx) = {
 #undef ATTN__ROUND_TWO
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
-static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES, ATTN__PAIR_TABLE,
-                                             ATTN__AMX_TABLE ATTN__KERNEL_LIST(ATTN__X)};
+static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES,
+                                             ATTN__PAIR_TABLE, ATTN__AMX_TABLE ATTN__KERNEL_LIST(ATTN__X)};
 #undef ATTN__X
 #undef ATTN__ABOVE
 #undef ATTN__ADD
@@ -4861,49 +4838,48 @@ static const attn__kernels ATTN__V(table) = {ATTN__ISA, ATTN__LANES, ATTN__VECS,
 #  endif
 #endif
 
+#define ATTN__STRONGEST &attn__table_scalar     /* of the tables so far; each knows the one before it */
 #if ATTN__HAS_PORTABLE
 #  define ATTN__LANES 4
 #  include ATTN_FILE
-#  define ATTN__PORTABLE , &attn__table_portable
-#else
-#  define ATTN__PORTABLE
+#  undef ATTN__STRONGEST
+#  define ATTN__STRONGEST &attn__table_portable
+#endif
+#if ATTN__HAS_RELAXED           /* the same once more, with a multiply-add of one instruction */
+#  undef ATTN__HAS_FMA
+#  define ATTN__HAS_FMA 1
+#  define ATTN__LANES 4
+#  include ATTN_FILE
+#  undef ATTN__STRONGEST
+#  define ATTN__STRONGEST &attn__table_relaxed
 #endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX2)
 #  define ATTN__LANES 8
 #  include ATTN_FILE
-#  define ATTN__AVX2 , &attn__table_avx2
-#else
-#  define ATTN__AVX2
+#  undef ATTN__STRONGEST
+#  define ATTN__STRONGEST &attn__table_avx2
 #endif
 #if ATTN__X64 && !defined(ATTN_NO_SIMD) && !defined(ATTN_NO_AVX512)
 #  define ATTN__LANES 16
 #  include ATTN_FILE
-#  define ATTN__AVX512 , &attn__table_avx512
-#else
-#  define ATTN__AVX512
+#  undef ATTN__STRONGEST
+#  define ATTN__STRONGEST &attn__table_avx512
 #endif
 #if ATTN__HAS_NEON
 #  define ATTN__LANES 4
 #  include ATTN_FILE
-#  define ATTN__NEON , &attn__table_neon
-#else
-#  define ATTN__NEON
+#  undef ATTN__STRONGEST
+#  define ATTN__STRONGEST &attn__table_neon
 #endif
 #if defined(ATTN__LANES) || (defined(ATTN__READ) && ATTN__READ != ATTN_VERSION_NUMBER)
 #  error "ATTN_FILE is not this attn.h, but another file or version: define ATTN_FILE as its name, or ATTN_NO_SIMD"
 #endif
-/* The tables of this build, the weakest first. */
-static const attn__kernels *const attn__tables[] = {
-    &attn__table_scalar ATTN__PORTABLE ATTN__AVX2 ATTN__AVX512 ATTN__NEON
-};
-
 /* The kernels of an instruction set, or NULL where this build has none. */
 static const attn__kernels *attn__table(int32_t isa)
 {
-    size_t i;
-    for (i = 0; i < sizeof attn__tables / sizeof *attn__tables; i++)
-        if (attn__tables[i]->isa == isa) return attn__tables[i];
-    return NULL;
+    const attn__kernels *f = ATTN__STRONGEST;
+    while (f && f->isa != isa) f = f->weaker;
+    return f;
 }
 
 #if ATTN__X64 && defined(_MSC_VER)
@@ -4919,6 +4895,12 @@ static const attn__kernels *attn__table(int32_t isa)
 static int attn__cpu_has(attn_isa isa)
 {
     if (!attn__table((int32_t)isa)) return 0;
+#if ATTN__HAS_RELAXED
+    if (isa == ATTN_ISA_RELAXED) {      /* x*y is a little less than half a step of x: rounded twice it would count */
+        const attn__f4 x = {1.00000012f}, y = {5.96046377e-8f};
+        return __builtin_wasm_relaxed_madd_f32x4(x, y, x)[0] == x[0];
+    }
+#endif
 #if ATTN__X64 && ATTN__GNU && !defined(_MSC_VER)
     __builtin_cpu_init();
 #  if defined(__clang__)
@@ -5000,9 +4982,9 @@ static int attn__ask_for_amx(void) { return 0; }
 
 ATTN_DEF attn_isa attn_best_isa(void)
 {
-    size_t i = sizeof attn__tables / sizeof *attn__tables - 1;
-    while (!attn__cpu_has((attn_isa)attn__tables[i]->isa)) i--;
-    return (attn_isa)attn__tables[i]->isa;
+    const attn__kernels *f = ATTN__STRONGEST;
+    while (!attn__cpu_has((attn_isa)f->isa)) f = f->weaker;
+    return (attn_isa)f->isa;
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>errors
@@ -15354,16 +15336,14 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__INLINE
 #undef ATTN__KERNEL_LIST
 #undef ATTN__READ
-#undef ATTN__AVX2
-#undef ATTN__AVX512
 #undef ATTN__FMAF
 #undef ATTN__HAS_FMA
 #undef ATTN__HAS_NEON
 #undef ATTN__HAS_AMX
 #undef ATTN__HAS_BF16_DOT
 #undef ATTN__HAS_PORTABLE
-#undef ATTN__NEON
-#undef ATTN__PORTABLE
+#undef ATTN__HAS_RELAXED
+#undef ATTN__STRONGEST
 #undef ATTN__WITH
 #undef ATTN__EQUALS
 #undef ATTN__FAR

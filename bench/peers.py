@@ -840,7 +840,7 @@ def machine(commit):
                 f"onnxruntime {onnxruntime.__version__}" if onnxruntime else "no onnxruntime",
                 GGML.ggml_name().decode() if GGML else "no ggml"]
     blas = " ".join(LIB.blas_name().decode().split()[:2])
-    isa = ["", "scalar", "AVX2", "AVX-512", "NEON", "portable"][LIB.attn_best_isa()]
+    isa = ["", "scalar", "AVX2", "AVX-512", "NEON", "portable", "relaxed"][LIB.attn_best_isa()]
     here = f"{LIB.machine_name().decode()}, {isa}, {os.cpu_count()} cores"
     return f"{here}; attn.h {commit}, {', '.join(versions)}, {blas}"
 

@@ -225,7 +225,7 @@ static void measure(const version_row *row, const char *isa, int same) {
 }
 
 static void measure_rows(int same) {
-    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable", "auto"};
+    static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable", "relaxed", "auto"};
     for (int i = 0; i < ROWS; i++) {
         version_row row = rows[i];
         if (!strstr(row.job.name, options.rows)) continue;

@@ -63,6 +63,9 @@ static void instruction_sets(void) {
 #if defined(ATTN_NO_SIMD) || defined(ATTN_NO_PORTABLE)
         {ATTN_ISA_PORTABLE, "the portable vectors were left out"},
 #endif
+#if defined(ATTN_NO_SIMD) || defined(ATTN_NO_RELAXED)
+        {ATTN_ISA_RELAXED, "relaxed SIMD was left out"},
+#endif
         {0, NULL}
     };
     float out[1];

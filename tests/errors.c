@@ -838,7 +838,7 @@ static void test_missing_isa(void) {
         BACKWARD_REFUSED(valid, ATTN_ERR_ISA, "isa", d.isa = isa);
     }
     if (!missing) test_skip("this machine has every instruction set: ATTN_ERR_ISA was not provoked");
-    CHECK(ATTN_ISA_COUNT == 6);
+    CHECK(ATTN_ISA_COUNT == 7);
 }
 
 /* Views may have one element less than 2^60, however many along one axis, and their scores must be a number that can be
@@ -1372,7 +1372,7 @@ static void test_numbers(void) {
     CHECK(ATTN_EMPTY_ZERO == 0 && ATTN_EMPTY_NAN == 1 && ATTN_EMPTY_UNIFORM == 2);
     CHECK(ATTN_PRECISION_F32 == 0 && ATTN_PRECISION_FAST == 1 && ATTN_PRECISION_COUNT == 2);
     CHECK(ATTN_ISA_AUTO == 0 && ATTN_ISA_SCALAR == 1 && ATTN_ISA_AVX2 == 2 && ATTN_ISA_AVX512 == 3 &&
-          ATTN_ISA_NEON == 4 && ATTN_ISA_PORTABLE == 5);
+          ATTN_ISA_NEON == 4 && ATTN_ISA_PORTABLE == 5 && ATTN_ISA_RELAXED == 6);
     CHECK(ATTN_GRAD_Q == 1 && ATTN_GRAD_K == 2 && ATTN_GRAD_V == 4 && ATTN_GRAD_GIVEN_SCORES == 8);
     CHECK(ATTN_GRAD_BIAS == 16 && ATTN_GRAD_BILINEAR == 32 && ATTN_GRAD_W_Q == 64 && ATTN_GRAD_W_K == 128);
     CHECK(ATTN_GRAD_W_V == 256 && ATTN_GRAD_HIDDEN_BIAS == 512 && ATTN_GRAD_SIGMA == 1024 && ATTN_GRAD_SCALE == 2048);
@@ -1396,6 +1396,7 @@ static void test_strings(void) {
     CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX2), "avx2") && !strcmp(attn_isa_string(ATTN_ISA_SCALAR), "scalar"));
     CHECK(!strcmp(attn_isa_string(ATTN_ISA_AVX512), "avx512") && !strcmp(attn_isa_string(ATTN_ISA_NEON), "neon"));
     CHECK(!strcmp(attn_isa_string(ATTN_ISA_PORTABLE), "portable"));
+    CHECK(!strcmp(attn_isa_string(ATTN_ISA_RELAXED), "relaxed"));
     CHECK(*attn_isa_string((attn_isa)-1) && *attn_isa_string(ATTN_ISA_COUNT));
     CHECK(!strcmp(attn_score_string(ATTN_SCORE_SCALED_DOT), "scaled dot product"));
     CHECK(!strcmp(attn_score_string(ATTN_SCORE_GIVEN), "given"));

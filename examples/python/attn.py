@@ -202,7 +202,7 @@ class OptionsButScale(TypedDict, total=False):
     weights_after_dropout: bool | None
     seed: int | None
     dropout_origin: Sequence[int] | None
-    isa: Literal["auto", "scalar", "avx2", "avx512", "neon", "portable"] | None
+    isa: Literal["auto", "scalar", "avx2", "avx512", "neon", "portable", "relaxed"] | None
     k_scale: Numbers | None
     v_scale: Numbers | None
     precision: Literal["f32", "fast"] | None
@@ -237,7 +237,7 @@ ENUMS = {
         "epanechnikov": 7, "triangular": 8, "constant": 9, "given": 10},
     "attn_align": {"unset": 0, "bottom_right": 1, "positions": 2, "top_left": 3},
     "attn_empty": {"zero": 0, "nan": 1, "uniform": 2},
-    "attn_isa": {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "neon": 4, "portable": 5},
+    "attn_isa": {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "neon": 4, "portable": 5, "relaxed": 6},
     "attn_precision": {"f32": 0, "fast": 1},
     "attn_grad_bit": {"q": 1, "k": 2, "v": 4, "given_scores": 8, "bias": 16, "bilinear": 32, "w_q": 64, "w_k": 128,
         "w_v": 256, "hidden_bias": 512, "sigma": 1024, "scale": 2048, "sink": 4096, "alibi": 8192, "all": 16383},

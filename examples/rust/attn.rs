@@ -67,7 +67,8 @@ pub const ATTN_ISA_AVX2: attn_isa = 2;
 pub const ATTN_ISA_AVX512: attn_isa = 3;
 pub const ATTN_ISA_NEON: attn_isa = 4;
 pub const ATTN_ISA_PORTABLE: attn_isa = 5;
-pub const ATTN_ISA_COUNT: attn_isa = 6;
+pub const ATTN_ISA_RELAXED: attn_isa = 6;
+pub const ATTN_ISA_COUNT: attn_isa = 7;
 
 pub type attn_precision = c_int;
 pub const ATTN_PRECISION_F32: attn_precision = 0;

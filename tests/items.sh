@@ -36,6 +36,19 @@ wasm_clang() {
             rm -f "$out/wasm.$$" && echo clang-$version && return
     done
 }
+# What runs a program built for WASI: wasmtime, its package for Python, node; "twice": as on a machine without a fused
+# multiply-add, where a relaxed one rounds twice. Nothing where it is not here.
+wasm_engine() { # wasm_engine wasmtime|node [twice]
+    relaxed=--experimental-wasm-relaxed-simd        # node before 21
+    case $1$2 in
+        node*) have node && node --no-warnings -e 'require("wasi")' 2>/dev/null || return
+               node $relaxed -e 0 2>/dev/null || relaxed=
+               echo "node --no-warnings $relaxed ${2:+--no-enable-fma3} tests/wasi.js" ;;
+        wasmtime) if have wasmtime; then echo wasmtime
+                  elif python3 -c 'import wasmtime' 2>/dev/null; then echo python3 tests/wasi.py; fi ;;
+        *) ! python3 -c 'import wasmtime' 2>/dev/null || echo python3 tests/wasi.py --twice ;;
+    esac
+}
 
 # try NAME COMMAND...: ok when the command succeeds, else failed with what it said.
 try() {

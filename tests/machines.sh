@@ -34,7 +34,7 @@ golden() { # golden NAME RUN COMPILER...: built with each set of flags, on each 
         ran=
         types=f32
         [ "$flags" = "${FLAGS%% *}" ] && types="f32 f16 bf16 i8"
-        for isa in scalar portable avx2 avx512 neon; do for type in $types; do
+        for isa in scalar portable relaxed avx2 avx512 neon; do for type in $types; do
             $run "$program" --isa $isa --type $type --mixed --float-control "${CONTROL:-2}" >"$program.out" 2>"$program.log"
             status=$?
             case $(tr -d '\r' <"$program.out") in
@@ -84,13 +84,31 @@ item_zig() { # item_zig TARGET RUN; its -Ofast is -O3
 item_no_neon() { # item_no_neon COMPILER FLAG...
     golden "aarch64 without NEON" qemu-aarch64 "$@" -static -DATTN_NO_NEON
 }
-item_wasm() {
-    compiler=$(wasm_clang)
-    [ -n "$compiler" ] || { skipped "wasm (no clang that builds for WASI)"; return; }
-    if have wasmtime; then run=wasmtime; else run="node --no-warnings tests/wasi.js"; fi
-    for simd in -mno-simd128 -msimd128; do
-        CONTROL=0 golden "wasm $compiler $simd" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr $simd
-    done
+# The kernels with a relaxed multiply-add have to run where that rounds once, and only there.
+item_wasm() { # item_wasm ENGINE [twice]
+    name="wasm, $1${2:+ that rounds twice}" compiler=$(wasm_clang) run=$(wasm_engine "$@")
+    [ -n "$compiler" ] || { skipped "$name (no clang that builds for WASI)"; return; }
+    [ -n "$run" ] || { skipped "$name (no $1)"; return; }
+    set -- "$2" "$name" "$run" "$compiler" --target=wasm32-wasi --sysroot=/usr -msimd128
+    twice=$1; shift
+    [ -n "$twice" ] || CONTROL=0 golden "$1" "$2" "$3" "$4" "$5" -mno-simd128
+    [ -n "$twice" ] || CONTROL=0 golden "$1 -msimd128" "$2" "$3" "$4" "$5" "$6"
+    said=$(CONTROL=0 golden "$1 -mrelaxed-simd" "$2" "$3" "$4" "$5" "$6" -mrelaxed-simd)
+    printf '%s\n' "$said"
+    echo 'typedef float four __attribute__((vector_size(16)));
+int main(void) { /* 1 + 2^-12, its square rounded, and whether that is all of it */
+    volatile float x = 1.000244140625f;
+    const four a = {x}, c = {-1.00048828125f};
+    return __builtin_wasm_relaxed_madd_f32x4(a, a, c)[0] == 0;
+}' | "$3" "$4" "$5" "$6" -mrelaxed-simd -x c - -o "$dir/once.$$.wasm"
+    $2 "$dir/once.$$.wasm"
+    case $?,$said in
+        0,*" relaxed f32: equal"*) ok "$1: relaxed kernels, as a relaxed multiply-add rounds once" ;;
+        1,*" relaxed "*) failed "$1: relaxed kernels, though a relaxed multiply-add rounds twice" ;;
+        1,*" portable f32: equal"*) ok "$1: no relaxed kernels, as a relaxed multiply-add rounds twice" ;;
+        *) failed "$1: the relaxed kernels" ;;
+    esac
+    rm -f "$dir/once.$$.wasm"
 }
 # The program and its script in one file; some versions leave a stack of 64 KiB, or a fetch that reads no file. None
 # knows -Ofast.
@@ -136,5 +154,6 @@ items "$1" compiler:gcc-11 compiler:gcc-12 compiler:gcc-13 compiler:gcc-14 compi
     cross:riscv64:qemu-riscv64:riscv64-linux-gnu-gcc cross:s390x:qemu-s390x:s390x-linux-gnu-gcc \
     cross:s390x_z14:qemu-s390x:s390x-linux-gnu-gcc:-march=z14 \
     cross:ppc64le:qemu-ppc64le:powerpc64le-linux-gnu-gcc:-mcpu=power8 \
-    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm emscripten:emcc \
+    cross:mingw64:wine:x86_64-w64-mingw32-gcc mingw32 wasm:wasmtime wasm:wasmtime:twice wasm:node wasm:node:twice \
+    emscripten:emcc \
     msvc_target:clang suites_aarch64

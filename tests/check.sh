@@ -409,6 +409,7 @@ item_other_targets() {
     try "RISC-V" syntax --target=riscv64-linux-gnu -march=rv64gc -mabi=lp64d
     try "big-endian PowerPC" syntax --target=powerpc64-linux-gnu
     try "WebAssembly" syntax --target=wasm32-unknown-unknown
+    try "WebAssembly, relaxed SIMD" syntax --target=wasm32-unknown-unknown -msimd128 -mrelaxed-simd
 }
 wine_run() { WINEDEBUG=-all WINEPREFIX=$PWD/$dir/wine wine "$@" 2>/dev/null | tr -d '\r'; }
 item_mingw() { # item_mingw TRIPLE
@@ -522,11 +523,10 @@ wasm() { "$@" --target=wasm32-wasi --sysroot=/usr -w tests/golden.c -o "$dir/gol
 item_wasm() {
     compiler=$(wasm_clang)
     [ -n "$compiler" ] || { skipped "WebAssembly (no clang that builds for WASI)"; return; }
-    for simd in -mno-simd128 -msimd128; do
+    run=$(wasm_engine wasmtime) run=${run:-$(wasm_engine node)}
+    for simd in -mno-simd128 -msimd128 "-msimd128 -mrelaxed-simd"; do
         try "WebAssembly $simd builds golden.c" wasm $compiler -O2 $simd || return
-        if have wasmtime; then golden_on "wasm $simd" wasmtime "$dir/golden.wasm"
-        elif have node && node --no-warnings -e 'require("wasi")' 2>/dev/null; then
-            golden_on "wasm $simd" node --no-warnings tests/wasi.js "$dir/golden.wasm"
+        if [ -n "$run" ]; then golden_on "wasm $simd" $run "$dir/golden.wasm"
         else skipped "golden hash on wasm (neither wasmtime nor node)"; fi
     done
 }

@@ -1,5 +1,5 @@
-"""wasi.py - runs a program built for WASI in wasmtime: python3 tests/wasi.py [--twice] PROGRAM ARGUMENTS... With --twice
-the machine counts as one without a fused multiply-add, so that a relaxed one rounds twice."""
+"""wasi.py - runs a program built for WASI in wasmtime: python3 tests/wasi.py [--twice] PROGRAM ARGUMENTS...
+--twice: the machine counts as one without a fused multiply-add, so that a relaxed one rounds twice."""
 import platform
 import sys
 

@@ -23,6 +23,7 @@ void PAGE(softmax)(double first, double second, double temperature);
 void PAGE(scores)(double size, double temperature);
 void PAGE(masks)(double causal, double left, double right, double length);
 void PAGE(sequences)(double first, double second, double left, double padding);
+const char *PAGE(kernels)(void);
 int PAGE(forward)(int simd);
 int PAGE(golden)(int simd);
 
@@ -346,7 +347,9 @@ void sequences(double first, double second, double left, double padding) {
     say("<p>In the first picture <b>%d</b> of %d pairs attend.</p>", pairs, TOKENS * TOKENS);
 }
 
-/* ---- 7. speed: one forward call; the page takes the time. 0: the browser lacks the instruction set */
+/* ---- 7. speed: which kernels run, and one forward call, whose time the page takes */
+const char *kernels(void) { return attn_isa_string(attn_best_isa()); }
+
 int forward(int simd) {
     attn_desc d = {0};
     begin_text();
@@ -354,14 +357,15 @@ int forward(int simd) {
     d.k = attn_view_bhsd(much[1], 1, HEADS, LENGTH, HEAD_SIZE);
     d.v = attn_view_bhsd(much[2], 1, HEADS, LENGTH, HEAD_SIZE);
     d.out = attn_out_bhsd(result, 1, HEADS, LENGTH, HEAD_SIZE);
-    d.isa = simd ? ATTN_ISA_PORTABLE : ATTN_ISA_SCALAR;
+    d.isa = simd ? ATTN_ISA_AUTO : ATTN_ISA_SCALAR;
     return good(attn_forward(&d, &err));
 }
 
 /* ---- 8. the golden hash, which tests/golden.c prints */
 int golden(int simd) {
-    char name[] = "golden", option[] = "--isa", mixed[] = "--mixed", scalar[] = "scalar", portable[] = "portable";
-    char *argv[] = {name, option, simd ? portable : scalar, mixed, NULL};
+    char name[] = "golden", option[] = "--isa", mixed[] = "--mixed", isa[16];
+    char *argv[] = {name, option, isa, mixed, NULL};
+    snprintf(isa, sizeof isa, "%s", simd ? kernels() : "scalar");
     int status = golden_main(4, argv);
     fflush(stdout);
     return status;

@@ -4,13 +4,14 @@ const fs = require('fs')
 const os = require('os')
 const path = require('path')
 
-// open(chromium): {page(file, options), close()}. A page is one of a file on this machine, of so many pixels, in light
-// or dark; its functions are those below.
-exports.open = async chromium => {
+// open(chromium, flags): {page(file, options), close()}. A page is one of a file on this machine, of so many pixels, in
+// light or dark; its functions are those below.
+exports.open = async (chromium, ...flags) => {
     const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'attn-browser-'))
     const chrome = spawn(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
         '--no-first-run', '--hide-scrollbars', '--force-color-profile=srgb', '--remote-debugging-pipe',
-        '--user-data-dir=' + profile, 'about:blank'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+        '--user-data-dir=' + profile,
+        ...flags, 'about:blank'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
     const [, , , to, from] = chrome.stdio
     const waiting = new Map(), listeners = []
     let last = 0, received = []
@@ -50,7 +51,7 @@ exports.open = async chromium => {
 }
 
 async function open_page(send, listeners, file, { width = 1000, height = 800, dark = false,
-    touch = false }) {
+    touch = false, first = '' }) {
     const { targetId } = await send('Target.createTarget', { url: 'about:blank' })
     const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true })
     const call = (method, params) => send(method, params, sessionId)
@@ -71,6 +72,7 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
     await call('Emulation.setEmulatedMedia', {
         features: [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]
     })
+    await call('Page.addScriptToEvaluateOnNewDocument', { source: first }) // runs before the page's own
     await call('Page.navigate', { url: 'file://' + path.resolve(file) })
     await ready
     return {

@@ -1,6 +1,7 @@
 // chapter.js - uses build/attn.html as a reader would: node chapter.js CHROMIUM PAGE DIRECTORY. A line for each thing
 // looked at; a picture of the page goes into the directory.
 const fs = require('fs')
+const os = require('os')
 const path = require('path')
 const { open } = require('./browser.js')
 const { check, sum } = require('./check.js')
@@ -186,6 +187,30 @@ async function program(page) {
     check(`a forward call: ${scalar} ms scalar, ${simd} ms SIMD`, scalar > simd && simd > 0, lines.join('\n'))
 }
 
+// Which kernels run: relaxed where this machine has a fused multiply-add; today's where the browser refuses that
+// program, or rounds twice.
+const told = page => page.run("document.getElementById('kernels').textContent")
+async function kernels(browser) {
+    const fused = os.arch() === 'arm64' || /^flags.* fma /m.test(fs.readFileSync('/proc/cpuinfo', 'utf8'))
+    const page = await browser.page(file)
+    await until(page, "'ready' in document.documentElement.dataset")
+    check('it tells which kernels run', (fused ? /relaxed SIMD/ : /in doubles/).test(await told(page)),
+        await told(page))
+    await page.close()
+    const refused = await browser.page(file, { first: 'WebAssembly.validate = () => false' })
+    await until(refused, "'ready' in document.documentElement.dataset")
+    check('a browser without relaxed SIMD gets the other program', /in doubles/.test(await told(refused)),
+        await told(refused))
+    check('nothing goes wrong there, either', refused.faults.length === 0, refused.faults[0])
+    await refused.close()
+    if (os.arch() !== 'x64') return
+    const older = await open(chromium, '--js-flags=--no-enable-fma3'), twice = await older.page(file)
+    await until(twice, "'ready' in document.documentElement.dataset")
+    check('a processor that rounds twice does not run the relaxed kernels', /in doubles/.test(await told(twice)),
+        await told(twice))
+    await older.close()
+}
+
 async function all() {
     const browser = await open(chromium)
     const page = await browser.page(file, { width: 960 })
@@ -206,6 +231,7 @@ async function all() {
     await page.run("document.getElementById('theme').click()")
     await page.picture(path.join(directory, 'dark.png'))
     await phone(browser)
+    await kernels(browser)
     await browser.close()
     sum()
 }

@@ -1,5 +1,5 @@
-# web.sh - pages in a browser without a window: those of attn_heatmap_html, and the chapter of examples/web. `make
-# test-web` runs all, `sh tests/web.sh heatmap` one.
+# web.sh - pages in a browser without a window: those of attn_heatmap_html, the chapter of examples/web and its workers
+# that share a memory. `make test-web` runs all, `sh tests/web.sh heatmap` one.
 . tests/items.sh
 
 dir=$out/web
@@ -40,4 +40,13 @@ item_lacking() {
         case $said in "skipped build/attn.html"*"missing packages: clang-"*" lld-"*) ;; *) exit 1 ;; esac' "$tools"
 }
 
-items "$1" lacking heatmap chapter
+item_threads() {
+    built=$(sh examples/web/build.sh threads)
+    printf '%s\n' "$built"
+    case $built in *skipped*|*FAILED*) return ;; esac
+    lacks=$(lacking)
+    [ -z "$lacks" ] || { skipped "a page's workers in a browser ($lacks)"; return; }
+    node tests/web/threads.js "$(browser)" "$dir/threads.wasm"
+}
+
+items "$1" lacking heatmap chapter threads

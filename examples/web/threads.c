@@ -1,5 +1,5 @@
 /* threads.c - attention by several workers of a page, or of node, which share one memory: each takes tasks of a plan
-   until none is left. threads.js starts them; `make web` compiles and runs both. No C library: Debian's for
+   until none is left. threads.js and threads.html start them; `make web` compiles it. No C library: Debian's for
    WebAssembly is not made for shared memory. */
 #define ATTN_NO_LIBC
 #define ATTN_NO_HEATMAP

@@ -4,8 +4,8 @@ const fs = require('fs')
 const os = require('os')
 const path = require('path')
 
-// open(chromium, flags): {page(file, options), close()}. A page is one of a file on this machine, of so many pixels, in
-// light or dark; its functions are those below.
+// open(chromium, flags): {page(file, options), close()}. A page is one of a file on this machine or of a server, of so
+// many pixels, in light or dark; its functions are those below.
 exports.open = async (chromium, ...flags) => {
     const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'attn-browser-'))
     const chrome = spawn(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage',
@@ -73,7 +73,7 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
         features: [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]
     })
     await call('Page.addScriptToEvaluateOnNewDocument', { source: first }) // runs before the page's own
-    await call('Page.navigate', { url: 'file://' + path.resolve(file) })
+    await call('Page.navigate', { url: /^http:/.test(file) ? file : 'file://' + path.resolve(file) })
     await ready
     return {
         faults,     // errors of the page's program, and whatever the browser's log says

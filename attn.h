@@ -1747,10 +1747,7 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 }
 
 /* How many terms the next chain of a product has, of those that are left. */
-static int64_t attn__chain_of(const attn__product *p, int64_t left)
-{
-    return attn__min(left, p->chain);
-}
+static int64_t attn__chain_of(const attn__product *p, int64_t left) { return attn__min(left, p->chain); }
 
 static int attn__finite_scalar(const float *x, int64_t n)
 {
@@ -6210,10 +6207,7 @@ static attn_status attn__see(int *where, const void *data, const char *field, at
 typedef struct attn__fields_in { const void *structure; const attn__field *fields; int count; } attn__fields_in;
 static attn__fields_in attn__in_structure(const void *structure, const attn__field *fields, int count)
 {
-    attn__fields_in s;
-    s.structure = structure;
-    s.fields = fields;
-    s.count = count;
+    const attn__fields_in s = {structure, fields, count};
     return s;
 }
 
@@ -6412,12 +6406,7 @@ static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(
 typedef struct attn__place { const attn__array *a; int64_t b, h, row, column; } attn__place;
 static attn__place attn__in(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column)
 {
-    attn__place at;
-    at.a = a;
-    at.b = b;
-    at.h = h;
-    at.row = row;
-    at.column = column;
+    const attn__place at = {a, b, h, row, column};
     return at;
 }
 
@@ -6472,7 +6461,6 @@ static void attn__find_scales(const attn__kernels *f, attn__place at, int64_t ro
 {
     const attn__array *scale = at.a;
     const int packed = each == 1 || scale->stride[3] == 1, all = packed && scale->stride[2] == each;
-    attn__stored s;
     int64_t r, i;
     w->scale = copy;
     w->scale_row = each;
@@ -6480,14 +6468,8 @@ static void attn__find_scales(const attn__kernels *f, attn__place at, int64_t ro
         w->scale = attn__at(scale, at.b, at.h, at.row, at.column);
         w->scale_row = scale->stride[2];
     } else if (packed) {
-        s.from = attn__place_of(scale, at.b, at.h, at.row, at.column);
-        s.to = copy;
-        s.from_row = scale->stride[2];
-        s.to_row = each;
-        s.rows = all ? 1 : rows;
-        s.n = all ? rows * each : each;
-        s.type = scale->type;
-        s.grouped = 0;
+        const attn__stored s = {attn__place_of(scale, at.b, at.h, at.row, at.column), copy, scale->stride[2], each,
+                                all ? 1 : rows, all ? rows * each : each, scale->type, 0, NULL, 0};
         f->widen(&s);
     } else for (r = 0; r < rows; r++)
         for (i = 0; i < each; i++) copy[r * each + i] = attn__read(scale, at.b, at.h, at.row + r, at.column + i);
@@ -6586,28 +6568,19 @@ static void attn__fill_row(attn__place at, int64_t n, float value)
 typedef struct attn__rows { const float *at; int64_t row, column; } attn__rows;         /* at[r*row + x*column] */
 static attn__rows attn__packed_rows(const float *at, int64_t columns)
 {
-    attn__rows r;
-    r.at = at;
-    r.row = columns;
-    r.column = 1;
+    const attn__rows r = {at, columns, 1};
     return r;
 }
 #ifndef ATTN_NO_BACKWARD
 static attn__rows attn__columns_at(const float *at, int64_t row)    /* of a packed array, as rows */
 {
-    attn__rows r;
-    r.at = at;
-    r.row = 1;
-    r.column = row;
+    const attn__rows r = {at, 1, row};
     return r;
 }
 #endif
 static attn__rows attn__rows_at(attn__place at)     /* f32 */
 {
-    attn__rows r;
-    r.at = attn__at(at.a, at.b, at.h, at.row, at.column);
-    r.row = at.a->stride[2];
-    r.column = at.a->stride[3];
+    const attn__rows r = {attn__at(at.a, at.b, at.h, at.row, at.column), at.a->stride[2], at.a->stride[3]};
     return r;
 }
 
@@ -6698,10 +6671,7 @@ static void attn__store_grads(const attn__kernels *f, attn__place at, int64_t ro
 typedef struct attn__key_run { int64_t b, row, n; } attn__key_run;
 static attn__key_run attn__key_run_of(const attn__call *c, int64_t b, int64_t key, int64_t n)
 {
-    attn__key_run p;
-    p.b = b;
-    p.row = key;
-    p.n = n;
+    attn__key_run p = {b, key, n};
     if (!c->page) return p;
     key += c->key0;
     p.b = attn__int_at(&c->page_table, b, key / c->page);
@@ -6903,10 +6873,7 @@ typedef struct attn__map { char *base; int64_t bytes; } attn__map;
 
 static int64_t attn__round4(int64_t n) { return attn__mul64(attn__add64(n, 3) / 4, 4); }
 static int64_t attn__whole(int64_t floats) { return (floats * 4 + ATTN__ALIGN - 1) & ~(int64_t)(ATTN__ALIGN - 1); }
-static int64_t attn__bytes_of(int64_t floats)
-{
-    return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats);
-}
+static int64_t attn__bytes_of(int64_t floats) { return floats > ATTN__HUGE / 8 ? ATTN__HUGE : attn__whole(floats); }
 
 ATTN__NOINLINE static float *attn__take(attn__map *m, int64_t rows, int64_t floats)
 {
@@ -6959,13 +6926,10 @@ typedef struct attn__reach {
 typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
 static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
 {
-    attn__stretch s;
+    attn__stretch s = {n, 0, r->whole ? r->vecs : 0};
     int32_t x;
     int64_t l;
     int some = !r->gaps;
-    s.end = n;
-    s.from = 0;
-    s.to = r->whole ? r->vecs : 0;
     if (r->whole) return s;
     for (x = r->vecs - 1; x >= 0; x--)
         if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
@@ -7136,10 +7100,7 @@ static const attn__score *attn__score_of(const attn__call *c);
 static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
 
 /* Are values multiplied? For out, or to be carried on. */
-ATTN__INLINE int attn__has_outputs(const attn__call *c)
-{
-    return c->out.rank || (c->carry_out.rank && c->v.rank);
-}
+ATTN__INLINE int attn__has_outputs(const attn__call *c) { return c->out.rank || (c->carry_out.rank && c->v.rank); }
 
 static float attn__sink_of(const attn__call *c, int64_t h)
 {
@@ -7229,10 +7190,7 @@ static int64_t attn__rows_of_arrays(const attn__call *c)        /* of all heads 
 }
 #ifndef ATTN_NO_BACKWARD
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
-static int64_t attn__row_index(const attn__pass *p, int64_t i)
-{
-    return attn__rows_before(p->c, p->b, p->head) + i;
-}
+static int64_t attn__row_index(const attn__pass *p, int64_t i) { return attn__rows_before(p->c, p->b, p->head) + i; }
 
 static float *attn__row_field(const attn__pass *p, int field, int64_t i)
 {
@@ -7621,10 +7579,8 @@ static void attn__set_tiles(attn__call *c)
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
 static int64_t attn__worker_bytes(const attn__call *c)
 {
-    attn__map m;
+    attn__map m = {NULL, c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
     int64_t i;
-    m.base = NULL;
-    m.bytes = c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
         const int64_t calls = m.bytes;
@@ -7848,7 +7804,7 @@ static attn_status attn__make_call(const attn__checker *w, const attn_desc *d, c
 static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, attn_error *err)
 {
     attn__shared shared;
-    attn__map m;
+    attn__map m = {NULL, 0};
     int64_t total, work = 0;
     int32_t i;
     (void)flags;
@@ -7859,8 +7815,6 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
 #endif
     attn__forward_steps(c, plan);
     c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
-    m.base = NULL;
-    m.bytes = 0;
     attn__take_shared(&m, c, &shared);
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
     if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
@@ -7938,10 +7892,7 @@ static const attn__array *attn__scale_of(const attn__call *c, const attn__array 
 
 /* The lanes' rows of an operand, columns from `column` on, as [n][ld], times a factor per lane; and back, those that
    stand for a row: a NaN becomes the one NaN. What is not f32 on the way through t->m.copy, some columns at a time. */
-static int64_t attn__columns_at_once(const attn__tile *t)
-{
-    return ATTN__MAX_LANES * (int)ATTN__SOME_COLUMNS / t->ld;
-}
+static int64_t attn__columns_at_once(const attn__tile *t) { return ATTN__MAX_LANES * (int)ATTN__SOME_COLUMNS / t->ld; }
 
 static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                              float *to)
@@ -8021,10 +7972,8 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
 static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t j)
 {
     const attn__pair_kernels *f = t->c->pairs;
-    attn__rows r;
-    r.row = f->column > 1 ? 1 : t->c->size_v;
-    r.column = f->column;
-    r.at = chunk + j * r.row;
+    const int64_t row = f->column > 1 ? 1 : t->c->size_v;
+    const attn__rows r = {chunk + j * row, row, f->column};
     return r;
 }
 
@@ -8245,14 +8194,8 @@ static const float *attn__times(attn__pass *p, attn__rows a, int64_t n, int64_t 
 /* packed floats [.][heads][rows][columns] */
 static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
 {
-    attn__array a;
-    a.data = (void *)(uintptr_t)data;
-    a.type = ATTN_F32;
-    a.rank = 4;
-    a.stride[3] = 1;
-    a.stride[2] = columns;
-    a.stride[1] = attn__mul64(rows, columns);
-    a.stride[0] = attn__mul64(heads, a.stride[1]);
+    const int64_t head = attn__mul64(rows, columns);
+    const attn__array a = {(void *)(uintptr_t)data, {attn__mul64(heads, head), head, columns, 1}, ATTN_F32, 4};
     return a;
 }
 #endif
@@ -8371,13 +8314,9 @@ static attn__rows attn__bf16_keys(const attn__tile *t, int64_t key, int64_t n)
     const int64_t pairs = attn__blocks(t->c->size_k, 2);
     const int odd = t->c->size_k % 2 || k->stride[2] % 2;
     const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
-    attn__rows r;
     if (!attn__by_amx(t->c) || k->stride[3] != 1 || odd || p.n < n)
         return attn__packed_rows(attn__expand(t, k, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
-    r.at = (const float *)attn__place_of(k, p.b, t->head_kv, p.row, 0);
-    r.row = k->stride[2] / 2;
-    r.column = 1;
-    return r;
+    return attn__packed_rows((const float *)attn__place_of(k, p.b, t->head_kv, p.row, 0), k->stride[2] / 2);
 }
 
 static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -8837,10 +8776,7 @@ static void attn__distance_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
     attn__product_qk(t, c0, j0, j1, x0, x1, ATTN__SQUARED_DISTANCE, ATTN__SQUARES);
 }
 
-static void attn__distance_finish(attn__tile *t, int64_t n)
-{
-    t->f->distance(t->m.s, t->ld, n, t->c->score, t->width);
-}
+static void attn__distance_finish(attn__tile *t, int64_t n) { t->f->distance(t->m.s, t->ld, n, t->c->score, t->width); }
 #ifndef ATTN_NO_BACKWARD
 /* dS becomes the factor of k - q: times -score' / |k - q|; */
 static float attn__distance_slope(int32_t score, float ds, float square, float width)
@@ -9430,9 +9366,8 @@ static void attn__store_skinny_rows(const attn__tile *t, const float *factor)
 ATTN__INLINE attn__row attn__row_of(const attn__call *c, int64_t b, int64_t i)
 {
     const int64_t query_length = attn__int_or(&c->query_lengths, b, c->queries);
-    attn__row row = {0, 0, 0};
+    attn__row row = {i, 0, 0};
     int64_t key_length;
-    row.position = i;
     if (i >= query_length) return row;          /* where nothing else is read */
     key_length = c->key_lengths.rank ? attn__int_at(&c->key_lengths, b, i) : c->keys;
     if (c->align == ATTN_ALIGN_BOTTOM_RIGHT) row.position = i + key_length - query_length;
@@ -9543,23 +9478,13 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
 {
     uint32_t i[ATTN__MAX_LANES], h[ATTN__MAX_LANES];
     const attn__call *c = t->c;
-    attn__dropout d;
+    const attn__dropout d = {s + lane0, t->ld, lanes, j0, j1, c->seed, c->drop_below, i, h,
+                             (uint32_t)t->b + c->origin[0], (uint32_t)c0 + c->origin[3]};
     int64_t l;
     for (l = 0; l < lanes; l++) {
         i[l] = (uint32_t)t->i[lane0 + l] + c->origin[2];
         h[l] = (uint32_t)t->h[lane0 + l] + c->origin[1];
     }
-    d.s = s + lane0;
-    d.ld = t->ld;
-    d.lanes = lanes;
-    d.j0 = j0;
-    d.j1 = j1;
-    d.seed = c->seed;
-    d.below = c->drop_below;
-    d.i = i;
-    d.h = h;
-    d.b = (uint32_t)t->b + c->origin[0];
-    d.key = (uint32_t)c0 + c->origin[3];
     t->f->dropout(&d);
 }
 #ifndef ATTN_NO_BACKWARD
@@ -9575,15 +9500,9 @@ static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float
 typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
 static attn__dropper attn__dropper_of(const attn__call *c, int64_t b, int64_t h, int64_t i)
 {
-    attn__dropper x;
-    x.seed = c->seed;
-    x.below = c->drop_below;
-    x.b = (uint32_t)b + c->origin[0];       /* modulo 2^32 */
-    x.h = (uint32_t)h + c->origin[1];
-    x.i = (uint32_t)i + c->origin[2];
-    x.j = c->origin[3];
-    x.block = x.words[0] = x.words[1] = x.words[2] = x.words[3] = 0;
-    x.ready = 0;
+    const uint32_t *o = c->origin;                          /* sums are modulo 2^32 */
+    const attn__dropper x = {c->seed, c->drop_below, (uint32_t)b + o[0], (uint32_t)h + o[1], (uint32_t)i + o[2], o[3],
+                             0, {0, 0, 0, 0}, 0};
     return x;
 }
 
@@ -11472,10 +11391,7 @@ static attn__pass *attn__open_unit(attn__task *task, int64_t unit)
     return p;
 }
 
-static int64_t attn__round_of(const attn__task *task)
-{
-    return (task->phase - (task->c->key_blocks > 0) - 1) / 2;
-}
+static int64_t attn__round_of(const attn__task *task) { return (task->phase - (task->c->key_blocks > 0) - 1) / 2; }
 
 static void attn__run_round(attn__task *task)
 {
@@ -11570,8 +11486,7 @@ static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, in
 /* What is summed of batch entry b: row0 .. + rows of b's rows and a's columns. */
 static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
 {
-    attn__extent x = {0, 0, 0, 0};
-    x.rows = m->depth;
+    attn__extent x = {0, m->depth, 0, 0};
     if (m->ragged && !m->of_keys) attn__find_rows(m->ragged, b, before, &x);
     if (m->ragged && m->of_keys) {
         attn__find_keys(m->ragged, b, &x);
@@ -11767,18 +11682,10 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
 #endif
     };
     const int amx = c->fast && attn__by_amx(c);
-    attn__map shared;
-    attn__task task;
-    shared.base = attn__align(workspace);
-    shared.bytes = 0;
-    task.shared = attn__none_shared;
+    attn__map shared = {attn__align(workspace), 0};
+    const attn__map own = {shared.base + c->shared_bytes + worker * c->worker_bytes, 0};
+    attn__task task = {c, attn__none_shared, own, index, worker, phase};
     if (c->shared_bytes) attn__take_shared(&shared, c, &task.shared);
-    task.memory.base = shared.base + c->shared_bytes + worker * c->worker_bytes;
-    task.memory.bytes = 0;
-    task.c = c;
-    task.phase = phase;
-    task.index = index;
-    task.worker = worker;
     if (amx) c->pairs->begin();
     run[c->step[phase]](&task);
     if (amx) c->pairs->end();
@@ -12232,13 +12139,11 @@ static attn_status attn__plan_call(const attn_desc *desc, const struct attn_grad
 static attn_status attn__run_plan(void *call, const attn_desc *desc, void *workspace, attn_error *err)
 {
     const attn_plan *plan = (const attn_plan *)call;
-    attn__job job;
+    attn__job job = {plan, workspace, 0};
     ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device && !attn__call_of(plan)->idle)
         return attn__cuda_run(attn__call_of(plan), workspace, desc->stream, err);)
     (void)err;
-    job.plan = plan;
-    job.workspace = workspace;
-    for (job.phase = 0; job.phase < plan->phases; job.phase++)
+    for (; job.phase < plan->phases; job.phase++)
         attn__for_each(&desc->parallel, plan->tasks[job.phase], attn__job_task, &job);
     return ATTN_OK;
 }
@@ -14690,10 +14595,7 @@ static const char *attn__pic_rounded(attn__pic *p, float value, int e)
 }
 
 /* As exact as the range of the colours asks for. */
-static const char *attn__pic_number(attn__pic *p, float value)
-{
-    return attn__pic_rounded(p, value, p->number_e10);
-}
+static const char *attn__pic_number(attn__pic *p, float value) { return attn__pic_rounded(p, value, p->number_e10); }
 
 /* ---- checks, range, labels */
 #define ATTN__CELLS(member, takes) ATTN__ROW(attn_heatmap, member, "bhQS", \
@@ -15304,10 +15206,8 @@ static int attn__buffer_write(void *user, const char *bytes, size_t count)
 
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 {
-    attn_writer w;
+    const attn_writer w = {buffer ? attn__buffer_write : NULL, buffer};
     if (buffer) (void)attn__buffer_write(buffer, "", 0);        /* an empty text ends in 0, too */
-    w.write = buffer ? attn__buffer_write : NULL;
-    w.user = buffer;
     return w;
 }
 #endif /* ATTN_NO_HEATMAP */

@@ -6271,7 +6271,7 @@ enum {
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
     ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
-    ATTN__BMM_DEPTH = 256,      /* terms of a product that are summed before those of other tiles; whole chains */
+    ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns that share what is read of a, */
     ATTN__BMM_FLOATS = 1 << 18, /* if they are no more floats of b, [Zen 3] */
     ATTN__BMM_LARGE = 1 << 21,  /* and a has as many [Zen 3] */
@@ -12942,19 +12942,21 @@ static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
 static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, float *panel)
 {
     const attn__array *b = &t->m->b;
-    const int64_t width = t->m->f->width;
-    const int by_rows = attn__is_contiguous(b) || (!attn__is_f32(b) && b->stride[3] == 1);
+    const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
+    const int direct = attn__is_contiguous(b), by_rows = direct || (!attn__is_f32(b) && b->stride[3] == 1);
     int64_t r, v, n;
     for (v = t->in_place; v < t->vectors; v += n) {
         n = attn__bmm_tile(t, v);
-        const int64_t ld = n * width, lanes = attn__min(t->count - v * width, ld);
+        const int64_t column = t->first + v * width, ld = n * width, lanes = attn__min(t->count - v * width, ld);
         float *to = panel + (v - t->in_place) * width * depth;
-        if (!by_rows) attn__bmm_transpose(t, k, depth, t->first + v * width, ld, to);
-        else for (r = 0; r < depth; r++, to += ld) {
-            const float *later = (const float *)attn__place_of(b, t->x, t->y, k + r + 16, t->first + v * width);
-            ATTN__PREFETCH(later);
-            ATTN__PREFETCH(attn__ahead(later, 1, ld - 1));
-            attn__copy_row(t->m->f, attn__in(b, t->x, t->y, k + r, t->first + v * width), lanes, to);
+        uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
+        if (!by_rows) attn__bmm_transpose(t, k, depth, column, ld, to);
+        else for (r = 0; r < depth; r++, to += ld, row += (uintptr_t)step) {
+            const uintptr_t later = row + (uintptr_t)(16 * step);
+            ATTN__PREFETCH((const void *)later);
+            ATTN__PREFETCH((const void *)(later + (uintptr_t)(ld * attn__type_size(b->type) - 1)));
+            if (direct) attn__copy_floats(to, (const float *)row, lanes);
+            else attn__copy_row(t->m->f, attn__in(b, t->x, t->y, k + r, column), lanes, to);
             if (lanes < ld) attn__fill(to + lanes, 1, ld - lanes, 0.0f);
         }
     }

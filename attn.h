@@ -2109,9 +2109,7 @@ static float attn__scaled(float x, float factor, float y, int add)
 static void attn__scale_store_scalar(const float *from, float *to, int64_t n, float factor, int add)
 {
     int64_t c;
-    for (c = 0; c < n; c++) {
-        to[c] = attn__quiet(attn__scaled(from[c], factor, to[c], add));
-    }
+    for (c = 0; c < n; c++) to[c] = attn__quiet(attn__scaled(from[c], factor, to[c], add));
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -5100,6 +5098,7 @@ enum {                          /* what a field is; its element type */
     ATTN__RESULT = 1 << 0,      /* written */
     ATTN__KEPT = 1 << 1,        /* results of the forward pass that the backward pass reads */
     ATTN__OPERAND = 1 << 2,     /* what attends to what: not an option */
+    ATTN__OPTIONS = ATTN__RESULT | ATTN__OPERAND,       /* what options are without */
     ATTN__REACHES = 1 << 3,     /* says which keys a query may attend to; one of bytes is a mask */
     ATTN__NEEDED = 1 << 4,      /* must be given, where the score takes it */
     ATTN__BROADCAST = 1 << 5,   /* an axis in lower case may have size 1 */
@@ -5535,13 +5534,8 @@ enum {
 };
 #ifdef ATTN_CUDA
 #define ATTN__CUDA_ONLY(...) __VA_ARGS__
-#define ATTN__DEVICE_OF(flags) ((flags) & ATTN__ON_DEVICE ? 1 + (flags) / ATTN__DEVICE_UNIT : 0)        /* on_device */
-#define ATTN__MAY_BE_ON_DEVICE(flags) \
-    ((flags) & ATTN__ON_DEVICE || !((flags) & (ATTN__ON_HOST | ATTN__WITH_DATA)))
 #else
 #define ATTN__CUDA_ONLY(...)
-#define ATTN__DEVICE_OF(flags) 0
-#define ATTN__MAY_BE_ON_DEVICE(flags) ((void)(flags), 0)
 #endif
 
 ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const attn__field *f, attn_error *err)
@@ -5943,7 +5937,7 @@ static attn_status attn__check_options(const attn_desc *d, attn_error *err)
     return ATTN_OK;
 }
 
-#define ATTN__FAR ((int64_t)1 << 62)    /* positions up to here can be added to sizes */
+static const int64_t attn__far = (int64_t)1 << 62;      /* positions up to here can be added to sizes */
 /* What the arrays hold that can be looked at. */
 static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
 {
@@ -5958,7 +5952,7 @@ static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
     for (b = 0; b < attn__entries_of_ints(&c->query_lengths, batch, &all); b++)
         ATTN__TRY(attn__check_ints(c, ATTN__F_query_lengths, 0, all.rows, axis, b, &all, err));
     for (b = 0; c->positions.rank <= most && b < attn__entries_of_ints(&c->positions, batch, &all); b++)
-        ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &all, err));
+        ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -attn__far, attn__far, "must be at most", b, &all, err));
     for (h = 0; c->sigma_per_head.rank && c->sigma_per_head.data && h < ATTN__LETTER(w, 'H'); h++)
         ATTN__RULE(attn__is_width(attn__of_head(&c->sigma_per_head, h)), RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
@@ -6076,7 +6070,7 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
                   d->carry_in.rank ? "carry_in" : carries ? "carry_out" : "key_origin",
                   carries ? "must be absent on a device" : "must be 0 on a device");
     ATTN__RULE2(d->key_origin >= 0, RANGE, "key_origin", "must be at least", d->key_origin, 0);
-    ATTN__RULE2(d->key_origin <= ATTN__FAR, RANGE, "key_origin", "must be at most", d->key_origin, ATTN__FAR);
+    ATTN__RULE2(d->key_origin <= attn__far, RANGE, "key_origin", "must be at most", d->key_origin, attn__far);
     ATTN__RULE2(!over, RANGE, "key_origin", "must be a multiple of ATTN_PART_KEYS; the next smaller one",
                 d->key_origin, d->key_origin - over);
     ATTN__TRY(attn__check_carry(w, &d->carry_in, "carry_in.size[3]", err));
@@ -6571,13 +6565,6 @@ static attn__rows attn__packed_rows(const float *at, int64_t columns)
     const attn__rows r = {at, columns, 1};
     return r;
 }
-#ifndef ATTN_NO_BACKWARD
-static attn__rows attn__columns_at(const float *at, int64_t row)    /* of a packed array, as rows */
-{
-    const attn__rows r = {at, 1, row};
-    return r;
-}
-#endif
 static attn__rows attn__rows_at(attn__place at)     /* f32 */
 {
     const attn__rows r = {attn__at(at.a, at.b, at.h, at.row, at.column), at.a->stride[2], at.a->stride[3]};
@@ -6599,6 +6586,12 @@ static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 }
 
 #ifndef ATTN_NO_BACKWARD
+static attn__rows attn__columns_at(const float *at, int64_t row)    /* of a packed array, as rows */
+{
+    const attn__rows r = {at, 1, row};
+    return r;
+}
+
 /* n rows, `size` columns of each, as products want them, `row` floats apart and filled up with zeros; those that `use`
    leaves out are zeros and not read (NULL: all are). factor: NULL or one per row. Is one of them NaN or Inf? */
 static int attn__copy_rows(const attn__kernels *f, attn__place at, int64_t n, int64_t size, int64_t row,
@@ -6756,10 +6749,8 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     if (c->key_lengths.rank == 1) e->key_lengths.rank = 0;
     if (c->packed_queries) e->query_lengths.rank = 0;
     if (before) {
-        attn__zero(&e->query_lengths, sizeof e->query_lengths);
-        e->query_lengths.data = (void *)(uintptr_t)(const void *)attn__zeros;
-        e->query_lengths.type = ATTN_I32;
-        e->query_lengths.rank = 1;
+        const attn__array no_rows = {(void *)(uintptr_t)(const void *)attn__zeros, {0, 0, 0, 0}, ATTN_I32, 1};
+        e->query_lengths = no_rows;
         e->origin[2] -= (uint32_t)x.rows;           /* they count back from the entry's start */
     }
     e->same_reach = attn__has_same_reach(e);
@@ -6806,7 +6797,7 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     x.rows = rows = attn__int_or(&c->query_lengths, b, x.rows);
     most = c->keys - attn__int_or(&c->key_starts, b, 0);
     ATTN__TRY(attn__check_ints(c, ATTN__F_key_lengths, 0, most, "must be at most Sk - key_starts", b, &x, err));
-    ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -ATTN__FAR, ATTN__FAR, "must be at most", b, &x, err));
+    ATTN__TRY(attn__check_ints(c, ATTN__F_positions, -attn__far, attn__far, "must be at most", b, &x, err));
     attn__find_keys(c, b, &x);
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys || (c->left == ATTN__HUGE && c->right == ATTN__HUGE &&
                !c->alibi.rank), OPTION, "align",
@@ -6926,10 +6917,13 @@ typedef struct attn__reach {
 typedef struct attn__stretch { int64_t end; int32_t from, to; } attn__stretch;
 static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n)
 {
-    attn__stretch s = {n, 0, r->whole ? r->vecs : 0};
+    attn__stretch s;
     int32_t x;
     int64_t l;
     int some = !r->gaps;
+    s.end = n;
+    s.from = 0;
+    s.to = r->whole ? r->vecs : 0;
     if (r->whole) return s;
     for (x = r->vecs - 1; x >= 0; x--)
         if (j < r->from[x]) s.end = attn__min(s.end, r->from[x]);
@@ -7001,15 +6995,15 @@ typedef struct attn__tile {
     float scale[ATTN__MAX_LANES], width[ATTN__MAX_LANES], slope[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     float top[ATTN__MAX_LANES], sum[ATTN__MAX_LANES];
 } attn__tile;
-#define ATTN__TILE_BYTES ((int64_t)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN)
+enum { ATTN__TILE_BYTES = (int)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__ALIGN * ATTN__ALIGN };
 
 typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
+/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
-/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
-enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
 /* From the first to the last row of one side of a block that some of so many rows of the other side reach: for products
    no longer than needed. */
 enum { ATTN__HULL_KEYS = 16, ATTN__HULL_QUERIES = 32 };
@@ -7051,11 +7045,14 @@ struct attn__pass {
     attn__hull by_key[ATTN_GRAD_KEYS / ATTN__HULL_KEYS], by_query[ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES];
     attn__pass_memory m;
 };
-#define ATTN__PASS_FLOATS ((int64_t)(sizeof(attn__pass) + 3) / 4)
+enum { ATTN__PASS_FLOATS = (int)(sizeof(attn__pass) + 3) / 4 };
 
 /* The gradients that sums over rows make, in the order of their tasks, which is that of the call's operands. */
 enum { ATTN__SUM_BIAS, ATTN__SUM_BILINEAR, ATTN__SUM_W_Q, ATTN__SUM_W_K, ATTN__SUM_W_V, ATTN__SUM_HIDDEN_BIAS,
        ATTN__SUM_SIGMA, ATTN__SUM_SCALE, ATTN__SUM_SINK, ATTN__SUM_ALIBI, ATTN__SUM_COUNT };
+#  define ATTN__GRADIENTS(...) , __VA_ARGS__    /* the last members of an attn__score */
+#else
+#  define ATTN__GRADIENTS(...)
 #endif
 
 /* ---- what planning has to know of a score */
@@ -7065,11 +7062,6 @@ enum { ATTN__LOG_WEIGHT = 1,    /* the score is the logarithm of a weight: no sc
        ATTN__EXCLUDES = 32,     /* a score of -inf excludes: softcap and scale leave it alone */
        ATTN__SCALE_DQ = 8, ATTN__SCALE_DK = 16,             /* the scale is multiplied in when dq, dk are stored */
        ATTN__UNIT_VECTORS = 64 };           /* of q and k: 1/|k| is what is prepared */
-#ifndef ATTN_NO_BACKWARD
-#  define ATTN__GRADIENTS(...) , __VA_ARGS__
-#else
-#  define ATTN__GRADIENTS(...)
-#endif
 /* What queries and keys are prepared to, the scores of a chunk (qk), and what is left to do then. */
 struct attn__score {
     uint32_t takes, flags;      /* which views, ATTN__FOR_x; those above */
@@ -7095,7 +7087,7 @@ enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 
 static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
 
-#define ATTN__CALL_FLOATS ((int64_t)(sizeof(attn__call) + 3) / 4)
+enum { ATTN__CALL_FLOATS = (int)(sizeof(attn__call) + 3) / 4 };
 static const attn__score *attn__score_of(const attn__call *c);
 static void attn__dot_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1);
 
@@ -7126,10 +7118,8 @@ static int64_t attn__room_to_copy(const attn__call *c)
     for (i = 0; i < 5; i++) floats = attn__max(floats, attn__copied(of[i], rows[i], columns[i]));
     for (; a < end; a++) if (a->type == ATTN_F16 || a->type == ATTN_BF16 || a->type == ATTN_I8)
         floats = attn__max(floats, ATTN__MAX_LANES * (int)ATTN__SOME_COLUMNS);
-#ifndef ATTN_NO_BACKWARD
     for (a = attn__operands_of(c, offsetof(attn__call, d_out)), end = a + ATTN__G_COUNT; c->is_backward && a < end; a++)
         floats = attn__max(floats, attn__copied(a, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
-#endif
     return floats;
 }
 
@@ -7170,13 +7160,7 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
-#ifndef ATTN_NO_BACKWARD
-/* What the arrays of the workspace have in front of an entry, in rows of one head; and in keys of one stream. */
-static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
-{
-    return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
-}
-#endif
+/* What the arrays of the workspace have in front of an entry, in keys of one stream. */
 static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
 {
     return ((c->packed_keys ? 0 : b) * c->streams + stream) * c->all_keys + c->key0;
@@ -7189,6 +7173,12 @@ static int64_t attn__rows_of_arrays(const attn__call *c)        /* of all heads 
     return attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), c->queries);
 }
 #ifndef ATTN_NO_BACKWARD
+/* As attn__keys_before, in rows of one head. */
+static int64_t attn__rows_before(const attn__call *c, int64_t b, int64_t head)
+{
+    return ((c->packed_queries ? 0 : b) * c->heads + head) * c->all_queries + c->row0;
+}
+
 static int attn__adds(const attn__call *c, uint32_t bit) { return (c->accumulate & bit) != 0; }
 static int64_t attn__row_index(const attn__pass *p, int64_t i) { return attn__rows_before(p->c, p->b, p->head) + i; }
 
@@ -7323,13 +7313,9 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 /* A d_bias that blocks add to, where its elements would be rounded at each: sums as floats. */
 static int64_t attn__bias_floats(const attn__call *c)
 {
-#ifndef ATTN_NO_BACKWARD
     const int64_t *n = c->bias_size;
-    if (c->is_backward && c->w.bias == ATTN__BIAS_ADDED && !attn__is_f32(&c->d_bias))
-        return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
-#endif
-    (void)c;
-    return 0;
+    if (!c->is_backward || c->w.bias != ATTN__BIAS_ADDED || attn__is_f32(&c->d_bias)) return 0;
+    return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
 }
 
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
@@ -7389,22 +7375,15 @@ static void attn__set_sizes(attn__call *c, const attn__checker *w)
                      (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
 }
 
-/* p*2^32 rounded up, the numbers below which a weight is dropped: 0 = none, 2^32 = all */
-static uint64_t attn__drop_below(float p)
-{
-    const double bound = (double)p * 4294967296.0;
-    const uint64_t whole = (uint64_t)bound;
-    return whole + ((double)whole < bound);
-}
-
 static void attn__set_dropout(attn__call *c, const attn_desc *d)
 {
+    const double bound = (double)d->dropout * 4294967296.0;
     int i;
     c->dropout = d->dropout;
     c->keep_scale = 1.0f;
     if (d->dropout == 0.0f) return;
     c->keep_scale = d->dropout < 1.0f ? 1.0f / (1.0f - d->dropout) : 0.0f;
-    c->drop_below = attn__drop_below(d->dropout);
+    c->drop_below = (uint64_t)bound + ((double)(uint64_t)bound < bound);        /* rounded up */
     c->seed = d->seed;
     for (i = 0; i < 4; i++) c->origin[i] = (uint32_t)d->dropout_origin[i];
     c->origin[3] += (uint32_t)d->key_origin;
@@ -7443,11 +7422,8 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->plain_scores = c->softcap == 0.0f && !c->bias.rank && !c->alibi.rank && !c->scores_masked.rank;
     c->softmax_only = c->plain_scores && c->score == ATTN_SCORE_GIVEN && attn__is_contiguous(&c->given_scores) &&
                       c->scale > 0.0f && !c->out.rank && !c->carry_in.rank && !c->carry_out.rank;
-    if (c->masked) {
-        c->plain_scores = 0;
-        c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
-    }
-    c->plain_scores = c->plain_scores && !c->weights.rank && !attn__score_of(c)->finish;
+    if (c->masked) c->softmax_only = c->softmax_only && c->weights.rank && attn__is_contiguous(&c->weights);
+    c->plain_scores = c->plain_scores && !c->masked && !c->weights.rank && !attn__score_of(c)->finish;
 }
 
 /* Which products of the forward pass are those of pairs of bf16. */
@@ -7495,8 +7471,28 @@ static int64_t attn__most_task_heads(const attn__call *c)
     return c->heads_kv > 1 && c->k.stride[1] < c->k.stride[2] && c->v.stride[1] < c->v.stride[2] ? most : 1;
 }
 
-static int64_t attn__worker_bytes(const attn__call *c);
-/* Whether it has; with room for both ways, as which of them it is changes with sizes. */
+/* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
+static int64_t attn__worker_bytes(const attn__call *c)
+{
+    attn__map m = {NULL, c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
+    int64_t i;
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) {
+        const int64_t calls = m.bytes;
+        int64_t bytes;
+        attn__take_pass(&m, c);
+        bytes = m.bytes;
+        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
+        attn__take_tile(&m, c);
+        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
+    }
+#endif
+    attn__take_tile(&m, c);
+    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
+    return m.bytes;
+}
+
+/* Whether a task has so many; with room for both ways, as which of them it is changes with sizes. */
 static void attn__set_task_heads(attn__call *c)
 {
     const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
@@ -7574,27 +7570,6 @@ static void attn__set_tiles(attn__call *c)
     c->slots = attn__slot_count(c);
     if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
         c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
-}
-
-/* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
-static int64_t attn__worker_bytes(const attn__call *c)
-{
-    attn__map m = {NULL, c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
-    int64_t i;
-#ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) {
-        const int64_t calls = m.bytes;
-        int64_t bytes;
-        attn__take_pass(&m, c);
-        bytes = m.bytes;
-        m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
-        attn__take_tile(&m, c);
-        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
-    }
-#endif
-    attn__take_tile(&m, c);
-    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
-    return m.bytes;
 }
 
 static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)
@@ -7788,7 +7763,7 @@ static attn_status attn__make_call(const attn__checker *w, const attn_desc *d, c
                                    attn_error *err)
 {
     attn__call *c = w->call;
-    c->on_device = ATTN__DEVICE_OF(w->flags);
+    ATTN__CUDA_ONLY(if (w->flags & ATTN__ON_DEVICE) c->on_device = 1 + w->flags / ATTN__DEVICE_UNIT;)
     c->idle = w->results == 1;
     attn__set_sizes(c, w);
     attn__set_options(c, d);
@@ -7829,7 +7804,8 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
     plan->workspace_bytes = work ? (size_t)(total + ATTN__ALIGN) : 0;
     plan->isa = c->isa;
 #ifdef ATTN_CUDA
-    if (ATTN__MAY_BE_ON_DEVICE(flags) && !c->idle && !(flags & ATTN__AT_ONCE)) {
+    if ((flags & ATTN__ON_DEVICE || !(flags & (ATTN__ON_HOST | ATTN__WITH_DATA))) && !c->idle &&
+        !(flags & ATTN__AT_ONCE)) {
         const size_t bytes = (size_t)attn__cuda_bytes(c);   /* its workspace is the device's, or enough for either */
         if (c->on_device || bytes > plan->workspace_bytes) plan->workspace_bytes = bytes;
     }
@@ -8094,11 +8070,6 @@ static void attn__fill_lane(const attn__tile *t, const attn__array *a, int64_t l
 }
 
 static void attn__skinny_scores(attn__tile *t, int64_t c0, int64_t j0, int64_t j1);
-#ifndef ATTN_NO_BACKWARD
-static void attn__grad_vectors(attn__pass *p, int64_t c0);
-static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
-                                    float factor, int add);
-#endif
 
 /* ---------------------------------------------------------------------------------------------------- >>products
    Matrix products: projections, and what gradients are made of. */
@@ -8369,6 +8340,9 @@ static float attn__inverse_of(const attn__call *c, const attn__array *a, int64_t
 }
 
 #ifndef ATTN_NO_BACKWARD
+static void attn__grad_vectors(attn__pass *p, int64_t c0);
+static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, int64_t c0, int64_t n,
+                                    float factor, int add);
 /* ---- its gradients, where dS is multiplied by vectors. What multiplies dS in dK: the queries' rows, of those that
    `use` names. Returns whether one of them is not finite. */
 static int attn__query_rows(attn__pass *p, const uint8_t *use)
@@ -8561,12 +8535,11 @@ static void attn__exp_twice(const attn__tile *t, const float *x, float *e)
     attn__fill(e + n, 1, attn__round4(t->c->hidden) * t->ld - n, 0.0f);
 }
 
-#define ATTN__ADDITIVE_CLEAR 20.0f  /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
 static int attn__clear(const float *x, int64_t stride, int64_t n)
 {
+    const float most = 20.0f;       /* |a|, |b| up to here: e^2a e^2b neither overflows nor underflows */
     int64_t u;
-    for (u = 0; u < n; u++)
-        if (!(x[u * stride] <= ATTN__ADDITIVE_CLEAR && x[u * stride] >= -ATTN__ADDITIVE_CLEAR)) return 0;
+    for (u = 0; u < n; u++) if (!(x[u * stride] <= most && x[u * stride] >= -most)) return 0;
     return 1;
 }
 
@@ -8610,19 +8583,9 @@ static void attn__additive_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1,
     const attn__call *c = t->c;
     const int64_t padded = attn__round4(c->hidden), lane0 = x0 * t->f->width, lane1 = x1 * t->f->width;
     const float *keys = t->prepared + (c0 + j0) * c->key_floats;
-    attn__additive p;
+    attn__additive p = {t->m.query + lane0, keys, c->key_floats, t->m.w, t->m.s + j0 * t->ld + lane0, j1 - j0, padded,
+                        t->w_sum, c->scale, (int32_t)t->ld, x1 - x0};
     int64_t j, l, lanes_clear = 1;
-    p.query = t->m.query + lane0;
-    p.key = keys;
-    p.key_stride = c->key_floats;
-    p.w = t->m.w;
-    p.s = t->m.s + j0 * t->ld + lane0;
-    p.rows = j1 - j0;
-    p.hidden = padded;
-    p.w_sum = t->w_sum;
-    p.scale = c->scale;
-    p.ld = (int32_t)t->ld;
-    p.vecs = x1 - x0;
     t->f->additive(&p);
     for (l = lane0; l < lane1; l++) lanes_clear &= t->lane_clear[l];
     for (j = 0; j < j1 - j0; j++) {                 /* the pairs that are not clear, again */
@@ -9323,7 +9286,7 @@ static void attn__skinny_chain(attn__tile *const *tiles, int64_t heads, int64_t 
     for (x = 0; x < heads; x++) attn__end_chain(tiles[x], j0, attn__chain_at(tiles[x], heads, j0));
 }
 
-/* Outputs in the tile's layout, in t->m.acc, become rows; and the other way, in t->m.o. */
+/* Outputs in the tile's layout, in t->m.acc, become rows. */
 static void attn__skinny_from_lanes(attn__tile *t)
 {
     float *rows[ATTN__SKINNY], *to = t->m.part;
@@ -9333,14 +9296,6 @@ static void attn__skinny_from_lanes(attn__tile *t)
     t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, t->c->size_v, t->ones);
     t->m.part = t->m.acc;
     t->m.acc = to;
-}
-
-static void attn__skinny_to_lanes(attn__tile *t)
-{
-    float *o = t->m.o;
-    attn__skinny_transpose(t, o, attn__skinny_row(t), t->c->size_v, t->m.part);
-    t->m.o = t->m.part;
-    t->m.part = o;
 }
 
 /* A tile's outputs that are rows. */
@@ -9487,14 +9442,6 @@ static void attn__drop_lanes(const attn__tile *t, int64_t c0, int64_t lane0, int
     }
     t->f->dropout(&d);
 }
-#ifndef ATTN_NO_BACKWARD
-/* What it does to the weights of a tile: 0 or 1/(1-p). */
-static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
-{
-    attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
-    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
-}
-#endif
 
 /* Row by row: walks along one row of the mask, j ascending; four keys come from one counter. */
 typedef struct attn__dropper { uint64_t seed, below; uint32_t b, h, i, j, block, words[4]; int ready; } attn__dropper;
@@ -9521,6 +9468,13 @@ static int attn__kept(attn__dropper *x, int64_t key)
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* What dropout does to the weights of a tile: 0 or 1/(1-p). */
+static void attn__keep_factors(const attn__tile *t, int64_t c0, int64_t n, float *keep)
+{
+    attn__fill(keep, 1, n * t->ld, t->c->keep_scale);
+    attn__drop_lanes(t, c0, 0, t->ld, 0, n, keep);
+}
+
 /* What blocks add their gradients of a bias to: d_bias itself, or sums that become it. */
 static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
 {
@@ -9905,7 +9859,7 @@ static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1
 }
 
 /* A chunk's outputs, in t->m.acc, and those of the chunks before it, in t->m.o, are merged into t->m.part. Returns
-   whether the chunk's were all finite. t->m.o stays as it was until attn__keep_merged: the chunk can be done again. */
+   whether the chunk's were all finite. t->m.o stays as it was until attn__keep_part: the chunk can be done again. */
 static const float *attn__outputs_before(const attn__tile *t, int64_t c0)
 {
     return c0 <= t->first && !t->c->carry_in.rank ? NULL : t->m.o;
@@ -9928,7 +9882,7 @@ static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, cons
     return finite;
 }
 
-static void attn__keep_merged(attn__tile *t)
+static void attn__keep_part(attn__tile *t)
 {
     float *o = t->m.o;
     t->m.o = t->m.part;
@@ -10010,7 +9964,7 @@ static void attn__join_saved(attn__tile *t, int64_t c0)
         attn__fill(t->m.acc + l * attn__skinny_row(t) + outputs, 1, attn__skinny_row(t) - outputs, 0.0f);
     }
     attn__merge_outputs(t, c0, old, fresh);
-    attn__keep_merged(t);
+    attn__keep_part(t);
 }
 
 static int attn__are_zeros(const uint8_t *row, int64_t n)
@@ -10104,9 +10058,8 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
                   !c->bias.rank && !c->alibi.rank;
     attn__find_reach(t, c0, n, &r);
     r.hull_only = c->plain_scores && !t->skinny && r.ascending && !r.gaps;
-    if ((dots || biased) && !t->skinny && (r.whole || (r.hull_only && t->all_first <= c0))) {   /* see t->lane_max */
-        t->lane_max = cmax;
-    }
+    if ((dots || biased) && !t->skinny && (r.whole || (r.hull_only && t->all_first <= c0)))
+        t->lane_max = cmax;                                             /* see there */
     for (kind = ATTN__PRODUCT;; kind = ATTN__PRODUCT_OF_ALLOWED) {
         if (t->lane_max) attn__fill(cmax, 1, t->ld, ATTN__NEG_INF);
         t->as_rows = t->skinny && c->plain_scores && r.whole && c->dropout == 0.0f && kind == ATTN__PRODUCT &&
@@ -10123,7 +10076,7 @@ static void attn__chunk(attn__tile *t, int64_t c0, int64_t n)
     t->lane_max = NULL;
     t->unscaled = 0;
     if (t->slots) attn__save_chunk(t, attn__slot(t, c0), cmax, csum);
-    else if (attn__has_outputs(c)) attn__keep_merged(t);
+    else if (attn__has_outputs(c)) attn__keep_part(t);
 }
 
 /* What the masks exclude for all lanes is out of their reach, as after a window: it is not computed. */
@@ -10180,7 +10133,7 @@ static void attn__chunk_of_heads(attn__tile *const *tiles, int64_t count, int64_
             float old[ATTN__MAX_WIDTH], fresh[ATTN__MAX_WIDTH];
             t->f->join(t->ld, t->top, t->sum, cmax[i], csum[i], old, fresh);
             attn__merge_outputs(t, c0, old, fresh);
-            attn__keep_merged(t);
+            attn__keep_part(t);
         }
         *free_part = t->m.part;
     }
@@ -10524,7 +10477,10 @@ static void attn__finish_tile(attn__tile *t)
         attn__store_skinny_rows(t, factor);
         return;
     }
-    if (t->skinny && attn__has_outputs(c)) attn__skinny_to_lanes(t);
+    if (t->skinny && attn__has_outputs(c)) {
+        attn__skinny_transpose(t, t->m.o, attn__skinny_row(t), c->size_v, t->m.part);
+        attn__keep_part(t);
+    }
     if (c->carry_out.rank) attn__store_carry(t);
     for (l = 0; !out_alone && l < t->lanes; l++) {
         if (c->softmax_only) attn__softmax_only_row(t, l);
@@ -10870,14 +10826,6 @@ static void attn__open_block(attn__pass *p, int64_t i0)
 
 /* ---- P and dS */
 /* The hulls of a block that not every row reaches as a whole. */
-static void attn__open_hulls(attn__hull *h, int64_t n)
-{
-    for (; n > 0; n--, h++) {
-        h->from = ATTN__HUGE;
-        h->to = 0;
-    }
-}
-
 static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
 {
     h->from = attn__min(h->from, from);
@@ -10886,9 +10834,10 @@ static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
 
 static void attn__find_hulls(attn__pass *p, int64_t c0)
 {
+    const attn__hull none = {ATTN__HUGE, 0};
     int64_t x, l, a, b, g;
-    attn__open_hulls(p->by_key, ATTN_GRAD_KEYS / ATTN__HULL_KEYS);
-    attn__open_hulls(p->by_query, ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES);
+    for (g = 0; g < ATTN_GRAD_KEYS / ATTN__HULL_KEYS; g++) p->by_key[g] = none;
+    for (g = 0; g < ATTN_GRAD_QUERIES / ATTN__HULL_QUERIES; g++) p->by_query[g] = none;
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
         if (!p->uniform && (t->first >= c0 + p->nk || t->last <= c0)) continue;
@@ -11189,10 +11138,7 @@ static void attn__finish_keys_gradient(attn__pass *p)
                                       c->size_v, p->m.dv, c->w.pad_v, 1.0f, attn__adds(c, ATTN_GRAD_V));
     for (j = p->key0; c->dk.rank && j < p->key1; j += run, dk += run * pad) {
         const int nothing = !c->w.vectors || attn__all_zero(dk, c->size_k);
-        for (run = 1; j + run < p->key1 && c->w.vectors;) {
-            if (attn__all_zero(dk + run * pad, c->size_k) != nothing) break;
-            run++;
-        }
+        for (run = 1; j + run < p->key1 && c->w.vectors && attn__all_zero(dk + run * pad, c->size_k) == nothing;) run++;
         for (x = 0; x < run && !nothing && score->finish_key; x++) score->finish_key(p, j + x, dk + x * pad);
         attn__store_grads(p->f, attn__in(&c->dk, p->b, p->head_kv, j, 0), run, c->size_k, nothing ? NULL : dk, pad,
                           factor, attn__adds(c, ATTN_GRAD_K));
@@ -11546,18 +11492,14 @@ static attn__array attn__ones(void)
     return a;
 }
 
-/* A sum over batch, heads and queries (OF_KEYS: streams and keys) of a^T b; a NULL: ones. PER_HEAD: out has heads. */
-enum { ATTN__OF_KEYS = 1, ATTN__PER_HEAD = 2 };
-static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, const attn__array *out,
-                                   int64_t rows, int64_t columns, int of, uint32_t bit)
+/* A sum over batch, heads and queries (of_keys: streams and keys) of a^T b; a NULL: ones. */
+static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, attn__array b, attn__array out,
+                                   int64_t rows, int64_t columns, int of_keys)
 {
-    const int of_keys = of & ATTN__OF_KEYS, per_head = of & ATTN__PER_HEAD;
-    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, *out, rows, columns,
+    attn__matmul m = attn__matmul_of(c->f, a ? attn__transposed(*a) : attn__ones(), b, out, rows, columns,
                                      of_keys ? c->keys : c->queries);
     m.batch[0] = c->batch;
     m.batch[1] = !of_keys ? c->heads : c->heads > 0 ? c->streams : 0;   /* without a head no stream was closed */
-    m.out_batch[1] = per_head ? c->heads : 1;
-    m.adds = attn__adds(c, bit);
     m.skip = a != NULL;
     m.ragged = c->ragged ? c : NULL;
     m.of_keys = of_keys;
@@ -11565,81 +11507,45 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
     return m;
 }
 
-/* of one field of the rows */
-static attn__matmul attn__sum_of_rows(const attn__call *c, const attn__shared *s, int field, const attn__array *out,
-                                      int per_head, uint32_t bit)
+/* That of a bias which was broadcast along the keys: it has the bias's axes. */
+static void attn__keep_bias_axes(const attn__call *c, attn__matmul *m)
 {
-    const int64_t rows = attn__rows_of_arrays(c);
-    const attn__array of = attn__packed(s->rows ? s->rows + field * rows : NULL, c->heads, c->queries, 1);
-    return attn__sum_over(c, NULL, of, out, 1, 1, per_head ? ATTN__PER_HEAD : 0, bit);
+    m->out_batch[0] = c->bias_size[0];
+    m->out_batch[1] = c->bias_size[1];
+    if (c->bias_size[2] != c->queries || c->packed_queries) return;
+    m->depth = 1;                                   /* not summed over queries: they are columns */
+    m->ragged = NULL;
+    m->columns = c->queries;
+    m->b = attn__transposed(m->b);
+    m->out = attn__transposed(m->out);
 }
 
-/* of a bias that was broadcast along the keys */
-static attn__matmul attn__sum_of_bias(const attn__call *c, const attn__shared *s)
-{
-    attn__matmul m = attn__sum_of_rows(c, s, ATTN__R_BIAS, &c->d_bias, 0, ATTN_GRAD_BIAS);
-    m.out_batch[0] = c->bias_size[0];
-    m.out_batch[1] = c->bias_size[1];
-    if (c->bias_size[2] == c->queries && !c->packed_queries) {  /* not summed over queries: they are columns */
-        m.depth = 1;
-        m.ragged = NULL;
-        m.columns = c->queries;
-        m.b = attn__transposed(m.b);
-        m.out = attn__transposed(m.out);
-    }
-    return m;
-}
-
-/* The sum that makes one gradient. */
+/* The sum that makes one gradient: of one field of the rows, where it is no product. */
 static void attn__set_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
+    static const uint8_t field[ATTN__SUM_COUNT] = {ATTN__R_BIAS, 0, 0, 0, 0, 0, ATTN__R_SIGMA, ATTN__R_SCALE,
+                                                   ATTN__R_SINK, ATTN__R_ALIBI};
+    static const uint8_t rank_per_head[ATTN__SUM_COUNT] = {0, 3, 3, 3, 2, 2, 1, 0, 1, 1};   /* of what has heads then */
     const int64_t size = c->w.size_u;
+    const float *rows = s->rows ? s->rows + field[which] * attn__rows_of_arrays(c) : NULL;
+    const attn__array row = attn__packed(rows, c->heads, c->queries, 1);
     const attn__array u = attn__packed(s->left_u, c->heads, c->queries, size);
     const attn__array t = attn__packed(s->left_t, c->heads, c->queries, size);
     const attn__array b = attn__packed(s->left_b, c->streams, c->keys, size);
-    attn__array transposed;
-    switch (which) {
-    case ATTN__SUM_BIAS:
-        *m = attn__sum_of_bias(c, s);
-        break;
-    case ATTN__SUM_BILINEAR:
-        transposed = attn__transposed(c->d_bilinear);
-        *m = attn__sum_over(c, &u, c->q, &transposed, size, c->size_q, (c->d_bilinear.rank == 3) * ATTN__PER_HEAD,
-                            ATTN_GRAD_BILINEAR);
-        m->scale = c->scale;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_Q:
-        *m = attn__sum_over(c, &u, c->q, &c->d_w_q, size, c->size_q, (c->d_w_q.rank == 3) * ATTN__PER_HEAD,
-                            ATTN_GRAD_W_Q);
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_K:
-        *m = attn__sum_over(c, &b, c->k, &c->d_w_k, size, c->size_k,
-                            ATTN__OF_KEYS | (c->d_w_k.rank == 3) * ATTN__PER_HEAD, ATTN_GRAD_W_K);
-        m->b_shares = c->heads_kv > 0 ? c->streams / c->heads_kv : 1;
-        m->cover = c;
-        break;
-    case ATTN__SUM_W_V:
-        *m = attn__sum_over(c, NULL, t, &c->d_w_v, 1, size, (c->d_w_v.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_W_V);
-        m->scale = c->scale;
-        break;
-    case ATTN__SUM_HIDDEN_BIAS:
-        *m = attn__sum_over(c, NULL, b, &c->d_hidden_bias, 1, size,
-                            ATTN__OF_KEYS | (c->d_hidden_bias.rank == 2) * ATTN__PER_HEAD, ATTN_GRAD_HIDDEN_BIAS);
-        break;
-    case ATTN__SUM_SIGMA:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SIGMA, &c->d_sigma, c->sigma_per_head.rank, ATTN_GRAD_SIGMA);
-        break;
-    case ATTN__SUM_SCALE:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SCALE, &c->d_scale, 0, ATTN_GRAD_SCALE);
-        break;
-    case ATTN__SUM_SINK:
-        *m = attn__sum_of_rows(c, s, ATTN__R_SINK, &c->d_sink, 1, ATTN_GRAD_SINK);
-        break;
-    default:
-        *m = attn__sum_of_rows(c, s, ATTN__R_ALIBI, &c->d_alibi, 1, ATTN_GRAD_ALIBI);
-    }
+    const attn__array out = attn__operands_of(c, offsetof(attn__call, d_bias))[which];
+    if (which == ATTN__SUM_BILINEAR) *m = attn__sum_over(c, &u, c->q, attn__transposed(out), size, c->size_q, 0);
+    else if (which == ATTN__SUM_W_Q) *m = attn__sum_over(c, &u, c->q, out, size, c->size_q, 0);
+    else if (which == ATTN__SUM_W_K) *m = attn__sum_over(c, &b, c->k, out, size, c->size_k, 1);
+    else if (which == ATTN__SUM_W_V) *m = attn__sum_over(c, NULL, t, out, 1, size, 0);
+    else if (which == ATTN__SUM_HIDDEN_BIAS) *m = attn__sum_over(c, NULL, b, out, 1, size, 1);
+    else *m = attn__sum_over(c, NULL, row, out, 1, 1, 0);
+    m->adds = attn__adds(c, (uint32_t)ATTN_GRAD_BIAS << which);         /* these bits have the same order */
+    if (out.rank == rank_per_head[which] && (which != ATTN__SUM_SIGMA || c->sigma_per_head.rank))
+        m->out_batch[1] = c->heads;
+    if (which == ATTN__SUM_BILINEAR || which == ATTN__SUM_W_V) m->scale = c->scale;
+    if (m->skip) m->cover = c;
+    if (which == ATTN__SUM_W_K && c->heads_kv > 0) m->b_shares = c->streams / c->heads_kv;
+    if (which == ATTN__SUM_BIAS) attn__keep_bias_axes(c, m);
 }
 
 /* 0: it is not asked for, or not made so. */
@@ -12399,7 +12305,6 @@ static attn_status attn__options(const attn_desc *options, uint32_t without, att
     attn__copy_without(d, options, sizeof *d, attn__fields, ATTN__F_COUNT, without);
     return ATTN_OK;
 }
-#define ATTN__OPTIONS (ATTN__OPERAND | ATTN__RESULT)        /* what options are without */
 
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
@@ -13398,6 +13303,12 @@ static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *d
     ATTN__RULE(grad->reserved == 0, OPTION, "reserved", "must be 0");
     return attn__check_grad(w, d, own, 1, err);
 }
+
+/* Is the input of layer i that of layer i + by? */
+static int attn__mha_shares(const attn__mha_call *a, int i, int by)
+{
+    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
+}
 #endif
 
 /* Checks everything, and makes the call of the attention but for what lies between the layers. */
@@ -13445,14 +13356,6 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
     return v;
 }
-
-#ifndef ATTN_NO_BACKWARD
-/* Is the input of layer i that of layer i + by? */
-static int attn__mha_shares(const attn__mha_call *a, int i, int by)
-{
-    return i < 3 && i + by >= 0 && i + by < 3 && attn__mha_input(a->desc, i + by) == attn__mha_input(a->desc, i);
-}
-#endif
 
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's. */
@@ -14624,9 +14527,8 @@ static attn_status attn__pic_check_cells(attn__pic *p, attn_error *err)
     for (i = 0; i < 4; i++) {
         const int64_t all = attn__max(v.size[i], attn__mul64(v.size[i], i ? v.size[i == 3] : 1));
         attn__pic_axis *a = attn__pic_axis_of(p, i);
-        if (all > ATTN__PIC_CELLS)
-            return attn__fail2(err, ATTN_ERR_RANGE, attn__size_name(field, axis[i]),
-                               "must be, times the number of panels, at most", all, ATTN__PIC_CELLS);
+        ATTN__RULE2_OF(all <= ATTN__PIC_CELLS, RANGE, attn__size_name(field, axis[i]),
+                       "must be, times the number of panels, at most", all, ATTN__PIC_CELLS);
         *(i < 2 ? &a->panels : &a->cells) = v.size[i];
         a->all = a->panels * a->cells;
     }
@@ -14635,9 +14537,8 @@ static attn_status attn__pic_check_cells(attn__pic *p, attn_error *err)
     ATTN__RULE(mask.rank == p->map->values.rank, RANK, "mask.rank", "must equal values.rank");
     ATTN__TRY(attn__check_view(&mask, kept, ATTN__WITH_DATA, axis, &span, err));
     for (i = 0; i < 4; i++)
-        if (mask.size[i] != v.size[i])
-            return attn__fail2(err, ATTN_ERR_SIZE, attn__size_name(kept, axis[i]),
-                               "must equal that of values", mask.size[i], v.size[i]);
+        ATTN__RULE2_OF(mask.size[i] == v.size[i], SIZE, attn__size_name(kept, axis[i]), "must equal that of values",
+                       mask.size[i], v.size[i]);
     attn__set_array(&mask, kept->shape, span.first == span.end, &p->kept);
     return ATTN_OK;
 }
@@ -14771,24 +14672,21 @@ static void attn__svg_margins(attn__pic *p, int64_t side)
 static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
 {
     static const char *const names[2] = {"height", "width"};
-    const int64_t side = attn__pic_cell_side(p);
+    const int64_t side = attn__pic_cell_side(p), cells = p->y.all * p->x.all;
     attn__pic_axis *a, *b;
     int i;
     p->y.gap = p->x.gap = 8;
     p->x.after = p->map->no_colorbar ? 0 : p->x.gap + ATTN__PIC_BAR;
-    if (p->svg && p->map->cell_titles && p->y.all * p->x.all > ATTN__PIC_TITLES)
-        return attn__fail2(err, ATTN_ERR_RANGE, "cell_titles", "must be 0 where there are more cells than",
-                           p->y.all * p->x.all, ATTN__PIC_TITLES);
+    ATTN__RULE2(!p->svg || !p->map->cell_titles || cells <= ATTN__PIC_TITLES, RANGE, "cell_titles",
+                "must be 0 where there are more cells than", cells, ATTN__PIC_TITLES);
     if (p->svg) attn__svg_margins(p, side);
     for (i = 0; i < 2; i++) {
         int64_t used;
         a = attn__pic_axis_of(p, i);
         used = a->before + a->after + attn__max(a->panels - 1, 0) * a->gap;
-        if (a->wish && a->wish < used + a->panels)
-            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "must leave room for labels and cells: be at least",
-                               a->wish, used + a->panels);
-        if (a->wish > ATTN__PIC_PIXELS)
-            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "must be at most", a->wish, ATTN__PIC_PIXELS);
+        ATTN__RULE2_OF(!a->wish || a->wish >= used + a->panels, RANGE, names[i],
+                       "must leave room for labels and cells: be at least", a->wish, used + a->panels);
+        ATTN__RULE2_OF(a->wish <= ATTN__PIC_PIXELS, RANGE, names[i], "must be at most", a->wish, ATTN__PIC_PIXELS);
         a->extent = a->wish && a->panels && a->cells ? (a->wish - used) / a->panels : a->cells * side;
     }
     for (i = 0; i < 2; i++) {
@@ -14801,8 +14699,8 @@ static attn_status attn__pic_layout(attn__pic *p, attn_error *err)
         a->grid = a->panels ? (a->panels - 1) * a->pitch + a->extent : 0;
         a->total = attn__max(attn__max(1, a->before + a->grid + a->after), attn__min(a->least, ATTN__PIC_PIXELS));
         if (a->wish) a->total = a->wish;
-        if (a->total > ATTN__PIC_PIXELS)
-            return attn__fail2(err, ATTN_ERR_RANGE, names[i], "as derived must be at most", a->total, ATTN__PIC_PIXELS);
+        ATTN__RULE2_OF(a->total <= ATTN__PIC_PIXELS, RANGE, names[i], "as derived must be at most", a->total,
+                       ATTN__PIC_PIXELS);
     }
     p->y.step = attn__pic_step(12, p->y.extent, p->y.cells);
     p->x.step = attn__pic_step(p->turned ? 16 : p->x.label_len * ATTN__PIC_CHAR + 6, p->x.extent, p->x.cells);
@@ -15227,7 +15125,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #  pragma fp_contract(on)
 #  pragma float_control(pop)
 #endif
-#undef ATTN__ADDITIVE_CLEAR
 #undef ATTN__APART
 #undef ATTN__COPY
 #undef ATTN__FORMAT
@@ -15248,10 +15145,8 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__STRONGEST
 #undef ATTN__WITH
 #undef ATTN__EQUALS
-#undef ATTN__FAR
 #undef ATTN__F
 #undef ATTN__KNOWN
-#undef ATTN__CALL_FLOATS
 #undef ATTN__LAYOUT
 #undef ATTN__LETTER
 #undef ATTN__MHA_INPUTS
@@ -15259,7 +15154,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NUMBERS
 #undef ATTN__NUMBER_RULE
 #undef ATTN__SCORE_NUMBERS
-#undef ATTN__OPTIONS
 #undef ATTN__OWNERS
 #undef ATTN__FIELD
 #undef ATTN__ROW
@@ -15269,7 +15163,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__CODES_PER_SCALE
 #undef ATTN__MAY_ALIAS
 #undef ATTN__0
-#undef ATTN__PASS_FLOATS
 #undef ATTN__GRADIENTS
 #undef ATTN__BIND
 #undef ATTN__CALL
@@ -15277,8 +15170,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__ARGUMENT
 #undef ATTN__MATRIX
 #undef ATTN__CUDA_ONLY
-#undef ATTN__DEVICE_OF
-#undef ATTN__MAY_BE_ON_DEVICE
 #undef ATTN__NOINLINE
 #undef ATTN__PLAIN
 #undef ATTN__PREFETCH
@@ -15299,7 +15190,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
 #undef ATTN__PRECISE
-#undef ATTN__TILE_BYTES
 #undef ATTN__X64
 #endif /* ATTN_IMPLEMENTATION */
 

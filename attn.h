@@ -10825,13 +10825,13 @@ static void attn__open_block(attn__pass *p, int64_t i0)
 }
 
 /* ---- P and dS */
-/* The hulls of a block that not every row reaches as a whole. */
 static void attn__reach_hull(attn__hull *h, int64_t from, int64_t to)
 {
     h->from = attn__min(h->from, from);
     h->to = attn__max(h->to, to);
 }
 
+/* The hulls of a block that not every row reaches as a whole. */
 static void attn__find_hulls(attn__pass *p, int64_t c0)
 {
     const attn__hull none = {ATTN__HUGE, 0};
@@ -11607,16 +11607,17 @@ static const attn__call *attn__call_of(const attn_plan *plan)
     return (const attn__call *)(const void *)plan->internal;
 }
 
+/* A statement in the floating-point state that the bits ask for; after it the caller's is back. */
+#define ATTN__IN_FP_STATE(...) \
+    do { const attn__fp_state attn__saved = attn__fp_enter(); __VA_ARGS__; attn__fp_leave(attn__saved); } while (0)
+
 ATTN_DEF void attn_task(const attn_plan *plan, void *workspace, int32_t phase, int64_t index, int32_t worker)
 {
-    attn__fp_state saved;
     ATTN__CUDA_ONLY(if (attn__call_of(plan)->on_device) {
         attn__cuda_task(attn__call_of(plan), attn__call_of(plan) + 1, workspace);
         return;
     })
-    saved = attn__fp_enter();
-    attn__run_task(attn__call_of(plan), workspace, phase, index, worker);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(attn__run_task(attn__call_of(plan), workspace, phase, index, worker));
 }
 
 /* Tasks 0 .. count: by the caller's threads, or here. */
@@ -12008,15 +12009,12 @@ static attn_status attn__plan_on_device(attn_plan *plan, const attn_desc *desc, 
 static attn_status attn__plan_known(const attn_desc *desc, const struct attn_grad *grad, int backward, attn_plan *plan,
                                     int flags, attn_error *err)
 {
-    attn__fp_state saved;
     attn_status st;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(desc, attn__fields, ATTN__F_COUNT),
                                                attn__in_structure(grad, attn__grad_fields, ATTN__G_COUNT), desc,
                                                &flags, err));)
     ATTN__CUDA_ONLY(if (flags & ATTN__AS_TASKS) flags |= ATTN__AT_ONCE;)
-    saved = attn__fp_enter();
-    st = attn__plan(desc, grad, backward, plan, flags, err);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(st = attn__plan(desc, grad, backward, plan, flags, err));
     ATTN__CUDA_ONLY(if (st == ATTN_OK && flags & ATTN__AS_TASKS && flags & ATTN__ON_DEVICE)
         return attn__plan_on_device(plan, desc, err);)
     return st;
@@ -12072,9 +12070,7 @@ static attn_status attn__attention(const attn_desc *desc, const struct attn_grad
 }
 
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err)
-{
-    return attn__attention(desc, NULL, 0, NULL, err);
-}
+{ return attn__attention(desc, NULL, 0, NULL, err); }
 
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err)
 {
@@ -12095,18 +12091,14 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
         return call; \
     }
 ATTN_DEF attn_status attn_plan_forward(const attn_desc *desc, attn_plan *plan, attn_error *err)
-{
-    return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
+{ return attn__plan_call(desc, NULL, 0, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
 
 #ifndef ATTN_NO_BACKWARD
 ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
            const attn_desc *forward, const attn_grad *grad)
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
-{
-    return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err);
-}
+{ return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
 #endif
 
 /* ----------------------------------------------------------------------------------------------------- >>explain */
@@ -12239,7 +12231,6 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn_plan plan;
     attn_error err;
     attn__text t = attn__text_into(text, size);
-    attn__fp_state saved;
     const attn__call *c;
     if (attn__plan_call(desc, grad, backward, &plan, ATTN__NO_RESULT_NEEDED, &err) != ATTN_OK) {
         attn__put(&t, "refused: ");
@@ -12251,10 +12242,8 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
     attn__put2(&t, attn_score_string((attn_score)c->score), " attention");
     if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
                                 c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);
-    saved = attn__fp_enter();
-    attn__put_options(&t, desc, c);
-    attn__put_pairs(&t, c);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(attn__put_options(&t, desc, c));
+    ATTN__IN_FP_STATE(attn__put_pairs(&t, c));
     ATTN__CUDA_ONLY(if (c->on_device) {
         attn__put_stages(&t, c);
         ATTN__FORMAT(&t, "; workspace % bytes", (int64_t)plan.workspace_bytes);
@@ -12276,15 +12265,11 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
 }
 
 ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size)
-{
-    return attn__explain(desc, NULL, 0, text, size);
-}
+{ return attn__explain(desc, NULL, 0, text, size); }
 
 #ifndef ATTN_NO_BACKWARD
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size)
-{
-    return attn__explain(forward, grad, 1, text, size);
-}
+{ return attn__explain(forward, grad, 1, text, size); }
 #endif
 
 /* ------------------------------------------------------------------------------------------------------ >>pieces
@@ -12505,14 +12490,10 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
 }
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    return attn__mask(mask, options, 0, err);
-}
+{ return attn__mask(mask, options, 0, err); }
 
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err)
-{
-    return attn__mask(mask, options, 1, err);
-}
+{ return attn__mask(mask, options, 1, err); }
 
 /* ---- two results merged */
 /* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
@@ -12550,7 +12531,6 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
     attn__checker w;
     attn__array a[6];
-    attn__fp_state saved;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, 6), attn__in_structure(NULL, NULL, 0),
                                                NULL, &flags, err));)
@@ -12560,9 +12540,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
     ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
-    saved = attn__fp_enter();
-    attn__merge_rows(a, out.size);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(attn__merge_rows(a, out.size));
     return attn__success(err);
 }
 
@@ -12776,7 +12754,6 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
 ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, float *y, int64_t n, attn_isa isa)
 {
     const attn__kernels *f;
-    attn__fp_state saved;
     int64_t i;
     if ((int)function < 0 || function >= ATTN_FUNCTION_COUNT || (int)isa < 0 || isa >= ATTN_ISA_COUNT)
         return ATTN_ERR_OPTION;
@@ -12786,9 +12763,7 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
     ATTN__CUDA_ONLY(if (n > 0 && !(attn__cuda_place(x, NULL) & attn__cuda_place(y, NULL) & ATTN__PLACE_HOST))
         return ATTN_ERR_PLACE;)
     f = attn__table((int32_t)(isa == ATTN_ISA_AUTO ? attn_best_isa() : isa));
-    saved = attn__fp_enter();
-    f->elementary((int32_t)function, x, y, n);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(f->elementary((int32_t)function, x, y, n));
     for (i = 0; i < n; i++) y[i] = attn__quiet(y[i]);
     return ATTN_OK;
 }
@@ -13610,7 +13585,6 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn__map m = {NULL, 0};
     attn__matmul product;
     const attn__band none = {0, 0, 0};
-    attn__fp_state saved;
     attn_status st;
     int64_t inner, total;
     int i;
@@ -13619,9 +13593,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn__zero(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
-    saved = attn__fp_enter();
-    st = attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(st = attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     if (st != ATTN_OK) return st;
     attn__mha_take(&m, &a);
     for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
@@ -13872,7 +13844,6 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
                                  attn_error *err)
 {
     attn__append p;
-    attn__fp_state saved;
     attn_desc d;
     int64_t b;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
@@ -13884,9 +13855,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
-    saved = attn__fp_enter();
-    for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b));
     return attn__success(err);
 }
 
@@ -14016,7 +13985,6 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
         ATTN__ARGUMENT(positions, 3, "B.s.", "[B] or [B,S]", INTS, 0, 0),
         ATTN__ARGUMENT(out, 4, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)};
     attn_view v[5] = {x, cosines, sines, positions, attn_view_of(out)};
-    attn__fp_state saved;
     attn__rotation c;
     int64_t b, batch;
     int i, floats, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
@@ -14043,10 +14011,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
     floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
     batch = attn__elements(&v[4]) ? c.size[0] : 0;
-    saved = attn__fp_enter();
-    for (b = 0; b < batch; b++)
-        (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b);
-    attn__fp_leave(saved);
+    ATTN__IN_FP_STATE(for (b = 0; b < batch; b++) (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b));
     return attn__success(err);
 }
 
@@ -14248,7 +14213,6 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     const int64_t last = (int64_t)1 << 24;
     attn__frequencies f;
     attn__array a[2];
-    attn__fp_state saved;
     attn__zero(&f, sizeof f);
     ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
     if (desc && desc != &f.d) f.d = *desc;
@@ -14259,9 +14223,7 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2 * cosines.size[1];
-    saved = attn__fp_enter();
-    if (attn__elements(v)) attn__make_tables(a, &f, cosines.size[0], cosines.size[1]);
-    attn__fp_leave(saved);
+    if (attn__elements(v)) ATTN__IN_FP_STATE(attn__make_tables(a, &f, cosines.size[0], cosines.size[1]));
     return attn__success(err);
 }
 
@@ -15133,6 +15095,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__INF
 #undef ATTN__GRADIENT_KERNELS
 #undef ATTN__INLINE
+#undef ATTN__IN_FP_STATE
 #undef ATTN__KERNEL_LIST
 #undef ATTN__READ
 #undef ATTN__FMAF

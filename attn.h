@@ -3681,8 +3681,8 @@ ATTN__KERNEL void ATTN__V(invert)(const float *x, float *y, int64_t n)
 }
 
 /* ---- rows into lanes and back */
-/* Blocks of LANES rows and as many columns are transposed in registers, while the rows below are fetched; what is left,
-   or does not lie side by side, goes column by column. */
+/* Blocks of LANES rows and as many columns are transposed in registers, while what is read 64 columns later, of these
+   rows or those below, is fetched; what is left, or does not lie side by side, goes column by column. */
 ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows, int64_t stride, int64_t n,
                                 const float *scale)
 {
@@ -3692,7 +3692,7 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
-            const int64_t later = c + 64, below = later < n ? 0 : ATTN__LANES;     /* what is read then, of each row */
+            const int64_t later = c + (n < 64 ? n : 64), below = later < n ? 0 : ATTN__LANES;
             if (i + below < ld && c % 16 == 0)
                 ATTN__EACH(x, ATTN__LANES)
                     ATTN__PREFETCH(attn__ahead(rows[i + below + x], 1, below ? later - n : later));
@@ -5370,7 +5370,7 @@ typedef struct attn__matmul {
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
     const struct attn__kernels *f;
-    int64_t column_tiles;               /* 0: a sum over rows */
+    int64_t column_tiles, row_parts;    /* tasks of a batch entry: columns, 0 for a sum over rows, by rows */
     int64_t copied, results;            /* floats that a worker has before b's columns */
     int     in_place, sums_rows;        /* is b read where it lies; are its rows summed */
     char   *memory;                     /* worker_bytes per worker */
@@ -6266,9 +6266,9 @@ enum {
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
     ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
-    ATTN__BMM_TILES = 8,        /* tiles of columns that share what is read of a, */
-    ATTN__BMM_FLOATS = 1 << 18, /* if they are no more floats of b, [Zen 3] */
-    ATTN__BMM_LARGE = 1 << 21,  /* and a has as many [Zen 3] */
+    ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
+    ATTN__BMM_LARGE = 1 << 21,  /* where it has at least so many floats, and b's columns */
+    ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
     ATTN__SUM_ROWS = 64         /* rows of a tile of a sum over rows */
 };
 
@@ -8190,7 +8190,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.of_keys = 0;
     m.bias.rank = 0;
     m.f = f;
-    m.column_tiles = m.copied = m.results = 0;
+    m.column_tiles = m.row_parts = m.copied = m.results = 0;
     m.in_place = m.sums_rows = 0;
     m.memory = NULL;
     m.worker_bytes = 0;
@@ -12772,8 +12772,9 @@ ATTN_DEF attn_status attn_elementary(attn_function function, const float *x, flo
 /* ---- a product in chains of ATTN__RUN: a task is some columns of one batch entry, tile by tile; lanes are columns */
 typedef struct attn__columns {
     const attn__matmul *m;
-    int64_t x, y, first, count;         /* batch entry; columns, */
-    int64_t vectors, in_place;          /* in vectors: all, and those whose b is read where it lies */
+    int64_t x, y, row, rows;            /* batch entry; its rows, */
+    int64_t first, count;               /* its columns of b, */
+    int64_t vectors, in_place;          /* these in vectors; the first of them, whose b is read where it lies */
     float  *panel, *c, *copy;           /* b's other tiles one after the other; what is computed; rows as floats */
 } attn__columns;
 
@@ -12823,7 +12824,7 @@ static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, flo
 {
     const attn__array *b = &t->m->b;
     const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
-    const int direct = attn__is_contiguous(b), by_rows = direct || (!attn__is_f32(b) && b->stride[3] == 1);
+    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1;
     int64_t r, v, n;
     for (v = t->in_place; v < t->vectors; v += n) {
         n = attn__bmm_tile(t, v);
@@ -12843,7 +12844,7 @@ static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, flo
 }
 
 /* One row of a, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added up in c;
-   of chains after the first, in rows behind it, which are then added to these. */
+   later chains in a second c after it, added to the first when whole. */
 ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
@@ -12853,6 +12854,7 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     attn__rows a = attn__packed_rows(t->panel, m->depth);
     attn__product p;
     int64_t k, i;
+    ATTN_ASSERT(2 * sums <= m->results);
     if (attn__is_contiguous(&m->a)) a = attn__rows_at(at);
     else attn__copy_floats_of(m->f, at, NULL, m->rows, m->depth, t->panel, m->depth);
     attn__zero(&p, sizeof p);
@@ -12878,8 +12880,8 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     }
 }
 
-/* Rows of a, from `row` on, times these columns: a block of terms at a time, of which a tile has room in a first cache.
-   It is packed for the first rows; if there are no others, in the place of the block before it. */
+/* Rows of a, from `row` on, times these columns from the v0-th vector on: a block of terms at a time, which is packed
+   for the task's first rows; if it can have no others, in the place of the block before it. */
 static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows, int64_t v0)
 {
     const attn__matmul *m = t->m;
@@ -12895,17 +12897,14 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     for (k = 0; k < m->depth || !k; k += ATTN__BMM_DEPTH, p.onto = ATTN__ADD_AFTER) {
         float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * p.c_row : 0);
         p.depth = attn__min(m->depth - k, ATTN__BMM_DEPTH);
-        if (row == 0) attn__bmm_pack(t, k, p.depth, panel);
+        if (row == t->row) attn__bmm_pack(t, k, p.depth, panel);
         attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, t->x, t->y, row, k), NULL, rows, p.depth, t->copy));
         for (v = v0; v < t->vectors; v += p.vecs) {
             p.vecs = attn__bmm_tile(t, v);
             p.c = t->c + v * width;
-            p.b = panel + (v - t->in_place) * width * p.depth;
-            p.b_row = p.vecs * width;
-            if (v < t->in_place) {
-                p.b = attn__at(&m->b, t->x, t->y, k, t->first + v * width);
-                p.b_row = m->b.stride[2];
-            }
+            p.b_row = v < t->in_place ? m->b.stride[2] : p.vecs * width;
+            p.b = v < t->in_place ? attn__at(&m->b, t->x, t->y, k, t->first + v * width) :
+                                    panel + (v - t->in_place) * width * p.depth;
             m->f->product(&p);
         }
     }
@@ -12923,36 +12922,40 @@ ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t ro
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *memory)
 {
-    const int64_t batch = index / m->column_tiles, width = m->f->width;
+    const int64_t columns = index / m->row_parts, batch = columns / m->column_tiles, width = m->f->width;
     attn__columns t;
-    int64_t row, rows;
+    int64_t row, rows, v0;
     t.m = m;
     t.y = batch % m->out_batch[1];
     t.x = batch / m->out_batch[1];
-    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, index % m->column_tiles, &t.first);
+    t.rows = attn__share(attn__blocks(m->rows, ATTN__BMM_ROWS), m->row_parts, index % m->row_parts, &t.row);
+    t.row *= ATTN__BMM_ROWS;
+    t.rows = attn__min(m->rows - t.row, t.rows * ATTN__BMM_ROWS);
+    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, columns % m->column_tiles, &t.first);
     t.first *= width;
     t.count = attn__min(m->columns - t.first, t.vectors * width);
     t.in_place = m->in_place ? t.count / width : 0;
     t.copy = memory;
     t.c = t.copy + m->copied;
     t.panel = t.c + m->results;
-    for (row = 0; row < m->rows; row += rows) {
-        rows = attn__min(m->rows - row, ATTN__BMM_ROWS);
+    v0 = m->sums_rows ? t.in_place : 0;
+    for (row = t.row; row < t.row + t.rows; row += rows) {
+        rows = attn__min(t.row + t.rows - row, ATTN__BMM_ROWS);
         if (m->sums_rows) attn__bmm_sum_rows(&t);
-        attn__bmm_multiply(&t, row, rows, m->sums_rows ? t.in_place : 0);
+        if (v0 < t.vectors) attn__bmm_multiply(&t, row, rows, v0);
         if (m->bias.rank) attn__bmm_add_bias(&t, rows);
         attn__bmm_store(&t, row, rows);
     }
 }
 
 /* ---- either kind: column_tiles is 0 for a sum */
-static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *panel)
+static void attn__matmul_tile(const attn__matmul *m, int64_t index, float *memory)
 {
 #ifndef ATTN_NO_BACKWARD
-    if (!m->column_tiles) attn__sum_tile(m, index, panel);
+    if (!m->column_tiles) attn__sum_tile(m, index, memory);
     else
 #endif
-    attn__bmm_columns(m, index, panel);
+    attn__bmm_columns(m, index, memory);
 }
 
 static int64_t attn__matmul_tasks(const attn__matmul *m)
@@ -12960,7 +12963,7 @@ static int64_t attn__matmul_tasks(const attn__matmul *m)
 #ifndef ATTN_NO_BACKWARD
     if (!m->column_tiles) return attn__sum_tasks(m);
 #endif
-    return m->out_batch[0] * m->out_batch[1] * m->column_tiles;
+    return m->out_batch[0] * m->out_batch[1] * m->column_tiles * m->row_parts;
 }
 
 /* b's columns: neither this nor the rest of a worker's memory shrinks as a size grows, or depends on the rows. */
@@ -12988,10 +12991,8 @@ static int64_t attn__matmul_bytes(const attn__matmul *m, const attn_desc *d)
 static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__matmul *m = (const attn__matmul *)arg;
-    float *panel = (float *)(void *)(m->memory + worker * m->worker_bytes);
-    const attn__fp_state saved = attn__fp_enter();
-    attn__matmul_tile(m, index, panel);
-    attn__fp_leave(saved);
+    float *memory = (float *)(void *)(m->memory + worker * m->worker_bytes);
+    ATTN__IN_FP_STATE(attn__matmul_tile(m, index, memory));
 }
 
 /* Products one after the other; without a result it is left out. */
@@ -13044,7 +13045,7 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static void attn__join_entries(attn__matmul *m)
 {
     int axis;
-    for (axis = 1; axis >= 0 && !m->b.stride[0] && !m->b.stride[1]; axis--) {
+    for (axis = 1; axis >= 0 && !m->b.stride[axis]; axis--) {
         int64_t *a = m->a.stride, *out = m->out.stride;
         if (m->batch[axis] == 1) continue;
         if (m->rows == 1) {
@@ -13058,22 +13059,26 @@ static void attn__join_entries(attn__matmul *m)
 }
 
 /* In which way, and how many columns a task has: in place all that there is room for; else a tile or, so that a large a
-   is read less often, several; but fewer than that where workers would have nothing to do. */
-static void attn__cut_columns(attn__matmul *m, int64_t workers)
+   is read less often, several; but fewer than that, and not all rows, where workers would have nothing to do. */
+static void attn__cut_product(attn__matmul *m, int64_t workers)
 {
     const int64_t tile = attn__lanes(m->f), tiles = attn__blocks(m->columns, tile), terms = attn__max(m->depth, 1);
     const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
-    int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1);
+    const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
+    int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
     m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= (attn__is_f32(&m->b) ? 1 : ATTN__SKINNY_SHARED);
     m->in_place = m->sums_rows || (m->rows <= ATTN__BMM_THIN && attn__is_contiguous(&m->b));
     m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
                           attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
-    m->results = attn__max(m->columns, ATTN__SKINNY_SHARED);    /* so many rows of a have room, too */
-    m->results = ATTN__BMM_ROWS * attn__min(attn__up(m->results, m->f->width), ATTN__BMM_TILES * tile);
-    if (m->in_place) most = ATTN__BMM_ROWS / ATTN__BMM_THIN * ATTN__BMM_TILES;
+    m->results = ATTN__BMM_ROWS * attn__min(columns, ATTN__BMM_TILES * tile);
+    if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
+    else if (m->in_place) most = ATTN__BMM_ROWS / ATTN__BMM_THIN * ATTN__BMM_TILES;
     else if (attn__mul64(m->rows, m->depth) < ATTN__BMM_LARGE) most = 1;
     m->column_tiles = attn__max(attn__blocks(tiles, most), attn__min(tiles, attn__blocks(workers, batch)));
     m->column_tiles = attn__max(m->column_tiles, 1);
+    tasks = attn__mul64(batch, m->column_tiles);
+    m->row_parts = tasks < workers ? attn__blocks(ATTN__WORKER_TASKS * workers, tasks) : 1;
+    m->row_parts = attn__max(attn__min(m->row_parts, attn__blocks(m->rows, ATTN__BMM_ROWS)), 1);
 }
 
 /* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a
@@ -13092,7 +13097,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
     }
     if (in_order) {
         attn__join_entries(&m);
-        attn__cut_columns(&m, attn__max(d->parallel.workers, 1));
+        attn__cut_product(&m, attn__max(d->parallel.workers, 1));
     }
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;

@@ -17,9 +17,13 @@ static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, co
     attn_view got = attn_view_of(out);
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc o;
+        int32_t workers = n % 2 ? test_int(2, 40) : 0;
         int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0, element = 0;
         if (every > 1 && test_isa(n) == ATTN_ISA_SCALAR) continue;
         memset(&o, 0, sizeof o);
+        o.parallel.workers = workers;
+        o.parallel.user = &workers;
+        o.parallel.run = workers ? run_shuffled : 0;
         o.isa = (int32_t)test_isa(n);
         poison(&out);
         if (!CHECKF(attn_bmm(a, b, out, &o, 0) == ATTN_OK, "%s: refused", what)) return;
@@ -82,6 +86,32 @@ static void test_large(void) {
                    make_out(LAYOUT_PACKED, 2, 2050, 203, 0, 0), 997, "so large that tiles share what is read");
         test_release();
     }
+}
+
+static int64_t counted;
+static void run_counted(void *user, int64_t count, attn_task_fn task, void *arg) {
+    (void)user;
+    for (int64_t i = 0; i < count; i++) task(arg, i, 0);
+    counted = count;
+}
+
+/* However few columns there are, each of many workers has tasks. */
+static void test_tasks_for_all(void) {
+    enum { WORKERS = 16 };
+    for (int n = 0; n < test_isa_count(); n++)
+        for (int entries = 1; entries <= 64; entries *= 64) {
+            attn_view a = make_filled(LAYOUT_PACKED, 1, 3, entries, 4096 / entries, 5, 0);
+            attn_desc o;
+            memset(&o, 0, sizeof o);
+            o.isa = (int32_t)test_isa(n);
+            o.parallel.workers = WORKERS;
+            o.parallel.run = run_counted;
+            CHECK_STATUS(attn_bmm(a, make_filled(LAYOUT_PACKED, 1, 2, 5, 10, 0, 0),
+                                  make_out(LAYOUT_PACKED, 3, entries, 4096 / entries, 10, 0), &o, 0),
+                         ATTN_OK);
+            CHECKF(counted >= WORKERS, "%ld tasks for %d workers", (long)counted, WORKERS);
+            test_release();
+        }
 }
 
 /* Few rows, whose b is read where it lies: of any type, beginning anywhere; alone, or of entries that share one b. */
@@ -377,6 +407,7 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},
                                {"bmm.few_rows", test_few_rows},
+                               {"bmm.tasks_for_all", test_tasks_for_all},
                                {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},

@@ -1525,7 +1525,6 @@ typedef struct attn__product {
     float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 
-
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
@@ -12782,12 +12781,13 @@ static void attn__bmm_store(const attn__columns *t, int64_t row, int64_t rows)
 {
     const attn__array *out = &t->m->out;
     const int64_t ld = t->vectors * t->m->f->width;
-    const int quiet = t->m->f->finite(t->c, rows * ld);
+    const int quiet = t->m->f->finite(t->c, rows * ld), copies = quiet && attn__is_contiguous(out);
     const float *c = t->c;
     attn__place at = attn__in(out, t->x, t->y, row, t->first);
     int64_t l;
     for (; rows > 0; rows--, at.row++, c += ld)
-        if (quiet) attn__store_row(t->m->f, at, t->count, c);
+        if (copies) attn__copy_floats(attn__at(out, at.b, at.h, at.row, at.column), c, t->count);   /* short: no call */
+        else if (quiet) attn__store_row(t->m->f, at, t->count, c);
         else for (l = 0; l < t->count; l++) attn__write(out, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
 }
 
@@ -12922,16 +12922,16 @@ ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t ro
 
 ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *memory)
 {
-    const int64_t columns = index / m->row_parts, batch = columns / m->column_tiles, width = m->f->width;
+    const int64_t part = index / m->row_parts, batch = part / m->column_tiles, width = m->f->width;
     attn__columns t;
-    int64_t row, rows, v0;
+    int64_t row, rows, r, v0;
     t.m = m;
     t.y = batch % m->out_batch[1];
     t.x = batch / m->out_batch[1];
     t.rows = attn__share(attn__blocks(m->rows, ATTN__BMM_ROWS), m->row_parts, index % m->row_parts, &t.row);
     t.row *= ATTN__BMM_ROWS;
     t.rows = attn__min(m->rows - t.row, t.rows * ATTN__BMM_ROWS);
-    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, columns % m->column_tiles, &t.first);
+    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, part % m->column_tiles, &t.first);
     t.first *= width;
     t.count = attn__min(m->columns - t.first, t.vectors * width);
     t.in_place = m->in_place ? t.count / width : 0;
@@ -12941,6 +12941,11 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     v0 = m->sums_rows ? t.in_place : 0;
     for (row = t.row; row < t.row + t.rows; row += rows) {
         rows = attn__min(t.row + t.rows - row, ATTN__BMM_ROWS);
+        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {       /* where a tile is stored in the end */
+            const float *to = attn__at(&m->out, t.x, t.y, row + r, t.first);
+            ATTN__PREFETCH(to);
+            ATTN__PREFETCH(attn__ahead(to, 1, t.count - 1));
+        }
         if (m->sums_rows) attn__bmm_sum_rows(&t);
         if (v0 < t.vectors) attn__bmm_multiply(&t, row, rows, v0);
         if (m->bias.rank) attn__bmm_add_bias(&t, rows);
@@ -13081,8 +13086,8 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     m->row_parts = attn__max(attn__min(m->row_parts, attn__blocks(m->rows, ATTN__BMM_ROWS)), 1);
 }
 
-/* out (+)= a b for checked views: a product in order (a task per columns of one batch entry), or a sum over rows (a
-   task per tile of out) */
+/* out (+)= a b for checked views: a product in order (a task has columns of one batch entry, of all its rows or some),
+   or a sum over rows (a task per tile of out) */
 static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a, const attn_view *b,
                                           const attn_view *out, int in_order)
 {

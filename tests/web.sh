@@ -19,14 +19,17 @@ item_heatmap() {
     node tests/web/heatmap.js "$(browser)" "$dir/heatmap"
 }
 
-item_chapter() {
-    built=$(sh examples/web/build.sh page)
+# What `make web` builds, used in a browser: look_at WHAT IS-BUILT-BY SCRIPT ARGUMENT...
+look_at() {
+    what=$1 built=$(sh examples/web/build.sh "$2") script=$3; shift 3
     printf '%s\n' "$built"
     case $built in *skipped*|*FAILED*) return ;; esac
     lacks=$(lacking)
-    [ -z "$lacks" ] || { skipped "the chapter in a browser ($lacks)"; return; }
-    node tests/web/chapter.js "$(browser)" "$out/attn.html" "$dir/chapter"
+    [ -z "$lacks" ] || { skipped "$what in a browser ($lacks)"; return; }
+    node "$script" "$(browser)" "$@"
 }
+item_chapter() { look_at "the chapter" page tests/web/chapter.js "$out/attn.html" "$dir/chapter"; }
+item_threads() { look_at "a page's workers" threads tests/web/threads.js "$dir/threads.wasm"; }
 
 # What `make web` says where no clang is found: the packages by name.
 item_lacking() {
@@ -38,15 +41,6 @@ item_lacking() {
     try "make web names the packages that it lacks" sh -c '
         said=$(PATH=$0 sh examples/web/build.sh page 2>&1); echo "$said"
         case $said in "skipped build/attn.html"*"missing packages: clang-"*" lld-"*) ;; *) exit 1 ;; esac' "$tools"
-}
-
-item_threads() {
-    built=$(sh examples/web/build.sh threads)
-    printf '%s\n' "$built"
-    case $built in *skipped*|*FAILED*) return ;; esac
-    lacks=$(lacking)
-    [ -z "$lacks" ] || { skipped "a page's workers in a browser ($lacks)"; return; }
-    node tests/web/threads.js "$(browser)" "$dir/threads.wasm"
 }
 
 items "$1" lacking heatmap chapter threads

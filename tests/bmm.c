@@ -88,32 +88,6 @@ static void test_large(void) {
     }
 }
 
-static int64_t counted;
-static void run_counted(void *user, int64_t count, attn_task_fn task, void *arg) {
-    (void)user;
-    for (int64_t i = 0; i < count; i++) task(arg, i, 0);
-    counted = count;
-}
-
-/* However few columns there are, each of many workers has tasks. */
-static void test_tasks_for_all(void) {
-    enum { WORKERS = 16 };
-    for (int n = 0; n < test_isa_count(); n++)
-        for (int entries = 1; entries <= 64; entries *= 64) {
-            attn_view a = make_filled(LAYOUT_PACKED, 1, 3, entries, 4096 / entries, 5, 0);
-            attn_desc o;
-            memset(&o, 0, sizeof o);
-            o.isa = (int32_t)test_isa(n);
-            o.parallel.workers = WORKERS;
-            o.parallel.run = run_counted;
-            CHECK_STATUS(attn_bmm(a, make_filled(LAYOUT_PACKED, 1, 2, 5, 10, 0, 0),
-                                  make_out(LAYOUT_PACKED, 3, entries, 4096 / entries, 10, 0), &o, 0),
-                         ATTN_OK);
-            CHECKF(counted >= WORKERS, "%ld tasks for %d workers", (long)counted, WORKERS);
-            test_release();
-        }
-}
-
 /* Few rows, whose b is read where it lies: of any type, beginning anywhere; alone, or of entries that share one b. */
 static void test_few_rows(void) {
     static const int64_t depths[] = {0, 1, 15, 16, 17, 63, 64, 65, 80, 128, 130, 257, 300},
@@ -407,7 +381,6 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},
                                {"bmm.few_rows", test_few_rows},
-                               {"bmm.tasks_for_all", test_tasks_for_all},
                                {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},

@@ -642,9 +642,31 @@ static void test_two_tasks(void) {
         }
 }
 
+/* However few columns a product has, each of many workers has tasks. */
+static void test_tasks_for_all(void) {
+    enum { WORKERS = 16 };
+    for (int n = 0; n < test_isa_count(); n++)
+        for (int entries = 1; entries <= 64; entries *= 64) {
+            recorder r = {IN_ORDER, 0, 0};
+            attn_view a = make_filled(LAYOUT_PACKED, 1, 3, entries, 4096 / entries, 5, 0);
+            attn_desc o;
+            memset(&o, 0, sizeof o);
+            o.isa = (int32_t)test_isa(n);
+            o.parallel.workers = WORKERS;
+            o.parallel.run = run_recorded;
+            o.parallel.user = &r;
+            CHECK_STATUS(attn_bmm(a, make_filled(LAYOUT_PACKED, 1, 2, 5, 10, 0, 0),
+                                  make_out(LAYOUT_PACKED, 3, entries, 4096 / entries, 10, 0), &o, 0),
+                         ATTN_OK);
+            CHECKF(r.tasks >= WORKERS, "%ld tasks for %d workers", (long)r.tasks, WORKERS);
+            test_release();
+        }
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
                                    {"threads.two_tasks", test_two_tasks},
+                                   {"threads.tasks_for_all", test_tasks_for_all},
                                    {"threads.plan", test_plan},
                                    {"threads.plan_again", test_plan_again},
                                    {"threads.plan_on_threads", test_plan_on_threads},

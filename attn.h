@@ -3024,28 +3024,28 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
 
 /* A chunk's outputs `acc`, and of its other chains, and those before it, from `at` on R rows of N vectors at a time.
    Zero times what is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for
-   itself each step. first: there is neither `before` nor `o`, as in a call's first chunk; small calls have no other. */
-ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int first, int64_t ld, int64_t at, float *to,
-                                      const float *before, const float *o, const float *acc, const ATTN__VEC *old,
-                                      const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
+   itself each step. A call's first chunk has neither `before` nor `o`. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, int64_t ld, int64_t at, float *to, const float *before,
+                                      const float *o, const float *acc, const ATTN__VEC *old, const ATTN__VEC *fresh,
+                                      ATTN__VEC *nonfinite)
 {
     ATTN__VEC x[4];
     int r, i;
 #define ATTN__AT(p) ((p) + at + r*ld + ATTN__LANES*i)
     ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__LOAD(ATTN__AT(acc));
-    if (!first && before)
+    if (before)
         ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
     ATTN__EACH(i, R*N) nonfinite[i] = ATTN__FMA(x[i], ATTN__ALL(0.0f), nonfinite[i]);
-    if (!first && o) ATTN__EACH(r, R) ATTN__EACH(i, N)
+    if (o) ATTN__EACH(r, R) ATTN__EACH(i, N)
         x[r*N + i] = ATTN__FMA(x[r*N + i], fresh[i], ATTN__MUL(ATTN__LOAD(ATTN__AT(o)), old[i]));
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(ATTN__AT(to), ATTN__V(plus_zero)(x[r*N + i]));
 #undef ATTN__AT
 }
 
 /* All rows of N vectors, from column `at` on. Returns NaN where one of them has what is not finite. */
-ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int first, int64_t rows, int64_t ld, int64_t at,
-                                              float *to, const float *before, const float *o, const float *acc,
-                                              const float *old, const float *fresh)
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, int64_t rows, int64_t ld, int64_t at, float *to,
+                                              const float *before, const float *o, const float *acc, const float *old,
+                                              const float *fresh)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
     ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], nonfinite[4];
@@ -3055,32 +3055,25 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int first, int6
     ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + at + ATTN__LANES*i);
     ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
     for (row = 0; row + R <= rows; row += R, at += R*ld)
-        ATTN__V(merge_step)(R, N, first, ld, at, to, before, o, acc, was, now, nonfinite);
+        ATTN__V(merge_step)(R, N, ld, at, to, before, o, acc, was, now, nonfinite);
     for (; R > 1 && row < rows; row++, at += ld)
-        ATTN__V(merge_step)(1, N, first, ld, at, to, before, o, acc, was, now, nonfinite);
+        ATTN__V(merge_step)(1, N, ld, at, to, before, o, acc, was, now, nonfinite);
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
-}
-
-ATTN__HELPER int ATTN__V(merge_rows)(const int first, int64_t rows, int64_t ld, float *to, const float *before,
-                                     const float *o, const float *acc, const float *old, const float *fresh)
-{
-    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
-    int64_t i, step;
-    for (i = 0; i < ld; i += step) {
-        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
-        if (step == ATTN__LANES) x = ATTN__V(merge_vectors)(1, first, rows, ld, i, to, before, o, acc, old, fresh);
-        else x = ATTN__V(merge_vectors)(ATTN__VECS, first, rows, ld, i, to, before, o, acc, old, fresh);
-        nonfinite = ATTN__ADD(nonfinite, x);
-    }
-    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
 ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
                                 const float *acc, const float *old, const float *fresh)
 {
-    if (before || o) return ATTN__V(merge_rows)(0, rows, ld, to, before, o, acc, old, fresh);
-    return ATTN__V(merge_rows)(1, rows, ld, to, NULL, NULL, acc, old, fresh);
+    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
+    int64_t i, step;
+    for (i = 0; i < ld; i += step) {
+        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
+        if (step == ATTN__LANES) x = ATTN__V(merge_vectors)(1, rows, ld, i, to, before, o, acc, old, fresh);
+        else x = ATTN__V(merge_vectors)(ATTN__VECS, rows, ld, i, to, before, o, acc, old, fresh);
+        nonfinite = ATTN__ADD(nonfinite, x);
+    }
+    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3237,45 +3230,58 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
 }
 
 /* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
-   order of memory, so that the machine's own prefetching follows; of wide rows, whose group would fill the first cache,
-   the next lines of each, for one query: with more there is the time to fetch whole groups. */
-ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const attn__product *p, int64_t j, int64_t at,
-                                         const int32_t type)
+   order of memory, so that the machine's own prefetching follows; where rows lie apart, a line of each; of wide rows,
+   whose group would fill the first cache, the next lines, for one query: with more there is the time to fetch whole
+   groups. */
+ATTN__HELPER int ATTN__V(is_wide)(const attn__product *p, int64_t size)
+{ return p->rows == 1 && p->depth*size > ATTN__AHEAD_IN_ROW; }
+ATTN__HELPER int ATTN__V(in_order)(const int pieces, const attn__product *p, int64_t size)
+{ return !p->next && p->b_row == p->depth && (pieces || !ATTN__V(is_wide)(p, size)); }
+
+/* `at` bytes from where each row begins. */
+ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p, int64_t j, int64_t at, int64_t size)
 {
-    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, bytes = p->depth*size;
-    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64, wide = p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW;
+    const int64_t row = p->b_row*size;
+    const int wide = ATTN__V(is_wide)(p, size);
     const char *const *groups = p->groups + j/ATTN__GROUP;
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
+#if ATTN__GNU
+    __asm__ __volatile__("");           /* else gcc takes a function that only prefetches for one that does nothing */
+#endif
     if (p->next) {
-        for (x = 0; x < ATTN__GROUP && at % 64 == 0; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
+        for (x = 0; x < ATTN__GROUP; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
         return;
     }
-    if (p->b_row == p->depth && (!wide || pieces)) {
-        at *= ATTN__GROUP;
-        if (pieces) {
-            groups = p->groups + j/p->b_group;
-            for (; at >= p->b_group*bytes; at -= p->b_group*bytes) groups++;
-            to1 = groups[p->ahead1];
-            to2 = groups[p->ahead2];
-        }
-        to1 = ATTN__V(after)(to1, at);
-        to2 = ATTN__V(after)(to2, at);
-        ATTN__EACH(x, lines) {
-            ATTN__PREFETCH(ATTN__V(after)(to1, 64*x));
-            if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*x));
-        }
-        return;
-    }
-    if (at % 64) return;
     if (wide) {
         at += ATTN__AHEAD_IN_ROW;
-        if (at < bytes) to1 = groups[0];
-        else at -= bytes;
+        if (at < p->depth*size) to1 = groups[0];
+        else at -= p->depth*size;
     }
     for (x = 0; x < ATTN__GROUP; x++) {
         ATTN__PREFETCH(ATTN__V(after)(to1, at + x*row));
         if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at + x*row));
+    }
+}
+
+ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const int in_order, const attn__product *p, int64_t j,
+                                         int64_t at, const int32_t type)
+{
+    const int64_t size = ATTN__SIZE_OF(type), bytes = p->depth*size;
+    const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
+    const char *const *groups = p->groups + j/(pieces ? p->b_group : ATTN__GROUP), *to1, *to2;
+    int x;
+    if (!in_order) {
+        if (at % 64 == 0) ATTN__V(prefetch_lines)(p, j, at, size);
+        return;
+    }
+    at *= ATTN__GROUP;
+    if (pieces) for (; at >= p->b_group*bytes; at -= p->b_group*bytes) groups++;
+    to1 = ATTN__V(after)(groups[p->ahead1], at);
+    to2 = ATTN__V(after)(groups[p->ahead2], at);
+    ATTN__EACH(x, lines) {
+        ATTN__PREFETCH(ATTN__V(after)(to1, 64*x));
+        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, 64*x));
     }
 }
 
@@ -3349,68 +3355,103 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     return from[0];
 }
 
-/* U groups from row j on, side by side so that no sum waits for itself: times one row in registers; times several by
-   way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. pieces: B's rows lie together in fewer than a group has, and each
-   lane has a number of its own. */
-ATTN__HELPER void ATTN__V(dots_of_groups)(const int alone, const int pieces, const int U, const attn__product *p,
-                                          int64_t j, const int32_t type)
+/* The scale of LANES rows from j on at column k; of[] keeps the next ones. */
+ATTN__HELPER ATTN__VEC ATTN__V(scale_of_step)(float *of, const attn__product *p, int64_t j, int64_t k, ATTN__VEC scale)
+{
+    if (k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, j, k);
+    return k % ATTN__CODES_PER_SCALE ? scale : ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
+}
+
+/* U groups from row j on, side by side so that no sum waits for itself, times one row. pieces: B's rows lie together in
+   fewer than a group has, and each lane has a number of its own. */
+ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const attn__product *p, int64_t j,
+                                          const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
-    float *const columns = p->columns;
     const int E = ATTN__NUMBERS_OF(type), G = ATTN__GROUP/ATTN__LANES, numbers = (int)step;
     ATTN__VEC acc[4], sum[4], scale[4], x[ATTN__LANES], y;      /* U*G at most */
     float scales[8*ATTN__GROUP];                                /* 4*U groups at most */
-    const int64_t in_order[4] = {0, 4*row, 8*row, 12*row};
+    const int64_t together[4] = {0, 4*row, 8*row, 12*row};
+    const int in_order = ATTN__V(in_order)(pieces, p, size);
     const char *from[4];
     int64_t k = 0, first = 0, end, four[4][4];
     int i, n;
-    ATTN__EACH(i, U*G) scale[i] = sum[i] = ATTN__ALL(0.0f);
-    if (pieces) ATTN__EACH(i, U*G) from[i] = ATTN__V(lanes_of_b)(p, j + i*ATTN__LANES, row, four[i]);
+    ATTN__EACH(i, U*G) {
+        scale[i] = sum[i] = ATTN__ALL(0.0f);
+        if (!pieces) from[i] = p->groups[j/ATTN__GROUP + i/G] + i%G*ATTN__LANES*row;
+        else from[i] = ATTN__V(lanes_of_b)(p, j + i*ATTN__LANES, row, four[i]);
+    }
     for (; k < p->depth; first = k) {
         end = attn__min(p->depth, k + ATTN__RUN);
         ATTN__EACH(i, U*G) acc[i] = ATTN__ALL(0.0f);
         for (; k + step <= end; k += step) ATTN__EACH(i, U*G) {
             const int64_t at = j + i*ATTN__LANES;
             float *of = scales + i/G*4*ATTN__GROUP + i%G*ATTN__LANES;
-            if (type == ATTN_I8 && k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, at, k);
-            if (type == ATTN_I8 && k % ATTN__CODES_PER_SCALE == 0)
-                scale[i] = ATTN__LOAD(of + k/ATTN__CODES_PER_SCALE % 4*ATTN__GROUP);
-            if (!pieces) from[i] = p->groups[at/ATTN__GROUP] + i%G*ATTN__LANES*row;
-            ATTN__V(transpose_step)(x, from[i] + k*size, row, pieces ? four[i] : in_order, type);
-            if (i%G == 0) ATTN__V(prefetch_step)(pieces, p, at, k*size, type);
+            if (type == ATTN_I8) scale[i] = ATTN__V(scale_of_step)(of, p, at, k, scale[i]);
+            ATTN__V(transpose_step)(x, from[i] + k*size, row, pieces ? four[i] : together, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
                 if (pieces) acc[i] = ATTN__FMA(ATTN__LOAD(p->a + (k + n)*ATTN__LANES), y, acc[i]);
-                else if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
-                else ATTN__STORE(columns + ((k - first + n)*U*G + i)*ATTN__LANES, y);
+                else acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
             }
+            if (i%G == 0) ATTN__V(prefetch_step)(pieces, in_order, p, at, k*size, type);
         }
         for (; k < end; k++) ATTN__EACH(i, U*G) {
-            float *column = columns + (alone ? 0 : (k - first)*U*ATTN__GROUP) + i*ATTN__LANES;
-            if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, column);
-            y = ATTN__LOAD(column);
-            if (pieces) acc[i] = ATTN__FMA(ATTN__LOAD(p->a + k*ATTN__LANES), y, acc[i]);
-            else if (alone) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k]), y, acc[i]);
+            if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, p->columns + i*ATTN__LANES);
+            acc[i] = ATTN__FMA(pieces ? ATTN__LOAD(p->a + k*ATTN__LANES) : ATTN__ALL(p->a[k]),
+                               ATTN__LOAD(p->columns + i*ATTN__LANES), acc[i]);
         }
         ATTN__EACH(i, U*G) if (first) acc[i] = ATTN__ADD(sum[i], acc[i]);
         ATTN__EACH(i, U*G) sum[i] = acc[i];
-        if (!alone) ATTN__V(dots_of_floats)(p, j, first, k - first);
     }
-    if (alone) ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
+    ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
+}
+
+/* LANES rows from j on become columns from k to the end, SHARED_ROWS apart. */
+ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, int64_t k, int64_t end, float *to,
+                                            const int32_t type)
+{
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
+    const int64_t four[4] = {0, 4*row, 8*row, 12*row};
+    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, in_order = ATTN__V(in_order)(0, p, size);
+    const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
+    ATTN__VEC x[ATTN__LANES], scale = ATTN__ALL(0.0f);
+    const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* a run may begin between the scales that are turned */
+    float scales[4*ATTN__GROUP];
+    int n;
+    if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
+    for (; k + step <= end; k += step) {
+        if (type == ATTN_I8) scale = ATTN__V(scale_of_step)(scales, p, j, k, scale);
+        ATTN__V(transpose_step)(x, from + k*size, row, four, type);
+        ATTN__EACH(n, numbers) ATTN__STORE(to + n*ATTN__SHARED_ROWS, ATTN__V(element)(x[n/E], n%E, type, scale));
+        if (j % ATTN__GROUP == 0) ATTN__V(prefetch_step)(0, in_order, p, j, k*size, type);
+        to += numbers*ATTN__SHARED_ROWS;
+    }
+    if (j % ATTN__GROUP == 0) for (; k < end; k++, to += ATTN__SHARED_ROWS) ATTN__V(column_of_b)(p, j, k, to);
+}
+
+/* Times several rows, by way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. */
+ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, const int32_t type)
+{
+    int64_t k, end, i;
+    for (k = 0; k < p->depth; k = end) {
+        end = attn__min(p->depth, k + ATTN__RUN);
+        for (i = 0; i < ATTN__SHARED_ROWS; i += ATTN__LANES)
+            ATTN__V(columns_of_lanes)(p, j + i, k, end, p->columns + i, type);
+        ATTN__V(dots_of_floats)(p, j, k, end - k);
+    }
 }
 
 /* A function for each type: in one large one compilers run out of registers. */
 #define ATTN__DOTS_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
-        const int U = ATTN__SHARED_ROWS/ATTN__GROUP, alone = type == ATTN_F32 ? 1 : U; \
-        int64_t j = 0; \
+        const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
         const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_group < ATTN__GROUP; \
-        if (pieces) for (; j < columns; j += alone*ATTN__GROUP) \
-            ATTN__V(dots_of_groups)(1, 1, alone, p, j, type); \
-        else if (p->rows == 1) for (; j < columns; j += alone*ATTN__GROUP) \
-            ATTN__V(dots_of_groups)(1, 0, alone, p, j, type); \
-        else for (; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, 0, U, p, j, type); \
+        int64_t j; \
+        if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
+        else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
+        else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
     }
 ATTN__DOTS_OF(f32, ATTN_F32)
 #if ATTN__TYPES
@@ -5063,11 +5104,10 @@ static attn_status attn__success(attn_error *err)
 #define ATTN__HUGE ((int64_t)0x7fffffffffffffff)
 enum { ATTN__ALIGN = 64 };      /* of every array in a workspace, in bytes */
 static int64_t attn__add64(int64_t a, int64_t b) { return a > ATTN__HUGE - b ? ATTN__HUGE : a + b; }
-static int64_t attn__mul64(int64_t a, int64_t b)
-{
-    if (((uint64_t)a | (uint64_t)b) >> 30 == 0) return a * b;       /* spares nearly every call the division */
-    return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b;
-}
+ATTN__NOINLINE static int64_t attn__mul_large(int64_t a, int64_t b)
+{ return b && a > ATTN__HUGE / b ? ATTN__HUGE : a * b; }
+static int64_t attn__mul64(int64_t a, int64_t b)        /* nearly every call is spared the division */
+{ return ((uint64_t)a | (uint64_t)b) >> 30 == 0 ? a * b : attn__mul_large(a, b); }
 
 /* n / of; mostly without dividing, which takes as long as ten products. (Compilers see through a test of == 1.) */
 ATTN__INLINE int64_t attn__quotient(int64_t n, int64_t of) { return n < of ? 0 : of > 1 ? n / of : n; }

@@ -1179,13 +1179,10 @@ ATTN__NOINLINE static void attn__zero(void *p, size_t bytes)
 /* Accumulators live in small arrays; unless the loops over them are unrolled they stay in memory. */
 #if defined(__clang__)
 #  define ATTN__UNROLL _Pragma("clang loop unroll(full)")
-#  define ATTN__UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__) && __GNUC__ >= 8
 #  define ATTN__UNROLL _Pragma("GCC unroll 24")
-#  define ATTN__UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #  define ATTN__UNROLL
-#  define ATTN__UNROLL_4
 #endif
 
 /* The arithmetic below is meant as it stands: no contraction, no reassociation, NaN and signed zeros as IEEE has them,
@@ -3230,19 +3227,17 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
 }
 
 /* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
-   order of memory, so that the machine's own prefetching follows; where rows lie apart, a line of each; of wide rows,
-   whose group would fill the first cache, the next lines, for one query: with more there is the time to fetch whole
-   groups. */
-ATTN__HELPER int ATTN__V(is_wide)(const attn__product *p, int64_t size)
-{ return p->rows == 1 && p->depth*size > ATTN__AHEAD_IN_ROW; }
+   order of memory, which the machine's own prefetching follows; where rows lie apart, a line of each; of wide rows,
+   whose group would fill the first cache, the next lines, for one query: with more there is time for whole groups. */
 ATTN__HELPER int ATTN__V(in_order)(const int pieces, const attn__product *p, int64_t size)
-{ return !p->next && p->b_row == p->depth && (pieces || !ATTN__V(is_wide)(p, size)); }
+{
+    return !p->next && p->b_row == p->depth && (pieces || p->rows > 1 || p->depth*size <= ATTN__AHEAD_IN_ROW);
+}
 
 /* `at` bytes from where each row begins. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p, int64_t j, int64_t at, int64_t size)
 {
-    const int64_t row = p->b_row*size;
-    const int wide = ATTN__V(is_wide)(p, size);
+    const int64_t bytes = p->depth*size;
     const char *const *groups = p->groups + j/ATTN__GROUP;
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
@@ -3253,14 +3248,15 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p,
         for (x = 0; x < ATTN__GROUP; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
         return;
     }
-    if (wide) {
+    if (p->rows == 1 && bytes > ATTN__AHEAD_IN_ROW) {
         at += ATTN__AHEAD_IN_ROW;
-        if (at < p->depth*size) to1 = groups[0];
-        else at -= p->depth*size;
+        if (at < bytes) to1 = groups[0];
+        else at -= bytes;
+        to2 = to1;
     }
-    for (x = 0; x < ATTN__GROUP; x++) {
-        ATTN__PREFETCH(ATTN__V(after)(to1, at + x*row));
-        if (!wide && to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at + x*row));
+    for (x = 0; x < ATTN__GROUP; x++, at += p->b_row*size) {
+        ATTN__PREFETCH(ATTN__V(after)(to1, at));
+        if (to2 != to1) ATTN__PREFETCH_FAR(ATTN__V(after)(to2, at));
     }
 }
 
@@ -15199,7 +15195,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__PLACE_DEVICE
 #undef ATTN__PLACE_NUMBERS
 #undef ATTN__UNROLL
-#undef ATTN__UNROLL_4
 #undef ATTN__VIEW_LIST
 #undef ATTN__GRAD_LIST
 #undef ATTN__PRECISE

@@ -11,8 +11,9 @@ typedef struct version_row {
 typedef struct version {
     int32_t number;               /* attn_version() */
     int32_t (*isa)(const char *); /* the instruction set of this name, -1 where this machine or version lacks it */
-    /* The call of a row, whose data exist, on an instruction set. NULL: refused, and refusal() says why. */
-    void *(*prepare)(const version_row *, int32_t isa);
+    /* The call of a row, whose data exist, on an instruction set and threads that all versions share, for those that
+       wait for work spin. NULL: refused, and refusal() says why. */
+    void *(*prepare)(const version_row *, int32_t isa, struct pool *threads);
     const char *(*refusal)(void);
     size_t (*bytes)(const void *call);               /* of workspace */
     void (*give)(void *call, void *workspace);       /* before the first run */

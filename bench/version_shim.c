@@ -55,12 +55,9 @@ static attn_status prepare_mha(shim *s, const job *j) {
     return attn_mha_backward_workspace_size(m, g, &s->bytes, NULL);
 }
 
-static attn_status prepare_call(shim *s, const version_row *row) {
-    static pool one;
+static attn_status prepare_call(shim *s, const version_row *row, pool *threads) {
     attn_desc *d = &s->call.desc;
-    attn_status status;
-    if (!one.threads) pool_start(&one, 1);
-    status = call_prepare(&s->call, &row->job, &one);
+    attn_status status = call_prepare(&s->call, &row->job, threads);
     free(d->workspace), d->workspace = NULL, s->bytes = d->workspace_bytes, d->workspace_bytes = 0;
     if (status == ATTN_OK && row->softcap > 0) {
         d->softcap = row->softcap;
@@ -85,14 +82,16 @@ static void keep_refusal(const shim *s) {
     attn_error_string(&err, refusal_text, sizeof refusal_text);
 }
 
-static void *prepare(const version_row *row, int32_t isa) {
+static void *prepare(const version_row *row, int32_t isa, pool *threads) {
     shim *s = (shim *)calloc(1, sizeof *s);
     version_row on = *row;
     attn_status status;
     if (!s) return NULL;
-    on.job.isa = isa, on.job.threads = 1;
+    on.job.isa = isa, on.job.threads = threads->threads;
     s->way = row->way, s->backward = row->job.kind == 'g', s->call.desc.isa = isa;
-    status = row->way == 'm' ? prepare_mha(s, &on.job) : prepare_call(s, &on);
+    s->call.desc.parallel.run = pool_run, s->call.desc.parallel.user = threads;
+    s->call.desc.parallel.workers = on.job.threads;
+    status = row->way == 'm' ? prepare_mha(s, &on.job) : prepare_call(s, &on, threads);
     if (status == ATTN_OK) return s;
     keep_refusal(s);
     free(s);

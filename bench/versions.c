@@ -1,7 +1,7 @@
 /* versions.c - is attn.h as fast as another version of it? `make bench-versions REF=<commit, tag or file>`. The two
-   headers, old (REF) and new (this tree), each in an object of its own (version_shim.c), run in one process, on one
-   thread, on the same arrays and the same workspace: pairs of samples of some milliseconds, the first of a pair
-   alternating; processor time.
+   headers, old (REF) and new (this tree), each in an object of its own (version_shim.c), run in one process, on the
+   same arrays and the same workspace: pairs of samples of some milliseconds, the first of a pair alternating; processor
+   time, with several threads the time that passes.
    First the new header runs against a second object of itself: rows that are off by more than 1 % get more pairs; what
    stays off then is told: by so much is this machine too noisy. Then a line per row and instruction set:
        row  instruction set  median of old / new time (above 1: the new one is faster)  its 95 % interval  pairs
@@ -10,7 +10,7 @@
    interval lies below the bar. "other bits": the two results differ. The last line sums up; exit 1 when a row fell
    short or was refused.
    --rows TEXT: rows whose name contains it. --isa NAME; "auto": what each version chooses. --pairs N: the least, 16.
-   --bar R: 0.98. --old NAME: what REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
+   --bar R: 0.98. --threads N: 1. --old NAME: what REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
 #define _GNU_SOURCE
 #include "../attn.h"
 #include "measure.h"
@@ -27,9 +27,11 @@ static const double SAMPLE = 4e-3, LONG_CALL = 25e-3, NOISE = 0.01;      /* seco
 
 static struct {
     const char *rows, *isa, *old;
-    int pairs;
+    int pairs, threads;
     double bar;
-} options = {"", NULL, "the old attn.h", 16, 0.98};
+} options = {"", NULL, "the old attn.h", 16, 1, 0.98};
+
+static pool threads;
 
 #define ADDITIVE .score = ATTN_SCORE_ADDITIVE
 static const int32_t lengths[] = {64, 128, 192, 256, 320, 384, 448, 512};
@@ -93,9 +95,9 @@ typedef struct outcome {
 } outcome;
 
 static double seconds_of(side *s, int times) { /* a call */
-    double start = seconds_now(0), seconds;
+    double start = seconds_now(options.threads > 1), seconds;
     if (!s->version->run(s->call, times)) stop("attn.h refused the call");
-    seconds = (seconds_now(0) - start) / times;
+    seconds = (seconds_now(options.threads > 1) - start) / times;
     if (!(s->seconds > 0) || seconds < s->seconds) s->seconds = seconds;
     return seconds;
 }
@@ -166,7 +168,7 @@ static int prepare_pair(side *old, side *new, const version_row *row, const char
     *workspace = NULL;
     for (int i = 0; i < 2; i++) {
         int32_t number = sides[i]->version->isa(isa);
-        sides[i]->call = number < 0 ? NULL : sides[i]->version->prepare(row, number);
+        sides[i]->call = number < 0 ? NULL : sides[i]->version->prepare(row, number, &threads);
         if (!sides[i]->call) return 0;
         if (most < sides[i]->version->bytes(sides[i]->call)) most = sides[i]->version->bytes(sides[i]->call);
     }
@@ -228,7 +230,7 @@ static void measure_rows(int same) {
     static const char *const isas[] = {"scalar", "avx2", "avx512", "neon", "portable", "relaxed", "auto"};
     for (int i = 0; i < ROWS; i++) {
         version_row row = rows[i];
-        if (!strstr(row.job.name, options.rows)) continue;
+        if (!strstr(row.job.name, options.rows) || (row.way == 'p' && threads.threads > 1)) continue;
         make_data(&row.job);
         for (size_t n = 0; n < sizeof isas / sizeof *isas; n++) {
             if (strcmp(options.isa ? options.isa : isas[n], isas[n]) != 0) continue;
@@ -257,7 +259,8 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(argv[i], "--old")) options.old = value;
         else if (!strcmp(argv[i], "--pairs")) options.pairs = atoi(value);
         else if (!strcmp(argv[i], "--bar")) options.bar = atof(value);
-        else stop("options: --rows TEXT, --isa NAME, --pairs N, --bar R, --old NAME");
+        else if (!strcmp(argv[i], "--threads")) options.threads = atoi(value);
+        else stop("options: --rows TEXT, --isa NAME, --pairs N, --bar R, --threads N, --old NAME");
     }
     if (options.pairs < LEAST_PAIRS) options.pairs = LEAST_PAIRS;
     if (options.pairs > MOST_PAIRS / MORE_OF_SAME) options.pairs = MOST_PAIRS / MORE_OF_SAME;
@@ -265,8 +268,9 @@ static void parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     parse(argc, argv);
-    printf("old: %s, version %d; new: this tree's attn.h, version %d\n%s\n%s\n", options.old, (int)version_old.number,
-           (int)version_new.number, cpu_name(), BENCH_FLAGS);
+    pool_start(&threads, options.threads);
+    printf("old: %s, version %d; new: this tree's attn.h, version %d\n%s, threads: %d\n%s\n", options.old,
+           (int)version_old.number, (int)version_new.number, cpu_name(), (int)threads.threads, BENCH_FLAGS);
     measure_rows(1), print_noise();
     found.refused = 0;
     printf("%-42s %-7s %6s %-18s %3s %10s\n", "row", "isa", "old/new", "95 % of the median", "pairs", "new, a call");

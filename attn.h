@@ -1295,7 +1295,6 @@ static float attn__absolute(float x) { return attn__float(attn__bits(x) & 0x7fff
 static int attn__is_nan(float x) { return (attn__bits(x) & 0x7fffffffu) > 0x7f800000u; }
 static int attn__is_inf(float x) { return (attn__bits(x) & 0x7fffffffu) == 0x7f800000u; }
 
-#define ATTN__INF      attn__float(0x7f800000u)
 #define ATTN__NEG_INF  attn__float(0xff800000u)
 #define ATTN__NAN      attn__float(0x7fc00000u)
 static const float attn__smallest = 1.17549435e-38f;            /* 2^-126, the smallest normal number */
@@ -2848,7 +2847,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(log)(ATTN__VEC x)
     ATTN__VEC q = ATTN__MUL(ATTN__V(polynomial)(f, attn__log_c, 9), ATTN__MUL(f, f));
     q = ATTN__FMA(e, ATTN__ALL(attn__ln2_lo), q);
     q = ATTN__FMA(e, ATTN__ALL(attn__ln2_hi), ATTN__ADD(q, f));
-    q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL(ATTN__INF)));
+    q = ATTN__PICK(q, x, ATTN__SAME(x, ATTN__ALL_BITS(0x7f800000u)));
     q = ATTN__PICK(ATTN__ALL(ATTN__NAN), q, ATTN__LESS(ATTN__ALL(0.0f), x));
     return ATTN__PICK(q, ATTN__ALL(ATTN__NEG_INF), ATTN__SAME(x, ATTN__ALL(0.0f)));
 }
@@ -3230,9 +3229,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
    order of memory, which the machine's own prefetching follows; where rows lie apart, a line of each; of wide rows,
    whose group would fill the first cache, the next lines, for one query: with more there is time for whole groups. */
 ATTN__HELPER int ATTN__V(in_order)(const int pieces, const attn__product *p, int64_t size)
-{
-    return !p->next && p->b_row == p->depth && (pieces || p->rows > 1 || p->depth*size <= ATTN__AHEAD_IN_ROW);
-}
+{ return !p->next && p->b_row == p->depth && (pieces || p->rows > 1 || p->depth*size <= ATTN__AHEAD_IN_ROW); }
 
 /* `at` bytes from where each row begins. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p, int64_t j, int64_t at, int64_t size)
@@ -3242,7 +3239,7 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p,
     const char *to1 = groups[p->ahead1], *to2 = groups[p->ahead2];
     int x;
 #if ATTN__GNU
-    __asm__ __volatile__("");           /* else gcc takes a function that only prefetches for one that does nothing */
+    __asm__ __volatile__("");           /* else to gcc a function that only prefetches does nothing */
 #endif
     if (p->next) {
         for (x = 0; x < ATTN__GROUP; x++) ATTN__PREFETCH_FAR(ATTN__V(after)(p->next[j + x], at));
@@ -3359,7 +3356,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of_step)(float *of, const attn__product *p,
 }
 
 /* U groups from row j on, side by side so that no sum waits for itself, times one row. pieces: B's rows lie together in
-   fewer than a group has, and each lane has a number of its own. */
+   fewer than a group has, each lane has a number of its own. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const attn__product *p, int64_t j,
                                           const int32_t type)
 {
@@ -3412,7 +3409,7 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, in_order = ATTN__V(in_order)(0, p, size);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
     ATTN__VEC x[ATTN__LANES], scale = ATTN__ALL(0.0f);
-    const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* a run may begin between the scales that are turned */
+    const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* a run may begin between turns */
     float scales[4*ATTN__GROUP];
     int n;
     if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
@@ -3728,10 +3725,9 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
-            const int64_t later = c + (n < 64 ? n : 64), below = later < n ? 0 : ATTN__LANES;
-            if (i + below < ld && c % 16 == 0)
-                ATTN__EACH(x, ATTN__LANES)
-                    ATTN__PREFETCH(attn__ahead(rows[i + below + x], 1, below ? later - n : later));
+            const int64_t later = n > 64 ? c + 64 : c + n, below = later < n ? 0 : ATTN__LANES;
+            if (c % 16 == 0 && i + below < ld) ATTN__EACH(x, ATTN__LANES)
+                ATTN__PREFETCH(attn__ahead(rows[i + below + x], 1, below ? later - n : later));
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));
@@ -3755,7 +3751,8 @@ ATTN__KERNEL void ATTN__V(unpack)(float *const *rows, int64_t lanes, int64_t str
             ATTN__EACH(x, ATTN__LANES)
                 r[x] = ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + (c + x)*ld + i), ATTN__LOAD(scale + i)));
             ATTN__V(transpose)(r);
-            ATTN__EACH(x, ATTN__LANES) if (i + x < lanes) ATTN__STORE(rows[i + x] + c, r[x]);
+            if (i + ATTN__LANES <= lanes) ATTN__EACH(x, ATTN__LANES) ATTN__STORE(rows[i + x] + c, r[x]);
+            else for (x = 0; i + x < lanes; x++) ATTN__STORE(rows[i + x] + c, r[x]);
         }
         for (; c < n; c++) {
             ATTN__STORE(column, ATTN__V(quiet)(ATTN__MUL(ATTN__LOAD(from + c*ld + i), ATTN__LOAD(scale + i))));
@@ -4405,8 +4402,6 @@ ATTN__KERNEL void ATTN__V(rotate)(const attn__rotate *p)
 /* ---- pairs of bf16 */
 #if ATTN__LANES == 16 && ATTN__HAS_BF16_DOT
 #define ATTN__PAIRED            ATTN__WITH("avx512f,avx512dq,avx512bw,avx512bf16,fma")
-/* Two vectors rounded, b in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
-#define ATTN__ROUND_TWO(to, a, b)  __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(to) : "v"(a), "v"(b))
 ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 4, 4, ATTN__PAIRS)
 ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 8, 1, ATTN__PAIRS)
 ATTN__STRIP_OF(pairs_, static ATTN__PAIRED, 1, 1, ATTN__PAIRS)
@@ -4441,7 +4436,8 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, A
         ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
 #undef ATTN__P
     __m512i both;
-    ATTN__ROUND_TWO(both, odd, even);
+    /* Both rounded, `even` in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
+    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(odd), "v"(even));
     ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
 }
 
@@ -4748,7 +4744,6 @@ static const attn__pair_kernels ATTN__V(amx) = {
 #endif
 #undef ATTN__ADD_PAIRS
 #undef ATTN__PAIRED
-#undef ATTN__ROUND_TWO
 
 #define ATTN__X(result, name, parameters) , ATTN__V(name)
 static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__LANES, ATTN__VECS, ATTN__TYPES,
@@ -11638,9 +11633,7 @@ enum { ATTN__PLAN_BYTES = sizeof(attn__call) };
 #endif
 typedef char attn__call_fits[ATTN__PLAN_BYTES <= sizeof(((attn_plan *)0)->internal) ? 1 : -1];
 static const attn__call *attn__call_of(const attn_plan *plan)
-{
-    return (const attn__call *)(const void *)plan->internal;
-}
+{ return (const attn__call *)(const void *)plan->internal; }
 
 /* A statement in the floating-point state that the bits ask for; after it the caller's is back. */
 #define ATTN__IN_FP_STATE(...) \
@@ -15138,7 +15131,6 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__FORMAT
 #undef ATTN__GNU
 #undef ATTN__HUGE
-#undef ATTN__INF
 #undef ATTN__GRADIENT_KERNELS
 #undef ATTN__INLINE
 #undef ATTN__IN_FP_STATE

@@ -1533,6 +1533,14 @@ ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int
     return attn__widened(type, ((const attn__half *)from)[at]);
 }
 
+/* to[r][lane] = o*old[lane] + sum*fresh[lane], or sum alone where o is NULL; sum is before + acc, or acc alone where
+   before is NULL; is all of it finite? to may be any of them. */
+typedef struct attn__merging {
+    int64_t rows, ld;
+    float *to;
+    const float *before, *o, *acc, *old, *fresh;
+} attn__merging;
+
 typedef struct attn__additive {
     const float *query;         /* [hidden][ld]: e^2a, or a for the direct form */
     const float *key;           /* row of a key: key[j*key_stride + u]: e^2b, or b */
@@ -1625,10 +1633,7 @@ typedef struct attn__additive_gradient {
     /* per lane: running (max, sum) and a chunk's (cmax, csum) -> their union; old and fresh are the two factors */ \
     X(void, join, (int64_t lanes, float *top, float *sum, const float *cmax, const float *csum, float *old, \
                    float *fresh)) \
-    /* to[r][lane] = o*old[lane] + sum*fresh[lane], or sum alone where o is NULL; sum is before + acc, or acc alone \
-       where before is NULL; is all of it finite? to may be any of them */ \
-    X(int, merge, (int64_t rows, int64_t ld, float *to, const float *before, const float *o, const float *acc, \
-                   const float *old, const float *fresh)) \
+    X(int, merge, (const attn__merging *m)) \
     X(int, finite, (const float *x, int64_t n)) \
     /* y = 1/x, but 0 where x is 0. n: a multiple of width */ \
     X(void, invert, (const float *x, float *y, int64_t n)) \
@@ -1923,15 +1928,14 @@ static void attn__join_scalar(int64_t lanes, float *top, float *sum, const float
     }
 }
 
-static int attn__merge_scalar(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
-                              const float *acc, const float *old, const float *fresh)
+static int attn__merge_scalar(const attn__merging *m)
 {
     int64_t i;
     int finite = 1;
-    for (i = 0; i < rows * ld; i++) {
-        const float sum = before ? before[i] + acc[i] : acc[i];
+    for (i = 0; i < m->rows * m->ld; i++) {
+        const float sum = m->before ? m->before[i] + m->acc[i] : m->acc[i];
         finite &= attn__finite_scalar(&sum, 1);
-        to[i] = attn__merged(o ? o + i : NULL, old[i % ld], sum, fresh[i % ld]);
+        m->to[i] = attn__merged(m->o ? m->o + i : NULL, m->old[i % m->ld], sum, m->fresh[i % m->ld]);
     }
     return finite;
 }
@@ -3021,54 +3025,48 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
 /* A chunk's outputs `acc`, and of its other chains, and those before it, from `at` on R rows of N vectors at a time.
    Zero times what is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for
    itself each step. A call's first chunk has neither `before` nor `o`. */
-ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, int64_t ld, int64_t at, float *to, const float *before,
-                                      const float *o, const float *acc, const ATTN__VEC *old, const ATTN__VEC *fresh,
-                                      ATTN__VEC *nonfinite)
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const attn__merging *m, int64_t at,
+                                      const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
 {
     ATTN__VEC x[4];
     int r, i;
-#define ATTN__AT(p) ((p) + at + r*ld + ATTN__LANES*i)
+#define ATTN__AT(p) (m->p + at + r*m->ld + ATTN__LANES*i)
     ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__LOAD(ATTN__AT(acc));
-    if (before)
-        ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
+    if (m->before) ATTN__EACH(r, R) ATTN__EACH(i, N)
+        x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
     ATTN__EACH(i, R*N) nonfinite[i] = ATTN__FMA(x[i], ATTN__ALL(0.0f), nonfinite[i]);
-    if (o) ATTN__EACH(r, R) ATTN__EACH(i, N)
+    if (m->o) ATTN__EACH(r, R) ATTN__EACH(i, N)
         x[r*N + i] = ATTN__FMA(x[r*N + i], fresh[i], ATTN__MUL(ATTN__LOAD(ATTN__AT(o)), old[i]));
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(ATTN__AT(to), ATTN__V(plus_zero)(x[r*N + i]));
 #undef ATTN__AT
 }
 
 /* All rows of N vectors, from column `at` on. Returns NaN where one of them has what is not finite. */
-ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, int64_t rows, int64_t ld, int64_t at, float *to,
-                                              const float *before, const float *o, const float *acc, const float *old,
-                                              const float *fresh)
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const attn__merging *m, int64_t at)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
-    ATTN__VEC was[ATTN__VECS], now[ATTN__VECS], nonfinite[4];
+    ATTN__VEC old[ATTN__VECS], fresh[ATTN__VECS], nonfinite[4];
     int64_t row;
     int i;
-    ATTN__EACH(i, N) was[i] = ATTN__LOAD(old + at + ATTN__LANES*i);
-    ATTN__EACH(i, N) now[i] = ATTN__LOAD(fresh + at + ATTN__LANES*i);
+    ATTN__EACH(i, N) old[i] = ATTN__LOAD(m->old + at + ATTN__LANES*i);
+    ATTN__EACH(i, N) fresh[i] = ATTN__LOAD(m->fresh + at + ATTN__LANES*i);
     ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
-    for (row = 0; row + R <= rows; row += R, at += R*ld)
-        ATTN__V(merge_step)(R, N, ld, at, to, before, o, acc, was, now, nonfinite);
-    for (; R > 1 && row < rows; row++, at += ld)
-        ATTN__V(merge_step)(1, N, ld, at, to, before, o, acc, was, now, nonfinite);
+    for (row = 0; row + R <= m->rows; row += R, at += R*m->ld)
+        ATTN__V(merge_step)(R, N, m, at, old, fresh, nonfinite);
+    for (; R > 1 && row < m->rows; row++, at += m->ld)
+        ATTN__V(merge_step)(1, N, m, at, old, fresh, nonfinite);
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
 }
 
-ATTN__KERNEL int ATTN__V(merge)(int64_t rows, int64_t ld, float *to, const float *before, const float *o,
-                                const float *acc, const float *old, const float *fresh)
+ATTN__KERNEL int ATTN__V(merge)(const attn__merging *given)
 {
-    ATTN__VEC nonfinite = ATTN__ALL(0.0f), x;
-    int64_t i, step;
-    for (i = 0; i < ld; i += step) {
-        step = i + ATTN__VECS*ATTN__LANES <= ld ? ATTN__VECS*ATTN__LANES : ATTN__LANES;
-        if (step == ATTN__LANES) x = ATTN__V(merge_vectors)(1, rows, ld, i, to, before, o, acc, old, fresh);
-        else x = ATTN__V(merge_vectors)(ATTN__VECS, rows, ld, i, to, before, o, acc, old, fresh);
-        nonfinite = ATTN__ADD(nonfinite, x);
-    }
+    const attn__merging m = *given;             /* in registers: what is stored might be given */
+    ATTN__VEC nonfinite = ATTN__ALL(0.0f);
+    int64_t i = 0;
+    for (; i + ATTN__VECS*ATTN__LANES <= m.ld; i += ATTN__VECS*ATTN__LANES)
+        nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(ATTN__VECS, &m, i));
+    for (; i < m.ld; i += ATTN__LANES) nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(1, &m, i));
     return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
@@ -3262,7 +3260,7 @@ ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const int in_order, c
 {
     const int64_t size = ATTN__SIZE_OF(type), bytes = p->depth*size;
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
-    const char *const *groups = p->groups + j/(pieces ? p->b_group : ATTN__GROUP), *to1, *to2;
+    const char *const *groups = p->groups + j/(pieces ? p->b_group : (int64_t)ATTN__GROUP), *to1, *to2;
     int x;
     if (!in_order) {
         if (at % 64 == 0) ATTN__V(prefetch_lines)(p, j, at, size);
@@ -9248,6 +9246,12 @@ static void attn__begin_chain(attn__tile *t, int64_t j0, int64_t j1, float *sum)
     attn__fill(sum, 1, t->lanes * attn__skinny_row(t), 0.0f);
 }
 
+static void attn__add_chain(attn__tile *t, int64_t rows, int64_t ld, const float *sum)
+{
+    const attn__merging m = {rows, ld, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones};
+    t->f->merge(&m);
+}
+
 static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
 {
     const int64_t width = t->f->width, size = t->c->size_v, row = attn__skinny_row(t), whole = row - width;
@@ -9255,7 +9259,7 @@ static void attn__end_chain(attn__tile *t, int64_t j0, float *sum)
     for (l = 0; l < t->lanes; l++)
         for (column = whole; column < size; column++)
             sum[l * row + column] = sum[l * row + column + width - (size - whole)];
-    if (j0) t->f->merge(attn__output_floats(t) / width, width, t->m.acc, t->m.acc, NULL, sum, t->ones, t->ones);
+    if (j0) attn__add_chain(t, attn__output_floats(t) / width, width, sum);
 }
 
 /* n single rows of v, no codes, for heads of one row each: some keys of all heads in turn. */
@@ -9898,16 +9902,17 @@ static const float *attn__outputs_before(const attn__tile *t, int64_t c0)
 static int attn__merge_outputs(attn__tile *t, int64_t c0, const float *old, const float *fresh)
 {
     const int64_t row = attn__skinny_row(t), width = t->f->width;
-    const float *before = attn__outputs_before(t, c0);
     float factors[2][ATTN__MAX_WIDTH];
+    attn__merging m = {t->c->size_v, t->ld, t->m.part, NULL, attn__outputs_before(t, c0), t->m.acc, old, fresh};
     int finite = 1;
     int64_t l;
-    if (!t->skinny) return t->f->merge(t->c->size_v, t->ld, t->m.part, NULL, before, t->m.acc, old, fresh);
+    if (!t->skinny) return t->f->merge(&m);
+    m.rows = row / width, m.ld = width, m.old = factors[0], m.fresh = factors[1];
     for (l = 0; l < t->lanes; l++) {
         attn__fill(factors[0], 1, width, old[l]);
         attn__fill(factors[1], 1, width, fresh[l]);
-        finite &= t->f->merge(row / width, width, t->m.part + l * row, NULL, before ? before + l * row : NULL,
-                              t->m.acc + l * row, factors[0], factors[1]);
+        finite &= t->f->merge(&m);
+        m.to += row, m.o = m.o ? m.o + row : NULL, m.acc += row;
     }
     return finite;
 }
@@ -9941,9 +9946,11 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
         if (by_few) attn__skinny_chain(&t, 1, c0, j, end, r);
         else attn__chunk_values(t, c0, j, end, r, paired, kind, part);
         if (by_few || !j) continue;
-        if (end == r->n && !t->skinny && !t->slots)
-            return t->f->merge(size, t->ld, part, t->m.acc, attn__outputs_before(t, c0), part, old, fresh);
-        t->f->merge(size, t->ld, t->m.acc, t->m.acc, NULL, part, t->ones, t->ones);
+        if (end == r->n && !t->skinny && !t->slots) {
+            const attn__merging m = {size, t->ld, part, t->m.acc, attn__outputs_before(t, c0), part, old, fresh};
+            return t->f->merge(&m);
+        }
+        attn__add_chain(t, size, t->ld, part);
     }
     if (t->skinny && !by_few) attn__skinny_from_lanes(t);
     return t->slots ? t->f->finite(t->m.acc, attn__output_floats(t)) : attn__merge_outputs(t, c0, old, fresh);

@@ -3024,25 +3024,25 @@ ATTN__HELPER void ATTN__V(raise)(const int R, const int N, const ATTN__VEC *acc,
 
 /* A chunk's outputs `acc`, and of its other chains, and those before it, from `at` on R rows of N vectors at a time.
    Zero times what is not finite is NaN and stays in `nonfinite`; there are R*N of them, as one alone would wait for
-   itself each step. A call's first chunk has neither `before` nor `o`. */
-ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const attn__merging *m, int64_t at,
+   itself each step. first: there is neither `before` nor `o`, as in a call's first chunk; small calls have no other. */
+ATTN__HELPER void ATTN__V(merge_step)(const int R, const int N, const int first, const attn__merging *m, int64_t at,
                                       const ATTN__VEC *old, const ATTN__VEC *fresh, ATTN__VEC *nonfinite)
 {
     ATTN__VEC x[4];
     int r, i;
 #define ATTN__AT(p) (m->p + at + r*m->ld + ATTN__LANES*i)
     ATTN__EACH(r, R) ATTN__EACH(i, N) x[r*N + i] = ATTN__LOAD(ATTN__AT(acc));
-    if (m->before) ATTN__EACH(r, R) ATTN__EACH(i, N)
+    if (!first && m->before) ATTN__EACH(r, R) ATTN__EACH(i, N)
         x[r*N + i] = ATTN__ADD(ATTN__LOAD(ATTN__AT(before)), x[r*N + i]);
     ATTN__EACH(i, R*N) nonfinite[i] = ATTN__FMA(x[i], ATTN__ALL(0.0f), nonfinite[i]);
-    if (m->o) ATTN__EACH(r, R) ATTN__EACH(i, N)
+    if (!first && m->o) ATTN__EACH(r, R) ATTN__EACH(i, N)
         x[r*N + i] = ATTN__FMA(x[r*N + i], fresh[i], ATTN__MUL(ATTN__LOAD(ATTN__AT(o)), old[i]));
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(ATTN__AT(to), ATTN__V(plus_zero)(x[r*N + i]));
 #undef ATTN__AT
 }
 
 /* All rows of N vectors, from column `at` on. Returns NaN where one of them has what is not finite. */
-ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const attn__merging *m, int64_t at)
+ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const int first, const attn__merging *m, int64_t at)
 {
     const int R = N > 1 ? 1 : 4, sums = N > 1 ? N : R;
     ATTN__VEC old[ATTN__VECS], fresh[ATTN__VECS], nonfinite[4];
@@ -3052,22 +3052,27 @@ ATTN__HELPER ATTN__VEC ATTN__V(merge_vectors)(const int N, const attn__merging *
     ATTN__EACH(i, N) fresh[i] = ATTN__LOAD(m->fresh + at + ATTN__LANES*i);
     ATTN__EACH(i, sums) nonfinite[i] = ATTN__ALL(0.0f);
     for (row = 0; row + R <= m->rows; row += R, at += R*m->ld)
-        ATTN__V(merge_step)(R, N, m, at, old, fresh, nonfinite);
+        ATTN__V(merge_step)(R, N, first, m, at, old, fresh, nonfinite);
     for (; R > 1 && row < m->rows; row++, at += m->ld)
-        ATTN__V(merge_step)(1, N, m, at, old, fresh, nonfinite);
+        ATTN__V(merge_step)(1, N, first, m, at, old, fresh, nonfinite);
     ATTN__UNROLL for (i = 1; i < sums; i++) nonfinite[0] = ATTN__ADD(nonfinite[0], nonfinite[i]);
     return nonfinite[0];
+}
+
+ATTN__HELPER int ATTN__V(merge_rows)(const int first, const attn__merging *m)
+{
+    ATTN__VEC nonfinite = ATTN__ALL(0.0f);
+    int64_t i = 0;
+    for (; i + ATTN__VECS*ATTN__LANES <= m->ld; i += ATTN__VECS*ATTN__LANES)
+        nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(ATTN__VECS, first, m, i));
+    for (; i < m->ld; i += ATTN__LANES) nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(1, first, m, i));
+    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
 }
 
 ATTN__KERNEL int ATTN__V(merge)(const attn__merging *given)
 {
     const attn__merging m = *given;             /* in registers: what is stored might be given */
-    ATTN__VEC nonfinite = ATTN__ALL(0.0f);
-    int64_t i = 0;
-    for (; i + ATTN__VECS*ATTN__LANES <= m.ld; i += ATTN__VECS*ATTN__LANES)
-        nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(ATTN__VECS, &m, i));
-    for (; i < m.ld; i += ATTN__LANES) nonfinite = ATTN__ADD(nonfinite, ATTN__V(merge_vectors)(1, &m, i));
-    return !ATTN__ANY(ATTN__V(is_nan)(nonfinite));
+    return m.before || m.o ? ATTN__V(merge_rows)(0, &m) : ATTN__V(merge_rows)(1, &m);
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
@@ -3723,9 +3728,11 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     int x;
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
-            const int64_t later = n > 64 ? c + 64 : c + n, below = later < n ? 0 : ATTN__LANES;
-            if (c % 16 == 0 && i + below < ld) ATTN__EACH(x, ATTN__LANES)
-                ATTN__PREFETCH(attn__ahead(rows[i + below + x], 1, below ? later - n : later));
+            if (c % 16 == 0) {
+                const int64_t next = n > 64 && c + 64 < n ? i : i + ATTN__LANES;
+                const int64_t later = n <= 64 ? c : next == i ? c + 64 : c + 64 - n;
+                if (next < ld) ATTN__EACH(x, ATTN__LANES) ATTN__PREFETCH(rows[next + x] + later);
+            }
             ATTN__EACH(x, ATTN__LANES) r[x] = ATTN__LOAD(rows[i + x] + c);
             ATTN__V(transpose)(r);
             ATTN__EACH(x, ATTN__LANES) ATTN__STORE(to + (c + x)*ld + i, ATTN__MUL(r[x], ATTN__LOAD(scale + i)));

@@ -3260,17 +3260,13 @@ ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p,
     }
 }
 
-ATTN__HELPER void ATTN__V(prefetch_step)(const int pieces, const int in_order, const attn__product *p, int64_t j,
-                                         int64_t at, const int32_t type)
+ATTN__HELPER void ATTN__V(prefetch_groups)(const int pieces, const attn__product *p, int64_t j, int64_t at,
+                                           const int32_t type)
 {
-    const int64_t size = ATTN__SIZE_OF(type), bytes = p->depth*size;
+    const int64_t bytes = p->depth*ATTN__SIZE_OF(type);
     const int lines = ATTN__GROUP*ATTN__STEP_OF(type)/64;
     const char *const *groups = p->groups + j/(pieces ? p->b_group : (int64_t)ATTN__GROUP), *to1, *to2;
     int x;
-    if (!in_order) {
-        if (at % 64 == 0) ATTN__V(prefetch_lines)(p, j, at, size);
-        return;
-    }
     at *= ATTN__GROUP;
     if (pieces) for (; at >= p->b_group*bytes; at -= p->b_group*bytes) groups++;
     to1 = ATTN__V(after)(groups[p->ahead1], at);
@@ -3385,12 +3381,13 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const a
             float *of = scales + i/G*4*ATTN__GROUP + i%G*ATTN__LANES;
             if (type == ATTN_I8) scale[i] = ATTN__V(scale_of_step)(of, p, at, k, scale[i]);
             ATTN__V(transpose_step)(x, from[i] + k*size, row, pieces ? four[i] : together, type);
+            if (i%G == 0 && in_order) ATTN__V(prefetch_groups)(pieces, p, at, k*size, type);
             ATTN__EACH(n, numbers) {
                 y = ATTN__V(element)(x[n/E], n%E, type, scale[i]);
                 if (pieces) acc[i] = ATTN__FMA(ATTN__LOAD(p->a + (k + n)*ATTN__LANES), y, acc[i]);
                 else acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + n]), y, acc[i]);
             }
-            if (i%G == 0) ATTN__V(prefetch_step)(pieces, in_order, p, at, k*size, type);
+            if (i%G == 0 && !in_order && k*size % 64 == 0) ATTN__V(prefetch_lines)(p, at, k*size, size);
         }
         for (; k < end; k++) ATTN__EACH(i, U*G) {
             if (i%G == 0) ATTN__V(column_of_b)(p, j + i*ATTN__LANES, k, p->columns + i*ATTN__LANES);
@@ -3419,8 +3416,9 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     for (; k + step <= end; k += step) {
         if (type == ATTN_I8) scale = ATTN__V(scale_of_step)(scales, p, j, k, scale);
         ATTN__V(transpose_step)(x, from + k*size, row, four, type);
+        if (in_order && j % ATTN__GROUP == 0) ATTN__V(prefetch_groups)(0, p, j, k*size, type);
         ATTN__EACH(n, numbers) ATTN__STORE(to + n*ATTN__SHARED_ROWS, ATTN__V(element)(x[n/E], n%E, type, scale));
-        if (j % ATTN__GROUP == 0) ATTN__V(prefetch_step)(0, in_order, p, j, k*size, type);
+        if (!in_order && j % ATTN__GROUP == 0 && k*size % 64 == 0) ATTN__V(prefetch_lines)(p, j, k*size, size);
         to += numbers*ATTN__SHARED_ROWS;
     }
     if (j % ATTN__GROUP == 0) for (; k < end; k++, to += ATTN__SHARED_ROWS) ATTN__V(column_of_b)(p, j, k, to);

@@ -1534,7 +1534,7 @@ ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int
 }
 
 /* to[r][lane] = o*old[lane] + sum*fresh[lane], or sum alone where o is NULL; sum is before + acc, or acc alone where
-   before is NULL; is all of it finite? to may be any of them. */
+   before is NULL. The kernel tells whether all sums are finite. to may be before, o or acc. */
 typedef struct attn__merging {
     int64_t rows, ld;
     float *to;
@@ -3071,7 +3071,7 @@ ATTN__HELPER int ATTN__V(merge_rows)(const int first, const attn__merging *m)
 
 ATTN__KERNEL int ATTN__V(merge)(const attn__merging *given)
 {
-    const attn__merging m = *given;             /* in registers: what is stored might be given */
+    const attn__merging m = *given;             /* in registers: stores might change *given */
     return m.before || m.o ? ATTN__V(merge_rows)(0, &m) : ATTN__V(merge_rows)(1, &m);
 }
 
@@ -3229,12 +3229,12 @@ ATTN__HELPER ATTN__VEC ATTN__V(element)(ATTN__VEC x, const int n, const int32_t 
 }
 
 /* While a step of the group from row j on is taken, as much of what is ahead is prefetched: of groups ahead in the
-   order of memory, which the machine's own prefetching follows; where rows lie apart, a line of each; of wide rows,
-   whose group would fill the first cache, the next lines, for one query: with more there is time for whole groups. */
+   order of memory (in_order), which the machine's own prefetching follows; where rows lie apart, a line of each; of
+   wide rows, whose group would fill the first cache, the next lines, if there is but one query. */
 ATTN__HELPER int ATTN__V(in_order)(const int pieces, const attn__product *p, int64_t size)
 { return !p->next && p->b_row == p->depth && (pieces || p->rows > 1 || p->depth*size <= ATTN__AHEAD_IN_ROW); }
 
-/* `at` bytes from where each row begins. */
+/* A line of each row of a group, `at` bytes after the row's beginning. */
 ATTN__NOINLINE ATTN__KERNEL void ATTN__V(prefetch_lines)(const attn__product *p, int64_t j, int64_t at, int64_t size)
 {
     const int64_t bytes = p->depth*size;
@@ -3347,7 +3347,7 @@ ATTN__HELPER const char *ATTN__V(lanes_of_b)(const attn__product *p, int64_t j, 
     return from[0];
 }
 
-/* The scale of LANES rows from j on at column k; of[] keeps the next ones. */
+/* The scales of LANES rows from j on at column k; `scale`: at the column before. of[] has those of 128 columns. */
 ATTN__HELPER ATTN__VEC ATTN__V(scale_of_step)(float *of, const attn__product *p, int64_t j, int64_t k, ATTN__VEC scale)
 {
     if (k % (4*ATTN__CODES_PER_SCALE) == 0) ATTN__V(turn_scales)(of, p, j, k);
@@ -3355,7 +3355,7 @@ ATTN__HELPER ATTN__VEC ATTN__V(scale_of_step)(float *of, const attn__product *p,
 }
 
 /* U groups from row j on, side by side so that no sum waits for itself, times one row. pieces: B's rows lie together in
-   fewer than a group has, each lane has a number of its own. */
+   fewer than a group has, and each lane has a number of its own. */
 ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const attn__product *p, int64_t j,
                                           const int32_t type)
 {
@@ -3400,7 +3400,7 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const a
     ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
 
-/* LANES rows from j on become columns from k to the end, SHARED_ROWS apart. */
+/* LANES rows from j on become the columns k .. end, SHARED_ROWS apart; those after the last step for a whole group. */
 ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, int64_t k, int64_t end, float *to,
                                             const int32_t type)
 {
@@ -3409,7 +3409,7 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, in_order = ATTN__V(in_order)(0, p, size);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
     ATTN__VEC x[ATTN__LANES], scale = ATTN__ALL(0.0f);
-    const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* a run may begin between turns */
+    const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* not 0 where a run begins amid 128 columns */
     float scales[4*ATTN__GROUP];
     int n;
     if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
@@ -3424,7 +3424,7 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     if (j % ATTN__GROUP == 0) for (; k < end; k++, to += ATTN__SHARED_ROWS) ATTN__V(column_of_b)(p, j, k, to);
 }
 
-/* Times several rows, by way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. */
+/* SHARED_ROWS rows from j on, times several rows, by way of p->columns, [ATTN__RUN][ATTN__SHARED_ROWS]. */
 ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, const int32_t type)
 {
     int64_t k, end, i;
@@ -3727,7 +3727,7 @@ ATTN__KERNEL void ATTN__V(pack)(float *to, int64_t ld, const float *const *rows,
     for (i = 0; i < ld; i += ATTN__LANES) {
         for (c = 0; stride == 1 && c + ATTN__LANES <= n; c += ATTN__LANES) {
             if (c % 16 == 0) {
-                const int64_t next = n > 64 && c + 64 < n ? i : i + ATTN__LANES;
+                const int64_t next = c + 64 < n ? i : i + ATTN__LANES;
                 const int64_t later = n <= 64 ? c : next == i ? c + 64 : c + 64 - n;
                 if (next < ld) ATTN__EACH(x, ATTN__LANES) ATTN__PREFETCH(rows[next + x] + later);
             }
@@ -9625,8 +9625,7 @@ static void attn__cover(const attn__call *c, int64_t b, int64_t c0, int64_t n, u
 /* -------------------------------------------------------------------------------------------------------- >>tile
    The forward pass, written once for all instruction sets. Keys are prepared, where a score needs it. A tile of queries
    is opened; chunk by chunk of keys: scores -> softcap, bias, masks -> weights -> times V, merged in ascending order;
-   then it is finished. Where the keys of a tile were cut among tasks, its chunks are merged in a step of their own.
-   In this room a chunk comes first, then the tile: opened, ended, and the tasks that do both. */
+   then it is finished. Where the keys of a tile were cut among tasks, its chunks are merged in a step of their own. */
 
 /* A chunk of keys of one stream. Only those that some row may attend to are read. */
 static void attn__prepare_keys(attn__tile *t, int64_t c0, float *prepared)

@@ -10,7 +10,8 @@
    interval lies below the bar. "other bits": the two results differ. The last line sums up; exit 1 when a row fell
    short or was refused.
    --rows TEXT: rows whose name contains it. --isa NAME; "auto": what each version chooses. --pairs N: the least, 16.
-   --bar R: 0.98. --threads N: 1. --old NAME: what REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
+   --bar R: 0.98. --threads N: 1; with more, rows of a plan, whose tasks run one by one, are left out. --old NAME: what
+   REF is called. GCC or clang, POSIX; as WebAssembly by wasm.sh. */
 #define _GNU_SOURCE
 #include "../attn.h"
 #include "measure.h"

@@ -215,9 +215,10 @@ static inline double operations(const job *j) { /* the backward pass: 5/2 of the
         for (i = 0; i < j->queries; i++) keys_allowed(j, b, i, &from, &to), pairs += to - from;
     return passes * pairs * j->heads * (j->score == WORK_ADDITIVE ? j->d + 2 * j->dv : 2 * (j->d + j->dv));
 }
-/* Of work bound by memory, else 0: K and V once, or x, its mask and the result. */
+/* Of work bound by memory, else 0: K and V once, or x, its mask and the result, or the matrix that a row is taken by. */
 static inline double bytes_moved(const job *j) {
     if (j->kind == 's') return (double)elements(j->queries, j->keys, 9, 1);
+    if (j->kind == 'b') return j->queries == 1 ? 4.0 * (double)elements(j->heads, j->keys, j->d, 1) : 0;
     return j->queries == 1 ? 4.0 * (double)elements(j->batch, j->kv_heads, j->keys, j->d + j->dv) : 0;
 }
 

@@ -44,12 +44,28 @@ static const job typed_table[] = {
 };
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
 
-/* Both tables; NULL at their end. */
+/* Multi-head attention of x [B,S,E], here q, E = d; as torch.nn.Linear has them [E,E], w_q, w_k and, in the places of k
+   and v, the matrices of values and results. */
+#define MULTI_HEAD(b, s, e, h) SIZES(b, h, h, s, s, e, e), .kind = 'm', .projected = 1
+static const job multi_head_table[] = {
+    {"multi-head, 1x128 tokens of 512", MULTI_HEAD(1, 128, 512, 8)},
+    {"multi-head, 8x128 tokens of 512", MULTI_HEAD(8, 128, 512, 8)},
+    {"multi-head, 1x1024 tokens of 1024", MULTI_HEAD(1, 1024, 1024, 16)},
+    {"multi-head, one token of 1024", MULTI_HEAD(1, 1, 1024, 16)},
+};
+enum { MULTI_HEAD_COUNT = sizeof multi_head_table / sizeof *multi_head_table };
+
+/* The three tables; NULL at their end. */
 const job *table_row(int i) {
     if (i < WORK_COUNT) return &work_table[i];
-    return i < WORK_COUNT + TYPED_COUNT ? &typed_table[i - WORK_COUNT] : NULL;
+    if ((i -= WORK_COUNT) < TYPED_COUNT) return &typed_table[i];
+    return (i -= TYPED_COUNT) < MULTI_HEAD_COUNT ? &multi_head_table[i] : NULL;
 }
-double table_operations(int i) { return operations(table_row(i)); }
+double table_operations(int i) {
+    const job *j = table_row(i);
+    double tokens = (double)j->batch * j->queries;
+    return j->kind == 'm' ? 4 * tokens * j->d * (2.0 * j->d + j->keys) : operations(j);
+}
 
 double seconds(void (*function)(const job *), const job *j, int count, int wall) {
     double from = seconds_now(wall);
@@ -89,6 +105,25 @@ int typed_start(const job *j) {
 void attn_call(const job *j) {
     (void)j;
     call_run(&ours);
+}
+static attn_mha_desc multi_head;
+int multi_head_start(const job *j) {
+    attn_mha_desc *m = &multi_head;
+    attn_desc *d = &ours.desc;
+    start(j);
+    m->query = attn_view_f32(j->q, 3, j->batch, j->queries, j->d, 0);
+    m->w_query = attn_view_f32(j->w_q, 2, j->d, j->d, 0, 0), m->w_key = attn_view_f32(j->w_k, 2, j->d, j->d, 0, 0);
+    m->w_value = attn_view_f32(j->k, 2, j->d, j->d, 0, 0), m->w_result = attn_view_f32(j->v, 2, j->d, j->d, 0, 0);
+    m->out = attn_out_f32(j->out, 3, j->batch, j->queries, j->d, 0);
+    m->heads = j->heads, m->attention = d;
+    d->parallel.run = pool_run, d->parallel.user = &workers, d->parallel.workers = j->threads;
+    if (attn_mha_workspace_size(m, &d->workspace_bytes, NULL)) return 1;
+    d->workspace = must_have(d->workspace_bytes);
+    return 0;
+}
+void multi_head_call(const job *j) {
+    (void)j;
+    attn_mha(&multi_head, NULL);
 }
 /* Which weights its dropout keeps, [B,H,Sq,Sk]. */
 int attn_kept(const job *j, uint8_t *mask) {

@@ -138,6 +138,9 @@ BARS = {
     **{f"matrix product {size}": peers(0.97, 0.97) for size in ("512^3", "1024^3", "2048^3")},
     "matrix product 128x512x512": peers(1, 1),
     **{f"matrix product {rows}x1024x1024": peers(0.9, 0.9) for rows in (1, 16)},
+    **{f"multi-head, {tokens}": peers(1, 1) for tokens in ("1x128 tokens of 512", "8x128 tokens of 512",
+                                                           "1x1024 tokens of 1024")},
+    "multi-head, one token of 1024": peers(1.1, 1.1),
     **{f"backward, {size}": backward(1.15) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
     **{f"backward, {size} causal": backward(1.35) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
     "backward, bias gradient too, 8x1024 d64": backward(3),
@@ -162,6 +165,7 @@ TAKES_PART = {  # where it is not all of ATTENTION
     "Gaussian, 8x1024 d64": ["PyTorch eager", "attn.h's dot"],
     "masked softmax 4096x4096": ["PyTorch eager"],
     **{name: ["PyTorch bmm", "OpenBLAS bmm"] for name in BARS if name.startswith("matrix product")},
+    **{name: ["PyTorch's products and attention"] for name in BARS if name.startswith("multi-head")},
     "backward, bias gradient too, 8x1024 d64": ["PyTorch", "PyTorch eager"],
     "backward, dropout 0.1, 8x1024 d64": ["PyTorch", "PyTorch eager"],
     "forward+backward, additive h128, 512x512": ["PyTorch eager"],
@@ -244,6 +248,8 @@ def inputs(r):
         q, k, v = normal(r.queries, r.keys), None, None
     elif r.kind == "b":
         q, k, v = normal(r.heads, r.queries, r.d), normal(r.heads, r.d, r.keys), None
+    elif r.kind == "m":
+        q, (k, v) = normal(r.batch, r.queries, r.d), (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "kv")
     else:
         q = normal(r.batch, r.heads, r.queries, r.d)
         k, v = normal(r.batch, r.kv_heads, r.keys, r.d), normal(r.batch, r.kv_heads, r.keys, r.dv)
@@ -261,7 +267,7 @@ def inputs(r):
     data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None, narrow)
     if r.wanted:  # under dropout everyone has a mask, and so a result, of his own
         return data if r.dropout else data._replace(want=reference_gradients(r, data))
-    if r.queries > 1:
+    if r.queries > 1 or r.kind in "bm":
         return data._replace(want=reference(r, data))
     more = normal(r.batch, r.heads, MORE, r.d)
     if r.type in (F16, BF16):
@@ -284,6 +290,14 @@ def allowed(r, x, rows):
     return None if allow.all() else allow
 
 
+def multi_head(x, w_query, w_key, w_value, w_result, heads):
+    """Of x [B,S,E], as torch.nn.MultiheadAttention has it, without biases."""
+    q, k, v = ((x @ w.T).reshape(*x.shape[:2], heads, -1).swapaxes(1, 2) for w in (w_query, w_key, w_value))
+    s = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return (p / p.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(x.shape) @ w_result.T
+
+
 def reference(r, x):
     if r.kind == "b":
         return x.q[:, x.picks].astype(float) @ x.k.astype(float)
@@ -291,6 +305,8 @@ def reference(r, x):
         s = np.where(x.mask[x.picks], x.q[x.picks].astype(float), -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         return p / p.sum(-1, keepdims=True)
+    if r.kind == "m":
+        return multi_head(*(a.astype(float) for a in (x.q, x.w_q, x.w_k, x.k, x.v)), r.heads)[:, x.picks]
     allow, out = allowed(r, x, x.picks), np.empty((r.batch, r.heads, len(x.picks), r.dv))
     for b in range(r.batch):
         for h in range(r.heads):
@@ -382,6 +398,8 @@ def native(function, start="start", score=None, loop=None):
 
 def attn_typed(r, x, threads, wall):
     """attn.h with the arrays as the row stores them."""
+    if r.kind == "m":
+        return native("multi_head_call", "multi_head_start")(r, x, threads, wall)
     if not r.type:
         return native("attn_call", "attn_start")(r, x, threads, wall)
     out = np.zeros(x.q.shape[:-1] + (r.dv,), x.narrow["q"].dtype)
@@ -470,6 +488,13 @@ def torch_sdpa(r, x):
     mask = torch.from_numpy(allow) if allow is not None else x.bias
     return lambda v=x.v: F.scaled_dot_product_attention(x.q, x.k, v, attn_mask=mask, is_causal=causal,
                                                         dropout_p=r.dropout, enable_gqa=r.heads != r.kv_heads)
+
+
+def torch_multi_head(r, x):
+    def call():
+        q, k, v = ((x.q @ w.T).view(r.batch, r.queries, r.heads, -1).transpose(1, 2) for w in (x.w_q, x.w_k, x.k))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.q.shape) @ x.v.T
+    return call
 
 
 def torch_eager(r, x):
@@ -593,6 +618,7 @@ CONTESTANTS = {
     "PyTorch": pytorch(torch_sdpa),
     "PyTorch eager": pytorch(torch_eager),
     "PyTorch compiled": pytorch(torch_compiled),
+    "PyTorch's products and attention": pytorch(torch_multi_head),
     "PyTorch bmm": pytorch(lambda r, x: lambda: torch.bmm(x.q, x.k)),
     "onnxruntime MHA": onnx_mha,
     "onnxruntime Attention": onnx_attention,

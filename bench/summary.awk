@@ -20,7 +20,7 @@ function kind_of(name) {
     if (name ~ /stored as/) return "16-bit arrays"
     if (name ~ /^(forward\+)?backward/) return "f32: backward pass"
     if (name ~ /^(one query|8 queries)/) return "f32: one or a few queries"
-    if (name ~ /softmax|products/) return "f32: masked softmax, matrix products"
+    if (name ~ /softmax|matrix product/) return "f32: masked softmax, matrix products"
     return "f32: forward pass"
 }
 function in_words(name,    head, tail, size) { # 8x64x64 d64: 8 heads, 64 queries, 64 keys of 64 numbers

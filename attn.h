@@ -1510,7 +1510,7 @@ typedef struct attn__product {
     /* of dots and skinny alone, which take B of any type: */
     const char *const *groups;  /* where each b_group rows of B begin, b_row apart; after them where what is read
                                    after B begins */
-    int64_t      b_group;       /* ATTN__GROUP; of skinny also 1, of dots 4 or 8 */
+    int64_t      b_group;       /* ATTN__GROUP; of dots also 4 or 8, of skinny 1, of one row more than a group: all */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
@@ -3400,6 +3400,33 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const a
     ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
 
+/* LANES rows from j on times one row, two chains side by side. More rows would be more lines in use than a first cache
+   holds of one set, where rows lie a multiple of 4096 bytes apart. */
+ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
+{
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
+    const int64_t four[4] = {0, 4*row, 8*row, 12*row};
+    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step;
+    const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
+    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], scale[2], x[ATTN__LANES];
+    float scales[4*ATTN__GROUP];
+    int64_t k, end;
+    int i, n;
+    for (k = 0; k < p->depth; k = end + ATTN__RUN) {
+        ATTN__EACH(i, 2) acc[i] = scale[i] = ATTN__ALL(0.0f);
+        for (end = k + ATTN__RUN; k < end; k += step) ATTN__EACH(i, 2) {
+            const int64_t at = k + i*ATTN__RUN;
+            if (type == ATTN_I8) scale[i] = ATTN__V(scale_of_step)(scales, p, j, at, scale[i]);
+            ATTN__V(transpose_step)(x, from + at*size, row, four, type);
+            ATTN__EACH(n, numbers) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]),
+                                                          ATTN__V(element)(x[n/E], n%E, type, scale[i]), acc[i]);
+        }
+        if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
+        sum = ATTN__ADD(acc[0], acc[1]);
+    }
+    ATTN__STORE(p->c + j, sum);
+}
+
 /* LANES rows from j on become the columns k .. end, SHARED_ROWS apart; those after the last step for a whole group. */
 ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, int64_t k, int64_t end, float *to,
                                             const int32_t type)
@@ -3444,6 +3471,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
         const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_group < ATTN__GROUP; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
+        else if (p->rows == 1 && p->depth*ATTN__SIZE_OF(type) > ATTN__AHEAD_IN_ROW && p->depth % (2*ATTN__RUN) == 0) \
+            for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
     }
@@ -3534,10 +3563,41 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
+/* N vectors from a column on of S of B's rows, which lie together, times the factors that begin at `a`. */
+ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
+                                    const int32_t type)
+{
+    const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size;
+    const char *b = p->groups[0] + k*step + column*size;
+    float *c = p->c + column;
+    ATTN__VEC acc[4];
+    ATTN__FACTOR w;
+    int r, i;
+    ATTN__EACH(i, N) acc[i] = ATTN__LOAD(c + i*ATTN__LANES);
+    ATTN__EACH(r, S) {
+        w = ATTN__ONE(p->a[k + r]);
+        ATTN__EACH(i, N) acc[i] = ATTN__FMA_ONE(w, ATTN__V(widened)(b + i*ATTN__LANES*size, type), acc[i]);
+        b += step;
+    }
+    ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[i]);
+}
+
+/* One row times rows that are read whole, four side by side, which the machine's own prefetching follows. */
+ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t type)
+{
+    int64_t k, i;
+    for (k = 0; k + 4 <= p->depth; k += 4) {
+        for (i = 0; i + 4 <= p->vecs; i += 4) ATTN__V(add_rows)(4, 4, p, k, i*ATTN__LANES, type);
+        for (; i < p->vecs; i++) ATTN__V(add_rows)(4, 1, p, k, i*ATTN__LANES, type);
+    }
+    for (; k < p->depth; k++) for (i = 0; i < p->vecs; i++) ATTN__V(add_rows)(1, 1, p, k, i*ATTN__LANES, type);
+}
+
 #define ATTN__SKINNY_OF(name, type) \
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(skinny_##name)(const attn__product *p) \
     { \
         int64_t i = 0, r; \
+        if (type != ATTN_I8 && p->b_group > ATTN__GROUP) { ATTN__V(add_whole_rows)(p, type); return; } \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
             ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__SKINNY_SHARED) for (; i + 2 <= p->vecs; i += 2) \
@@ -5405,7 +5465,7 @@ typedef struct attn__matmul {
     const struct attn__kernels *f;
     int64_t column_tiles, row_parts;    /* tasks of a batch entry: columns, 0 for a sum over rows, by rows */
     int64_t copied, results;            /* floats that a worker has before b's columns */
-    int     in_place, sums_rows;        /* is b read where it lies; are its rows summed */
+    int     in_place, sums_rows, dots;  /* is b read where it lies; are its rows summed, or its columns multiplied */
     char   *memory;                     /* worker_bytes per worker */
     int64_t worker_bytes;
 } attn__matmul;
@@ -6298,6 +6358,7 @@ enum {
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
     ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
+    ATTN__BMM_DOTS = 8,         /* up to so many, columns of b that lie side by side are */
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
     ATTN__BMM_LARGE = 1 << 21,  /* where it has at least so many floats, and b's columns */
@@ -8224,7 +8285,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.bias.rank = 0;
     m.f = f;
     m.column_tiles = m.row_parts = m.copied = m.results = 0;
-    m.in_place = m.sums_rows = 0;
+    m.in_place = m.sums_rows = m.dots = 0;
     m.memory = NULL;
     m.worker_bytes = 0;
     return m;
@@ -12815,6 +12876,8 @@ typedef struct attn__columns {
     int64_t first, count;               /* its columns of b, */
     int64_t vectors, in_place;          /* these in vectors; the first of them, whose b is read where it lies */
     float  *panel, *c, *copy;           /* b's other tiles one after the other; what is computed; rows as floats */
+    int64_t c_row;
+    int     in_out;                     /* c lies in the result, whose columns are whole vectors */
 } attn__columns;
 
 static void attn__bmm_store(const attn__columns *t, int64_t row, int64_t rows)
@@ -12831,23 +12894,33 @@ static void attn__bmm_store(const attn__columns *t, int64_t row, int64_t rows)
         else for (l = 0; l < t->count; l++) attn__write(out, at.b, at.h, at.row, at.column + l, attn__quiet(c[l]));
 }
 
+/* What was computed in its place: each NaN becomes the one. */
+static void attn__bmm_quiet(const attn__columns *t, int64_t rows)
+{
+    float *c = t->c;
+    int64_t l;
+    for (; rows > 0; rows--, c += t->c_row)
+        if (!t->m->f->finite(c, t->count)) for (l = 0; l < t->count; l++) c[l] = attn__quiet(c[l]);
+}
+
 /* Terms k .. k + depth of b's columns from one on as a tile, [depth][ld]: columns that lie side by side are transposed.
    What is not f32 becomes floats before that, some of each column at a time. */
 ATTN__NOINLINE static void attn__bmm_transpose(const attn__columns *t, int64_t k, int64_t depth, int64_t column,
                                                int64_t ld, float *tile)
 {
     const attn__array *b = &t->m->b, transposed = attn__transposed(*b);
-    const int64_t last = t->first + t->count - 1;
+    const int64_t lanes = attn__min(ld, t->first + t->count - column);
     const int direct = attn__is_f32(b);
     float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
     int64_t l, n;
     attn__fill(ones, 1, ld, 1.0f);
     for (; depth > 0; k += n, depth -= n, tile += n * ld) {
         n = direct ? depth : attn__min(depth, ATTN__SOME_COLUMNS);
+        if (!direct) attn__copy_floats_of(t->m->f, attn__in(&transposed, t->x, t->y, column, k), NULL, lanes, n, t->copy,
+                                          ATTN__SOME_COLUMNS);
         for (l = 0; l < ld; l++) {
-            const int64_t at = attn__min(column + l, last);
-            columns[l] = direct ? attn__at(b, t->x, t->y, k, at) : t->copy + l * ATTN__SOME_COLUMNS;
-            if (!direct) attn__copy_row(t->m->f, attn__in(&transposed, t->x, t->y, at, k), n, columns[l]);
+            const int64_t at = attn__min(l, lanes - 1);
+            columns[l] = direct ? attn__at(b, t->x, t->y, k, column + at) : t->copy + at * ATTN__SOME_COLUMNS;
         }
         t->m->f->pack(tile, ld, (const float *const *)columns, direct ? b->stride[2] : 1, n, ones);
     }
@@ -12872,31 +12945,39 @@ static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, flo
         float *to = panel + (v - t->in_place) * width * depth;
         uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
         if (!by_rows) attn__bmm_transpose(t, k, depth, column, ld, to);
-        else for (r = 0; r < depth; r++, to += ld, row += (uintptr_t)step) {
+        else if (!direct)
+            attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, depth, lanes, to, ld);
+        else for (r = 0; r < depth; r++, row += (uintptr_t)step) {
             const uintptr_t later = row + (uintptr_t)(16 * step);
             ATTN__PREFETCH((const void *)later);
-            ATTN__PREFETCH((const void *)(later + (uintptr_t)(ld * attn__type_size(b->type) - 1)));
-            if (direct) attn__copy_floats(to, (const float *)row, lanes);
-            else attn__copy_row(t->m->f, attn__in(b, t->x, t->y, k + r, column), lanes, to);
-            if (lanes < ld) attn__fill(to + lanes, 1, ld - lanes, 0.0f);
+            ATTN__PREFETCH((const void *)(later + (uintptr_t)(ld * (int64_t)sizeof *to - 1)));
+            attn__copy_floats(to + r * ld, (const float *)row, lanes);
         }
+        for (r = 0; by_rows && lanes < ld && r < depth; r++) attn__fill(to + r * ld + lanes, 1, ld - lanes, 0.0f);
     }
 }
 
-/* One row of a, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added up in c;
+/* The few rows of a, as floats in the panel unless they lie so. */
+static attn__rows attn__bmm_few_rows(const attn__columns *t)
+{
+    const attn__matmul *m = t->m;
+    const attn__place at = attn__in(&m->a, t->x, t->y, 0, 0);
+    if (attn__is_contiguous(&m->a)) return attn__rows_at(at);
+    attn__copy_floats_of(m->f, at, NULL, m->rows, m->depth, t->panel, m->depth);
+    return attn__packed_rows(t->panel, m->depth);
+}
+
+/* One row of a or three, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added up in c;
    later chains in a second c after it, added to the first when whole. */
 ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
-    const attn__place at = attn__in(&m->a, t->x, t->y, 0, 0);
     const int64_t sums = m->rows * t->vectors * m->f->width;
     const char *groups[2];
-    attn__rows a = attn__packed_rows(t->panel, m->depth);
+    attn__rows a = attn__bmm_few_rows(t);
     attn__product p;
     int64_t k, i;
     ATTN_ASSERT(2 * sums <= m->results);
-    if (attn__is_contiguous(&m->a)) a = attn__rows_at(at);
-    else attn__copy_floats_of(m->f, at, NULL, m->rows, m->depth, t->panel, m->depth);
     attn__zero(&p, sizeof p);
     p.rows = m->rows;
     p.a_row = a.row;
@@ -12904,19 +12985,57 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     p.c_row = t->vectors * m->f->width;
     p.vecs = (int32_t)t->in_place;
     p.b_type = m->b.type;
-    p.b_group = ATTN__GROUP;
+    p.b_group = m->rows == 1 ? ATTN__RUN : ATTN__GROUP;
     p.groups = groups;
     p.ahead1 = p.ahead2 = 1;
-    for (k = 0; k < m->depth || !k; k += ATTN__GROUP) {
-        p.depth = attn__min(m->depth - k, ATTN__GROUP);
+    for (k = 0; k < m->depth || !k; k += p.b_group) {
+        p.depth = attn__min(m->depth - k, p.b_group);
         p.a = a.at + k;
         p.c = t->c + (k < ATTN__RUN ? 0 : sums);
         if (k % ATTN__RUN == 0) attn__fill(p.c, 1, sums, 0.0f);
         for (i = 0; i < 2; i++)
-            groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, k + i * ATTN__GROUP, t->first);
+            groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, k + i * p.b_group, t->first);
         m->f->skinny(&p);
-        if (k >= ATTN__RUN && (k + ATTN__GROUP >= m->depth || (k + ATTN__GROUP) % ATTN__RUN == 0))
+        if (k >= ATTN__RUN && (k + p.b_group >= m->depth || (k + p.b_group) % ATTN__RUN == 0))
             for (i = 0; i < sums; i++) t->c[i] = t->c[i] + p.c[i];
+    }
+}
+
+/* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. */
+ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
+{
+    const attn__matmul *m = t->m;
+    const int64_t width = m->f->width, groups_of_side = ATTN__SIDE / ATTN__GROUP;
+    const attn__rows a = attn__bmm_few_rows(t);
+    const float *rows[ATTN__MAX_WIDTH];
+    const char *groups[2 * ATTN__SIDE / ATTN__GROUP];
+    float ones[ATTN__MAX_WIDTH];
+    attn__product p;
+    int64_t j, i;
+    attn__zero(&p, sizeof p);
+    p.rows = m->rows;
+    p.depth = m->depth;
+    p.a = a.at;
+    p.a_k = m->rows == 1 ? 1 : width;
+    if (m->rows > 1) {
+        float *turned = t->panel + (a.at == t->panel ? m->rows * m->depth : 0);
+        for (i = 0; i < width; i++) rows[i] = a.at + attn__min(i, m->rows - 1) * a.row;
+        attn__fill(ones, 1, width, 1.0f);
+        m->f->pack(turned, width, rows, 1, m->depth, ones);
+        p.a = turned;
+    }
+    p.c_row = t->vectors * width;
+    p.b_row = m->b.stride[3];
+    p.b_type = m->b.type;
+    p.b_group = ATTN__GROUP;
+    p.groups = groups;
+    p.ahead1 = p.ahead2 = 0;
+    p.columns = t->c + m->rows * p.c_row;
+    for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
+        for (i = 0; i < 2 * groups_of_side; i++)
+            groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, 0, t->first + j + i * ATTN__GROUP);
+        p.c = t->c + j;
+        m->f->dots(&p, ATTN__SIDE);
     }
 }
 
@@ -12926,17 +13045,18 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
 {
     const attn__matmul *m = t->m;
     const int64_t width = m->f->width;
+    const int64_t most = t->in_place ? ATTN__RUN : ATTN__BMM_DEPTH;     /* rows in place are far apart */
     attn__product p;
     int64_t k, v;
     p.rows = rows;
-    p.c_row = t->vectors * width;
+    p.c_row = t->c_row;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__FROM_ZERO;
     p.chain = ATTN__RUN;
     p.fetch = NULL;
-    for (k = 0; k < m->depth || !k; k += ATTN__BMM_DEPTH, p.onto = ATTN__ADD_AFTER) {
-        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * p.c_row : 0);
-        p.depth = attn__min(m->depth - k, ATTN__BMM_DEPTH);
+    for (k = 0; k < m->depth || !k; k += most, p.onto = ATTN__ADD_AFTER) {
+        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * t->vectors * width : 0);
+        p.depth = attn__min(m->depth - k, most);
         if (row == t->row) attn__bmm_pack(t, k, p.depth, panel);
         attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, t->x, t->y, row, k), NULL, rows, p.depth, t->copy));
         for (v = v0; v < t->vectors; v += p.vecs) {
@@ -12952,11 +13072,10 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
 
 ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t rows)
 {
-    const int64_t ld = t->vectors * t->m->f->width;
     int64_t r, l;
     for (l = 0; l < t->count; l++) {
         const float bias = attn__read(&t->m->bias, 0, 0, 0, t->first + l);
-        for (r = 0; r < rows; r++) t->c[r * ld + l] = t->c[r * ld + l] + bias;
+        for (r = 0; r < rows; r++) t->c[r * t->c_row + l] = t->c[r * t->c_row + l] + bias;
     }
 }
 
@@ -12964,6 +13083,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
 {
     const int64_t part = index / m->row_parts, batch = part / m->column_tiles, width = m->f->width;
     attn__columns t;
+    float *results;
     int64_t row, rows, r, v0;
     t.m = m;
     t.y = batch % m->out_batch[1];
@@ -12974,22 +13094,31 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, part % m->column_tiles, &t.first);
     t.first *= width;
     t.count = attn__min(m->columns - t.first, t.vectors * width);
-    t.in_place = m->in_place ? t.count / width : 0;
+    t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
     t.copy = memory;
-    t.c = t.copy + m->copied;
-    t.panel = t.c + m->results;
-    v0 = m->sums_rows ? t.in_place : 0;
+    results = t.copy + m->copied;
+    t.in_out = m->rows > ATTN__BMM_THIN && m->depth <= ATTN__BMM_DEPTH && attn__is_contiguous(&m->out) &&
+               t.count == t.vectors * width;
+    t.c = results;
+    t.c_row = t.vectors * width;
+    t.panel = results + m->results;
+    v0 = m->dots || m->sums_rows ? t.in_place : 0;
     for (row = t.row; row < t.row + t.rows; row += rows) {
         rows = attn__min(t.row + t.rows - row, ATTN__BMM_ROWS);
-        for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {       /* where a tile is stored in the end */
+        if (t.in_out) {
+            t.c = attn__at(&m->out, t.x, t.y, row, t.first);
+            t.c_row = m->out.stride[2];
+        } else for (r = 0; attn__is_f32(&m->out) && r < rows; r++) {       /* where a tile is stored in the end */
             const float *to = attn__at(&m->out, t.x, t.y, row + r, t.first);
             ATTN__PREFETCH(to);
             ATTN__PREFETCH(attn__ahead(to, 1, t.count - 1));
         }
         if (m->sums_rows) attn__bmm_sum_rows(&t);
+        if (m->dots) attn__bmm_dots(&t);
         if (v0 < t.vectors) attn__bmm_multiply(&t, row, rows, v0);
         if (m->bias.rank) attn__bmm_add_bias(&t, rows);
-        attn__bmm_store(&t, row, rows);
+        if (t.in_out) attn__bmm_quiet(&t, rows);
+        else attn__bmm_store(&t, row, rows);
     }
 }
 
@@ -13111,8 +13240,11 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
     const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
     int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
-    m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= (attn__is_f32(&m->b) ? 1 : ATTN__SKINNY_SHARED);
-    m->in_place = m->sums_rows || (m->rows <= ATTN__BMM_THIN && attn__is_contiguous(&m->b));
+    m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= ATTN__SKINNY_SHARED &&
+                   (m->rows % 2 == 1 || !attn__is_f32(&m->b));       /* three are slow in place: two, then one */
+    m->dots = m->f->types && m->b.stride[2] == 1 && m->b.stride[3] > 1 && m->columns >= 2 * ATTN__SIDE &&
+              m->depth > 0 && m->rows <= attn__min(ATTN__BMM_DOTS, m->f->width);
+    m->in_place = m->dots || m->sums_rows || (m->rows <= ATTN__BMM_THIN && attn__is_contiguous(&m->b));
     m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
                           attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
     m->results = ATTN__BMM_ROWS * attn__min(columns, ATTN__BMM_TILES * tile);

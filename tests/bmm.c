@@ -107,6 +107,25 @@ static void test_few_rows(void) {
     }
 }
 
+/* Few rows, and columns of b that lie side by side, of any type: as many as are multiplied where they lie, and more. */
+static void test_few_rows_transposed(void) {
+    static const int64_t depths[] = {1, 3, 63, 64, 80, 127, 128, 130, 192, 256, 384},
+                         columns[] = {63, 64, 65, 95, 96, 100, 203, 777};
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    for (int i = 0; i < 240; i++) {
+        int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 10)], n = columns[test_int(0, 7)];
+        int64_t entries = test_int(1, 3), shared = i % 2;
+        layout la = i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1);
+        attn_view a = make_filled(la, 1, 3, entries, m, k, 0);
+        attn_view b = make_filled(LAYOUT_PACKED, 1, 3, shared ? 1 : entries, n, k, 0);
+        attn_view x = retyped(&a, types[test_int(0, 2)], la);
+        attn_view y = retyped(&b, types[test_int(0, 2)], test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED);
+        attn_out out = make_out(test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED, 3, entries, m, n, 0);
+        check_product(x, attn_view_swap(y, 1, 2), out, "few rows, b transposed");
+        test_release();
+    }
+}
+
 /* Any layout of the three, transposed or not. */
 static void test_layouts(void) {
     for (int how = 0; how < LAYOUT_COUNT * LAYOUT_COUNT; how++)
@@ -381,6 +400,7 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},
                                {"bmm.few_rows", test_few_rows},
+                               {"bmm.few_rows_transposed", test_few_rows_transposed},
                                {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},

@@ -41,6 +41,7 @@ import ctypes
 import difflib
 import functools
 import hashlib
+import math
 import operator
 import os
 import platform
@@ -575,14 +576,15 @@ def _is_torch(x):
 
 def _check_array(name, x):
     """Refuses an array of which something would be lost without a word: its gradient or tangent, mask or sign."""
-    if not _is_torch(x):
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor):
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(f"{name}: a masked array, whose mask would be lost: give {name}.filled(0), say, and the "
                             "option mask, True where a query may attend to a key")
-    elif x.requires_grad and sys.modules["torch"].is_grad_enabled():
+    elif x.requires_grad and torch.is_grad_enabled():
         raise TypeError(f"{name} requires grad, which would be lost, as torch's autograd does not see this function: "
                         f"use attn.sdpa, or {name}.detach()")
-    elif sys.modules["torch"].autograd.forward_ad.unpack_dual(x).tangent is not None:
+    elif torch.autograd.forward_ad.unpack_dual(x).tangent is not None:
         raise TypeError(f"{name} carries a tangent, which would be lost: attn.h has no forward-mode derivatives")
     elif x.is_neg():
         raise TypeError(f"{name}: torch has only noted that its numbers are negated: give {name}.resolve_neg()")
@@ -599,11 +601,14 @@ def _stream(x):
 
 def _check_device(name, x, taken):
     """Refuses a tensor that does not lie where it can be used; taken: also on a device."""
+    strided = x.layout is sys.modules["torch"].strided
+    if strided and x.is_cpu:
+        return
     on_device = taken and _is_on_device(x)
-    if str(x.layout) != "torch.strided" or (x.device.type != "cpu" and not on_device):
+    if not strided or not on_device:
         raise TypeError(f"{name}: {'this binding' if taken else 'this function'} takes dense tensors in main memory, "
                         f"not {x.layout} on {x.device}")
-    if on_device and not hasattr(lib, "attn_cuda_prepare"):
+    if not hasattr(lib, "attn_cuda_prepare"):
         raise TypeError(f"{name} lies on {x.device}, for which this library has no kernels: name one that has them, "
                         "which `make cuda-lib` builds, in ATTN_LIBRARY")
 
@@ -624,6 +629,13 @@ def _dtype(x):
     return str(x.dtype).replace("torch.", "") if _is_torch(x) else x.dtype.name
 
 
+@functools.lru_cache(maxsize=None)
+def _type_of(dtype):
+    """The attn_type of a dtype of NumPy or torch, or None."""
+    name = _TYPES.get(dtype.name if isinstance(dtype, np.dtype) else str(dtype).replace("torch.", ""))
+    return None if name is None else ENUMS["attn_type"][name]
+
+
 def _view(name, x, kind=None, absent=(), device=False):
     """The attn_view of an array, or the attn_out: of one with more axes, of size 1, at the places `absent`. device: it
     may lie on one."""
@@ -631,9 +643,10 @@ def _view(name, x, kind=None, absent=(), device=False):
     if not _is_array(x):
         raise TypeError(f"{name}: an array is needed, not {x!r:.60}" + (", for it is written to" * (kind is attn_out)))
     _check_array(name, x)
-    if _dtype(x) not in _TYPES:
+    element = _type_of(x.dtype)
+    if element is None:
         raise TypeError(f"{name}: attn.h has no type {_dtype(x)}")
-    if _is_torch(x):
+    if not isinstance(x, np.ndarray):
         _check_device(name, x, device)
         try:
             data, strides = x.data_ptr(), list(x.stride())
@@ -652,7 +665,7 @@ def _view(name, x, kind=None, absent=(), device=False):
         strides.insert(place, 0)
     if not 1 <= len(sizes) <= 4:
         raise TypeError(f"{name}: attn.h takes 1 to 4 axes, not {len(sizes)}")
-    view = kind(type=ENUMS["attn_type"][_TYPES[_dtype(x)]], rank=len(sizes), data=data)
+    view = kind(type=element, rank=len(sizes), data=data)
     view.size[:len(sizes)], view.stride[:len(sizes)] = sizes, strides
     view.kept = {name: x}           # it lives as long as the view
     return view
@@ -1468,7 +1481,7 @@ def softmax(x: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options])
     x = _array(x)
     out = _new(x, x.shape) if out is None else out
     d = _Descriptor(**options)
-    d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c), work=16 * int(np.prod(x.shape)))
+    d.call("attn_softmax", _view("x", x), _view("out", out, attn_out), byref(d.c), work=16 * math.prod(x.shape))
     return out
 
 
@@ -1479,7 +1492,7 @@ def softmax_backward(x: ArrayT, d_out: Numbers, *, dx: ArrayT | None = None, **o
     dx = _new(x, x.shape) if dx is None else dx
     d = _Descriptor(**options)
     d.call("attn_softmax_backward", _view("x", x), _view("d_out", d_out), _view("dx", dx, attn_out), byref(d.c),
-           work=16 * int(np.prod(x.shape)))
+           work=16 * math.prod(x.shape))
     return dx
 
 
@@ -1523,7 +1536,7 @@ def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Op
         raise TypeError("bmm: matrices are needed, of 2 to 4 axes")
     d = _Descriptor(**options)
     d.call("attn_bmm", _view("a", a), _view("b", b), _view("out", out, attn_out), byref(d.c),
-           work=int(np.prod(out.shape)) * a.shape[-1])
+           work=math.prod(out.shape) * a.shape[-1])
     return out
 
 
@@ -1533,7 +1546,7 @@ def bmm_backward(a: ArrayT, b: ArrayT, d_out: Numbers, **options: Unpack[Options
     da, db = _new(a, a.shape), _new(b, b.shape)
     d = _Descriptor(**options)
     d.call("attn_bmm_backward", _view("a", a), _view("b", b), _view("d_out", d_out), _view("da", da, attn_out),
-           _view("db", db, attn_out), 0, byref(d.c), work=2 * int(np.prod(d_out.shape)) * a.shape[-1])
+           _view("db", db, attn_out), 0, byref(d.c), work=2 * math.prod(d_out.shape) * a.shape[-1])
     return da, db
 
 
@@ -1627,9 +1640,9 @@ def rope(x: ArrayT, cos: Numbers, sin: Numbers, *, positions: Numbers | None = N
 
 def _mha_work(inputs, heads):
     """The multiply-adds of multi-head attention: of its products with matrices and of all pairs."""
-    rows = lambda x: int(np.prod(x.shape[:2]))
+    rows = lambda x: math.prod(x.shape[:2])
     query, key = inputs["query"], inputs.get("key", inputs["query"])
-    work = sum(int(np.prod(w.shape)) * rows(inputs.get(name[2:], key if name != "w_result" else query))
+    work = sum(math.prod(w.shape) * rows(inputs.get(name[2:], key if name != "w_result" else query))
                for name, w in inputs.items() if name[:2] == "w_")
     return work + 2 * rows(query) * key.shape[1] * inputs["w_query"].shape[0]
 

@@ -41,6 +41,9 @@ static const job typed_table[] = {
         PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0){
             "stored as bf16, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16, .precision = 1},
     {"stored as bf16, and its products: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16, .precision = 1},
+    {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
+    {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
+     .type = WORK_BF16},
 };
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
 
@@ -89,7 +92,8 @@ int typed_start(const job *j) {
     size_t bytes;
     if (attn_start(j)) return 1;
     d->precision = j->precision;
-    if (j->type == WORK_F16 || j->type == WORK_BF16) d->q.type = d->out.type = d->k.type = d->v.type = j->type;
+    if (j->kind == 'b') ours.left.type = ours.right.type = d->out.type = j->type;
+    else if (j->type == WORK_F16 || j->type == WORK_BF16) d->q.type = d->out.type = d->k.type = d->v.type = j->type;
     else if (j->type == WORK_Q8_0) {
         if (unpack(j, j->k, j->d, &d->k, &d->k_scale) || unpack(j, j->v, j->dv, &d->v, &d->v_scale)) return 1;
     } else {
@@ -97,7 +101,9 @@ int typed_start(const job *j) {
         d->k_scale = attn_view_f32(j->k_scale, 4, j->batch, j->kv_heads, j->keys, 1);
         d->v_scale = attn_view_f32(j->v_scale, 4, j->batch, j->kv_heads, j->keys, 1);
     }
-    if (attn_workspace_size(d, &bytes, NULL)) return 1;
+    if (j->kind == 'b' ? attn_bmm_workspace_size(ours.left, ours.right, d->out, d, &bytes, NULL)
+                       : attn_workspace_size(d, &bytes, NULL))
+        return 1;
     free(d->workspace);
     d->workspace = malloc(bytes + 1), d->workspace_bytes = bytes;
     return 0;

@@ -152,6 +152,7 @@ BARS = {
        for s in (4096, 32768)},  # 1.7: what bounds it is the memory
     **{f"stored as {t}: 8x2048 d{d}": beside_ggml(1, typed(0.95)) for t in ("f16", "bf16", "q8_0") for d in (64, 128)},
     **{f"stored as bf16, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
+    **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
@@ -186,7 +187,7 @@ class Row:
         self.bars = {n: bar for n, bar in BARS[self.name].items() if n != "ggml" or GGML}
         self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
         self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2, Q8_0: 5e-2}.get(self.type, WRONG)
-        typed = ["PyTorch"] + ["ggml"] * ("ggml" in BARS[self.name]) + ["attn.h in f32"]
+        typed = ["PyTorch bmm" if self.kind == "b" else "PyTorch"] + ["ggml"] * ("ggml" in BARS[self.name]) + ["attn.h in f32"]
         self.peers = typed if self.type else TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
@@ -230,8 +231,8 @@ def stored(r, q, k, v):
         (k, k_values), (v, v_values) = q8_0(k), q8_0(v)
         return {"q": q, "k": k, "v": v}, [q, k_values, v_values]
     if r.type != I8:
-        narrow = {n: narrowed(r.type, a) for n, a in zip("qkv", (q, k, v))}
-        return narrow, [widened(a) for a in narrow.values()]
+        narrow = {n: narrowed(r.type, a) for n, a in zip("qkv", (q, k, v)) if a is not None}
+        return narrow, [widened(narrow[n]) if n in narrow else None for n in "qkv"]
     narrow, values = {"q": q}, [q]
     for n, a in zip("kv", (k, v)):
         scale = np.abs(a).max(-1, keepdims=True) / np.float32(127)
@@ -402,7 +403,7 @@ def attn_typed(r, x, threads, wall):
         return native("multi_head_call", "multi_head_start")(r, x, threads, wall)
     if not r.type:
         return native("attn_call", "attn_start")(r, x, threads, wall)
-    out = np.zeros(x.q.shape[:-1] + (r.dv,), x.narrow["q"].dtype)
+    out = np.zeros(x.q.shape[:-1] + (r.keys if r.kind == "b" else r.dv,), x.narrow["q"].dtype)
     job = Job.from_buffer_copy(r.job)
     job.threads, job.out = threads, out.ctypes.data
     for name, a in x.narrow.items():
@@ -457,7 +458,7 @@ def pytorch(build):
 def torch_typed(r, x, build, wall):
     """Of 8 bits it has none; there it reads the same numbers as bf16."""
     kind = torch.float16 if r.type == F16 else torch.bfloat16
-    narrow = x._replace(q=x.q.to(kind), k=x.k.to(kind), v=x.v.to(kind))
+    narrow = x._replace(**{n: getattr(x, n).to(kind) for n in "qkv" if getattr(x, n) is not None})
     run, last = timed(build(r, narrow), wall)
     def with_q(count):
         if x.more is not None:

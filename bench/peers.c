@@ -55,6 +55,7 @@ static const job multi_head_table[] = {
     {"multi-head, 8x128 tokens of 512", MULTI_HEAD(8, 128, 512, 8)},
     {"multi-head, 1x1024 tokens of 1024", MULTI_HEAD(1, 1024, 1024, 16)},
     {"multi-head, one token of 1024", MULTI_HEAD(1, 1, 1024, 16)},
+    {"multi-head, forward+backward, 8x128 tokens of 512", MULTI_HEAD(8, 128, 512, 8), .kind = 'n'},
 };
 enum { MULTI_HEAD_COUNT = sizeof multi_head_table / sizeof *multi_head_table };
 
@@ -67,7 +68,8 @@ const job *table_row(int i) {
 double table_operations(int i) {
     const job *j = table_row(i);
     double tokens = (double)j->batch * j->queries;
-    return j->kind == 'm' ? 4 * tokens * j->d * (2.0 * j->d + j->keys) : operations(j);
+    if (j->kind != 'm' && j->kind != 'n') return operations(j);
+    return (j->kind == 'n' ? 3 : 1) * 4 * tokens * j->d * (2.0 * j->d + j->keys);
 }
 
 double seconds(void (*function)(const job *), const job *j, int count, int wall) {
@@ -113,6 +115,7 @@ void attn_call(const job *j) {
     call_run(&ours);
 }
 static attn_mha_desc multi_head;
+static attn_mha_grad multi_head_grad;
 int multi_head_start(const job *j) {
     attn_mha_desc *m = &multi_head;
     attn_desc *d = &ours.desc;
@@ -124,12 +127,24 @@ int multi_head_start(const job *j) {
     m->heads = j->heads, m->attention = d;
     d->parallel.run = pool_run, d->parallel.user = &workers, d->parallel.workers = j->threads;
     if (attn_mha_workspace_size(m, &d->workspace_bytes, NULL)) return 1;
+    if (j->kind == 'n') {
+        attn_mha_grad *g = &multi_head_grad;
+        size_t forward = d->workspace_bytes;
+        g->d_out = attn_view_f32(j->d_out, 3, j->batch, j->queries, j->d, 0);
+        g->dquery = attn_out_f32(j->d_q, 3, j->batch, j->queries, j->d, 0);
+        g->dw_query = attn_out_f32(j->d_w_q, 2, j->d, j->d, 0, 0),
+        g->dw_key = attn_out_f32(j->d_w_k, 2, j->d, j->d, 0, 0);
+        g->dw_value = attn_out_f32(j->d_k, 2, j->d, j->d, 0, 0),
+        g->dw_result = attn_out_f32(j->d_v, 2, j->d, j->d, 0, 0);
+        if (attn_mha_backward_workspace_size(m, g, &d->workspace_bytes, NULL)) return 1;
+        if (d->workspace_bytes < forward) d->workspace_bytes = forward;
+    }
     d->workspace = must_have(d->workspace_bytes);
     return 0;
 }
 void multi_head_call(const job *j) {
-    (void)j;
     attn_mha(&multi_head, NULL);
+    if (j->kind == 'n') attn_mha_backward(&multi_head, &multi_head_grad, NULL);
 }
 /* Which weights its dropout keeps, [B,H,Sq,Sk]. */
 int attn_kept(const job *j, uint8_t *mask) {

@@ -141,6 +141,7 @@ BARS = {
     **{f"multi-head, {tokens}": peers(1, 1) for tokens in ("1x128 tokens of 512", "8x128 tokens of 512",
                                                            "1x1024 tokens of 1024")},
     "multi-head, one token of 1024": peers(1.1, 1.1),
+    "multi-head, forward+backward, 8x128 tokens of 512": peers(1, 1),
     **{f"backward, {size}": backward(1.15) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
     **{f"backward, {size} causal": backward(1.35) for size in ("8x512 d64", "8x2048 d64", "8x2048 d128")},
     "backward, bias gradient too, 8x1024 d64": backward(3),
@@ -181,9 +182,9 @@ class Row:
         for name, kind in Job._fields_:
             setattr(self, name, getattr(self.job, name))
         self.name, self.kind, self.operations = self.name.decode(), chr(self.kind or ord("f")), LIB.table_operations(i)
-        gradients = self.kind in "gt"  # of these inputs
+        gradients = self.kind in "gtn"  # of these inputs
         self.wanted = "q k v".split() + ["bias"] * self.biased + "w_v w_q w_k hidden_bias".split() * self.projected
-        self.wanted = self.wanted if gradients else []
+        self.wanted = "q k v w_q w_k".split() if self.kind == "n" else self.wanted if gradients else []
         self.bars = {n: bar for n, bar in BARS[self.name].items() if n != "ggml" or GGML}
         self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
         self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2, Q8_0: 5e-2}.get(self.type, WRONG)
@@ -249,7 +250,7 @@ def inputs(r):
         q, k, v = normal(r.queries, r.keys), None, None
     elif r.kind == "b":
         q, k, v = normal(r.heads, r.queries, r.d), normal(r.heads, r.d, r.keys), None
-    elif r.kind == "m":
+    elif r.kind in "mn":
         q, (k, v) = normal(r.batch, r.queries, r.d), (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "kv")
     else:
         q = normal(r.batch, r.heads, r.queries, r.d)
@@ -263,7 +264,7 @@ def inputs(r):
         w_q, w_k = (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "qk")
         hidden_bias = normal(r.d)
     if r.wanted:
-        d_out = normal(r.batch, r.heads, r.queries, r.dv)
+        d_out = normal(*q.shape[:-1], r.dv)
     picks = np.unique(np.linspace(0, r.queries - 1, PICKS).astype(int))
     data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None, narrow)
     if r.wanted:  # under dropout everyone has a mask, and so a result, of his own
@@ -297,6 +298,25 @@ def multi_head(x, w_query, w_key, w_value, w_result, heads):
     s = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
     p = np.exp(s - s.max(-1, keepdims=True))
     return (p / p.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(x.shape) @ w_result.T
+
+
+def multi_head_gradients(x, heads):
+    """Of x [B,S,E], here q, and of the matrices of queries, keys, values, here k, and results, here v."""
+    q, w_query, w_key, w_value, w_result, d_out = (a.astype(float) for a in (x.q, x.w_q, x.w_k, x.k, x.v, x.d_out))
+    split = lambda a: a.reshape(*q.shape[:2], heads, -1).swapaxes(1, 2)
+    join = lambda a: a.swapaxes(1, 2).reshape(-1, q.shape[-1])
+    queries, keys, values = (split(q @ w.T) for w in (w_query, w_key, w_value))
+    scale = 1 / math.sqrt(queries.shape[-1])
+    p = queries @ keys.swapaxes(2, 3) * scale
+    p = np.exp(p - p.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    above = split(d_out @ w_result)
+    d_values, d_p = p.swapaxes(2, 3) @ above, above @ values.swapaxes(2, 3)
+    d_scores = p * (d_p - (p * d_p).sum(-1, keepdims=True)) * scale
+    d_q, d_k, d_v = (join(a) for a in (d_scores @ keys, d_scores.swapaxes(2, 3) @ queries, d_values))
+    rows = q.reshape(-1, q.shape[-1])
+    return {"q": (d_q @ w_query + d_k @ w_key + d_v @ w_value).reshape(q.shape), "w_q": d_q.T @ rows, "w_k": d_k.T @ rows,
+            "k": d_v.T @ rows, "v": d_out.reshape(rows.shape).T @ join(p @ values)}
 
 
 def reference(r, x):
@@ -334,6 +354,8 @@ def reference_weights(r, x, q, k, h, rows, allow):
 
 def reference_gradients(r, x, kept=None):
     """kept: which weights dropout keeps, [B,H,Sq,Sk]."""
+    if r.kind == "n":
+        return multi_head_gradients(x, r.heads)
     allow, g = allowed(r, x, range(r.queries)), {n: np.zeros(getattr(x, n).shape) for n in r.wanted}
     project = lambda a, w, bias: a @ w.astype(float).T + bias if r.projected else a
     for b in range(r.batch):
@@ -399,7 +421,7 @@ def native(function, start="start", score=None, loop=None):
 
 def attn_typed(r, x, threads, wall):
     """attn.h with the arrays as the row stores them."""
-    if r.kind == "m":
+    if r.kind in "mn":
         return native("multi_head_call", "multi_head_start")(r, x, threads, wall)
     if not r.type:
         return native("attn_call", "attn_start")(r, x, threads, wall)
@@ -471,7 +493,7 @@ def torch_gradients(r, x, forward):
     """The backward pass of one graph, again and again; or forward and backward. And the weights that dropout kept:
     what attention makes of a unit matrix under the same seed."""
     inputs, kept = [getattr(x, n).requires_grad_() for n in r.wanted], None
-    if r.kind == "t":
+    if r.kind in "tn":
         return lambda: torch.autograd.grad(forward(), inputs, x.d_out), None
     if r.dropout:
         torch.manual_seed(1)

@@ -5,7 +5,8 @@
 typedef struct job {
     const char *name;
     int32_t kind; /* 0 attn_forward, 's' attn_softmax of q under a mask, 'b' attn_bmm of q and k, 'g' attn_backward of
-                     what attn_forward left before, 't' both in turn, as in training. With gradients: Hkv = H */
+                     what attn_forward left before, 't' both in turn, as in training; 'm' attn_mha, 'n' and its backward.
+                     With gradients: Hkv = H */
     int32_t batch, heads, kv_heads, queries, keys, d, dv, score, causal, window, masked, biased, weighed;
     int32_t projected; /* additive with W_q, W_k and a hidden bias; the hidden width is D */
     float dropout;

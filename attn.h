@@ -5464,6 +5464,7 @@ typedef struct attn__matmul {
     attn__array bias;                   /* of a product: added to each of its rows */
     const struct attn__kernels *f;
     int64_t column_tiles, row_parts;    /* tasks of a batch entry: columns, 0 for a sum over rows, by rows */
+    int64_t tile_rows;                  /* of a sum: rows of a task */
     int64_t copied, results;            /* floats that a worker has before b's columns */
     int     in_place, sums_rows, dots;  /* is b read where it lies; are its rows summed, or its columns multiplied */
     char   *memory;                     /* worker_bytes per worker */
@@ -6363,7 +6364,8 @@ enum {
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
     ATTN__BMM_LARGE = 1 << 21,  /* where it has at least so many floats, and b's columns */
     ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
-    ATTN__SUM_ROWS = 64         /* rows of a tile of a sum over rows */
+    ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
+    ATTN__SUM_MOST = 256        /* of a product's gradient, where that leaves enough tasks [Zen 3] */
 };
 
 /* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
@@ -6677,6 +6679,28 @@ ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, attn__place at, co
 static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 {
     return attn__is_f32(a) ? 0 : attn__mul64(rows, size);
+}
+
+/* Columns that lie side by side, `lanes` of them, of n rows, as a tile [n][ld]: transposed. What is not f32 becomes floats
+   in `copy` before that, [ld][ATTN__SOME_COLUMNS], some of each column at a time. */
+ATTN__NOINLINE static void attn__copy_columns(const attn__kernels *f, attn__place at, int64_t n, int64_t lanes,
+                                              int64_t ld, float *copy, float *tile)
+{
+    const attn__array *a = at.a, transposed = attn__transposed(*a);
+    const int direct = attn__is_f32(a);
+    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
+    int64_t l, some;
+    attn__fill(ones, 1, ld, 1.0f);
+    for (; n > 0; at.row += some, n -= some, tile += some * ld) {
+        some = direct ? n : attn__min(n, ATTN__SOME_COLUMNS);
+        if (!direct) attn__copy_floats_of(f, attn__in(&transposed, at.b, at.h, at.column, at.row), NULL, lanes, some,
+                                          copy, ATTN__SOME_COLUMNS);
+        for (l = 0; l < ld; l++) {
+            const int64_t x = attn__min(l, lanes - 1);
+            columns[l] = direct ? attn__at(a, at.b, at.h, at.row, at.column + x) : copy + x * ATTN__SOME_COLUMNS;
+        }
+        f->pack(tile, ld, (const float *const *)columns, direct ? a->stride[2] : 1, some, ones);
+    }
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -7442,7 +7466,7 @@ typedef struct attn__task {
 #ifndef ATTN_NO_BACKWARD
 static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m);
 static int64_t attn__sum_tasks(const attn__matmul *m);
-static int64_t attn__sum_floats(const attn__kernels *f);
+static int64_t attn__sum_floats(const attn__kernels *f, int64_t rows);
 #endif
 
 /* The sizes that the letters of a checker stand for, and what follows from the types that it saw. */
@@ -7578,7 +7602,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
         bytes = m.bytes;
         m.bytes = calls + attn__bytes_of(ATTN__PASS_FLOATS);    /* the step of the rows has a tile after its pass */
         attn__take_tile(&m, c);
-        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f)));
+        return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f, ATTN__SUM_ROWS)));
     }
 #endif
     attn__take_tile(&m, c);
@@ -8285,6 +8309,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.bias.rank = 0;
     m.f = f;
     m.column_tiles = m.row_parts = m.copied = m.results = 0;
+    m.tile_rows = ATTN__SUM_ROWS;
     m.in_place = m.sums_rows = m.dots = 0;
     m.memory = NULL;
     m.worker_bytes = 0;
@@ -11488,12 +11513,12 @@ static void attn__run_merge(attn__task *task)
 static int64_t attn__sum_tasks(const attn__matmul *m)
 {
     return attn__mul64(attn__mul64(m->out_batch[0], m->out_batch[1]),
-                       attn__mul64(attn__blocks(m->rows, ATTN__SUM_ROWS), attn__blocks(m->columns, attn__lanes(m->f))));
+                       attn__mul64(attn__blocks(m->rows, m->tile_rows), attn__blocks(m->columns, attn__lanes(m->f))));
 }
 
-static int64_t attn__sum_floats(const attn__kernels *f)
+static int64_t attn__sum_floats(const attn__kernels *f, int64_t rows)
 {
-    return (int64_t)(ATTN_GRAD_QUERIES + ATTN__SUM_ROWS) * attn__lanes(f);
+    return (ATTN_GRAD_QUERIES + rows) * attn__lanes(f);
 }
 
 /* Is a column of a all zero (1: all -0), so that what it is multiplied by may be anything? */
@@ -11520,12 +11545,17 @@ static void attn__cover_queries(const attn__call *c, int64_t b, int64_t k0, int6
 static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, int64_t lanes, int64_t ld, float *panel)
 {
     const int64_t head = at.h;
+    const int turned = attn__is_f32(&m->b) && m->b.stride[2] == 1 && m->b.stride[3] != 1 && !m->cover;
     uint8_t covered[ATTN__CHUNK];
     int64_t k;
+    int bad;
     at.h /= m->b_shares;
+    if (turned) attn__copy_columns(m->f, at, n, lanes, ld, NULL, panel);
     if (m->cover && m->of_keys) attn__cover(m->cover, at.b, at.row, n, covered);
     else if (m->cover) attn__cover_queries(m->cover, at.b, at.row, n, covered);
-    if (attn__copy_rows(m->f, at, n, lanes, ld, m->cover ? covered : NULL, NULL, panel) && m->skip)
+    bad = turned ? m->skip && !m->f->finite(panel, n * ld) :
+                   attn__copy_rows(m->f, at, n, lanes, ld, m->cover ? covered : NULL, NULL, panel);
+    if (bad && m->skip)
         for (k = 0; k < n; k++, panel += ld)
             if (!m->f->finite(panel, lanes) && attn__sum_skips(m, at.b, head, at.row + k))
                 attn__fill(panel, 1, lanes, 0.0f);
@@ -11547,7 +11577,7 @@ static attn__extent attn__terms_of(const attn__matmul *m, int64_t b, int before)
 ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, float *panel)
 {
     const int64_t wide = attn__lanes(m->f), columns = attn__blocks(m->columns, wide), column = index % columns * wide;
-    const int64_t row_tiles = attn__blocks(m->rows, ATTN__SUM_ROWS), r0 = index / columns % row_tiles * ATTN__SUM_ROWS;
+    const int64_t row_tiles = attn__blocks(m->rows, m->tile_rows), r0 = index / columns % row_tiles * m->tile_rows;
     const int64_t y = index / columns / row_tiles % m->out_batch[1], x = index / columns / row_tiles / m->out_batch[1];
     const int64_t lanes = attn__min(m->columns - column, wide), ld = attn__up(lanes, m->f->width);
     const int64_t x0 = m->out_batch[0] == 1 ? 0 : x, x1 = m->out_batch[0] == 1 ? m->batch[0] : x + 1;
@@ -11557,7 +11587,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
     int64_t b, h, r, k0;
     attn__extent terms;
     int before;
-    p.rows = attn__min(m->rows - r0, ATTN__SUM_ROWS);
+    p.rows = attn__min(m->rows - r0, m->tile_rows);
     p.b = panel;
     p.c = c;
     p.b_row = p.c_row = ld;
@@ -11575,7 +11605,7 @@ ATTN__NOINLINE static void attn__sum_tile(const attn__matmul *m, int64_t index, 
                     p.depth = attn__min(terms.row0 + terms.rows - k0, ATTN_GRAD_QUERIES);
                     attn__sum_panel(m, attn__in(&m->b, b, h, k0, column), p.depth, lanes, ld, panel);
                     attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, b, h, r0, k0), NULL, p.rows, p.depth,
-                                                  c + ATTN__SUM_ROWS * wide));
+                                                  c + m->tile_rows * wide));
                     m->f->product(&p);
                 }
             }
@@ -11668,7 +11698,7 @@ static void attn__run_sums(attn__task *task)
         if (!attn__parameter_sum(task->c, &task->shared, which, &m)) continue;
         n = attn__sum_tasks(&m);
         if (index < n) {
-            attn__sum_tile(&m, index, attn__take(&task->memory, 1, attn__sum_floats(m.f)));
+            attn__sum_tile(&m, index, attn__take(&task->memory, 1, attn__sum_floats(m.f, ATTN__SUM_ROWS)));
             return;
         }
         index -= n;
@@ -12903,29 +12933,6 @@ static void attn__bmm_quiet(const attn__columns *t, int64_t rows)
         if (!t->m->f->finite(c, t->count)) for (l = 0; l < t->count; l++) c[l] = attn__quiet(c[l]);
 }
 
-/* Terms k .. k + depth of b's columns from one on as a tile, [depth][ld]: columns that lie side by side are transposed.
-   What is not f32 becomes floats before that, some of each column at a time. */
-ATTN__NOINLINE static void attn__bmm_transpose(const attn__columns *t, int64_t k, int64_t depth, int64_t column,
-                                               int64_t ld, float *tile)
-{
-    const attn__array *b = &t->m->b, transposed = attn__transposed(*b);
-    const int64_t lanes = attn__min(ld, t->first + t->count - column);
-    const int direct = attn__is_f32(b);
-    float *columns[ATTN__MAX_LANES], ones[ATTN__MAX_LANES];
-    int64_t l, n;
-    attn__fill(ones, 1, ld, 1.0f);
-    for (; depth > 0; k += n, depth -= n, tile += n * ld) {
-        n = direct ? depth : attn__min(depth, ATTN__SOME_COLUMNS);
-        if (!direct) attn__copy_floats_of(t->m->f, attn__in(&transposed, t->x, t->y, column, k), NULL, lanes, n, t->copy,
-                                          ATTN__SOME_COLUMNS);
-        for (l = 0; l < ld; l++) {
-            const int64_t at = attn__min(l, lanes - 1);
-            columns[l] = direct ? attn__at(b, t->x, t->y, k, column + at) : t->copy + at * ATTN__SOME_COLUMNS;
-        }
-        t->m->f->pack(tile, ld, (const float *const *)columns, direct ? b->stride[2] : 1, n, ones);
-    }
-}
-
 /* The tile from the v-th vector on: how many vectors it has. */
 static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
 {
@@ -12944,7 +12951,8 @@ static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, flo
         const int64_t column = t->first + v * width, ld = n * width, lanes = attn__min(t->count - v * width, ld);
         float *to = panel + (v - t->in_place) * width * depth;
         uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
-        if (!by_rows) attn__bmm_transpose(t, k, depth, column, ld, to);
+        if (!by_rows)
+            attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), depth, lanes, ld, t->copy, to);
         else if (!direct)
             attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, depth, lanes, to, ld);
         else for (r = 0; r < depth; r++, row += (uintptr_t)step) {
@@ -13151,7 +13159,7 @@ static int64_t attn__matmul_floats(const attn__matmul *m)       /* that a worker
 {
 #ifndef ATTN_NO_BACKWARD
     if (!m->column_tiles)
-        return attn__sum_floats(m->f) + attn__copied(&m->a, ATTN__SUM_ROWS, ATTN_GRAD_QUERIES);
+        return attn__sum_floats(m->f, ATTN__SUM_MOST) + attn__copied(&m->a, ATTN__SUM_MOST, ATTN_GRAD_QUERIES);
 #endif
     return attn__add64(attn__bmm_panel_floats(m), m->copied + m->results);
 }
@@ -13267,6 +13275,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
     const attn__kernels *f = attn__table(d->isa ? d->isa : (int32_t)attn_best_isa());
     attn__matmul m = attn__matmul_of(f, attn__array_of(x, "bhRC"), attn__array_of(y, "bhRC"),
                                      attn__array_of(o, "bhRC"), o.size[2], o.size[3], x.size[3]);
+    const int64_t workers = attn__max(d->parallel.workers, 1);
     int axis;
     for (axis = 0; axis < 2; axis++) {
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
@@ -13274,8 +13283,12 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
     }
     if (in_order) {
         attn__join_entries(&m);
-        attn__cut_product(&m, attn__max(d->parallel.workers, 1));
+        attn__cut_product(&m, workers);
     }
+#ifndef ATTN_NO_BACKWARD
+    m.tile_rows = ATTN__SUM_MOST;
+    if (attn__sum_tasks(&m) < ATTN__WORKER_TASKS * workers) m.tile_rows = ATTN__SUM_ROWS;
+#endif
     m.worker_bytes = attn__bytes_of(attn__matmul_floats(&m));
     return m;
 }

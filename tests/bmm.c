@@ -314,8 +314,12 @@ static void check_gradients(attn_view a, attn_view b, attn_view d_out, int which
     for (int n = 0; n < test_isa_count(); n++) {
         attn_error err;
         attn_desc o;
+        int32_t workers = n % 2 ? test_int(2, 40) : 0;
         memset(&o, 0, sizeof o);
         o.isa = (int32_t)test_isa(n);
+        o.parallel.workers = workers;
+        o.parallel.user = &workers;
+        o.parallel.run = workers ? run_shuffled : 0;
         put_start(&da, &start_a);
         put_start(&db, &start_b);
         if (!CHECKF(attn_bmm_backward(a, b, d_out, da, db, accumulate, &o, &err) == ATTN_OK, "%s: refused: %s %s", what,
@@ -348,6 +352,15 @@ static void test_gradient_sizes(void) {
                                 LAYOUT_PACKED, "a size");
                 test_release();
             }
+    for (int swapped = 0; swapped < 4; swapped++) { /* gradients of several tiles of rows */
+        attn_view x = swapped & 1 ? make_filled(LAYOUT_PACKED, 1, 2, 90, 300, 0, 0)
+                                  : make_filled(LAYOUT_PACKED, 1, 2, 300, 90, 0, 0);
+        attn_view y = swapped & 2 ? make_filled(LAYOUT_PACKED, 1, 2, 280, 90, 0, 0)
+                                  : make_filled(LAYOUT_PACKED, 1, 2, 90, 280, 0, 0);
+        check_gradients(swapped & 1 ? attn_view_swap(x, 0, 1) : x, swapped & 2 ? attn_view_swap(y, 0, 1) : y,
+                        make_filled(LAYOUT_PACKED, 1, 2, 300, 280, 0, 0), 3, 3, LAYOUT_PACKED, "tiles of rows");
+        test_release();
+    }
     if (test_verbose()) printf("    largest error %.3f of the bound\n", product_worst);
 }
 

@@ -1522,7 +1522,8 @@ typedef struct attn__product {
 } attn__product;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
-enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
+enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
+       ATTN__LONG_ROW = 1024 };         /* numbers of a row that the machine's own prefetching follows well enough */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 
 /* An element as a float's bits; of codes without the scale. */
@@ -3471,7 +3472,7 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
         const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_group < ATTN__GROUP; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (p->rows == 1 && p->depth*ATTN__SIZE_OF(type) > ATTN__AHEAD_IN_ROW && p->depth % (2*ATTN__RUN) == 0) \
+        else if (p->rows == 1 && p->depth >= ATTN__LONG_ROW && p->depth % (2*ATTN__RUN) == 0) \
             for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
@@ -6681,8 +6682,8 @@ static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
     return attn__is_f32(a) ? 0 : attn__mul64(rows, size);
 }
 
-/* Columns that lie side by side, `lanes` of them, of n rows, as a tile [n][ld]: transposed. What is not f32 becomes floats
-   in `copy` before that, [ld][ATTN__SOME_COLUMNS], some of each column at a time. */
+/* Columns that lie side by side, `lanes` of them, of n rows, as a tile [n][ld]: transposed. What is not f32 becomes
+   floats in `copy` before that, [ld][ATTN__SOME_COLUMNS], some of each column at a time. */
 ATTN__NOINLINE static void attn__copy_columns(const attn__kernels *f, attn__place at, int64_t n, int64_t lanes,
                                               int64_t ld, float *copy, float *tile)
 {
@@ -12975,8 +12976,8 @@ static attn__rows attn__bmm_few_rows(const attn__columns *t)
     return attn__packed_rows(t->panel, m->depth);
 }
 
-/* One row of a or three, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added up in c;
-   later chains in a second c after it, added to the first when whole. */
+/* One row of a or three, or some and a b that is not f32: rows of b, in the order of memory, a few at a time, are added
+   up in c; later chains in a second c after it, added to the first when whole. */
 ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
@@ -12993,7 +12994,7 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     p.c_row = t->vectors * m->f->width;
     p.vecs = (int32_t)t->in_place;
     p.b_type = m->b.type;
-    p.b_group = m->rows == 1 ? ATTN__RUN : ATTN__GROUP;
+    p.b_group = m->rows == 1 ? (int64_t)ATTN__RUN : (int64_t)ATTN__GROUP;
     p.groups = groups;
     p.ahead1 = p.ahead2 = 1;
     for (k = 0; k < m->depth || !k; k += p.b_group) {
@@ -13053,7 +13054,7 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
 {
     const attn__matmul *m = t->m;
     const int64_t width = m->f->width;
-    const int64_t most = t->in_place ? ATTN__RUN : ATTN__BMM_DEPTH;     /* rows in place are far apart */
+    const int64_t most = t->in_place ? (int64_t)ATTN__RUN : (int64_t)ATTN__BMM_DEPTH;     /* rows in place are far apart */
     attn__product p;
     int64_t k, v;
     p.rows = rows;

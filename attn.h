@@ -13054,7 +13054,7 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
 {
     const attn__matmul *m = t->m;
     const int64_t width = m->f->width;
-    const int64_t most = t->in_place ? (int64_t)ATTN__RUN : (int64_t)ATTN__BMM_DEPTH;     /* rows in place are far apart */
+    const int64_t most = t->in_place ? (int64_t)ATTN__RUN : (int64_t)ATTN__BMM_DEPTH;   /* rows in place: far apart */
     attn__product p;
     int64_t k, v;
     p.rows = rows;

@@ -142,7 +142,8 @@ bench-sequences: build/sequences build/bench ## Measure packed entries, masks, p
 bench-peers: | build ## Compare with PyTorch, onnxruntime, ggml and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
 
-bench-scaling: build/scaling ## Measure time and memory against every size; draw bench/plots/*.svg (ARGS=TEXT: some).
+bench-scaling: build/workers build/scaling ## How far calls spread, to 128 workers; time and memory against every size, drawn in bench/plots (ARGS=TEXT: some).
+	build/workers $(ARGS)
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)
 
@@ -218,7 +219,7 @@ $(VERSIONS)/%.o: bench/version_shim.c $(wildcard bench/*.h)
 $(VERSIONS)/versions: bench/versions.c $(addprefix $(VERSIONS)/,old.o new.o again.o) $(wildcard bench/*.h) attn.h
 	$(CC) $(CFLAGS) -DBENCH_FLAGS='"$(CC) $(VERSIONS_FLAGS)"' $(LDFLAGS) $(filter %.c %.o,$^) $(LDLIBS) -o $@
 
-build/scaling build/sequences: build/%: bench/%.c $(wildcard bench/*.h) attn.h | build
+build/scaling build/sequences build/workers: build/%: bench/%.c $(wildcard bench/*.h) attn.h | build
 	$(CC) $(CFLAGS) -DBENCH_COMMIT='"$(COMMIT)"' $(LDFLAGS) $< $(LDLIBS) -o $@
 
 # on all cores where the compiler has OpenMP, else on one

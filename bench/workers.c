@@ -1,13 +1,13 @@
-/* cc -O2 bench/workers.c -lm -lpthread; or `make bench-scaling`, which runs it first. How far a call spreads: over up to
-   128 workers, on a machine that has fewer cores. Each task is timed alone, on the processor's time of the one thread,
-   and counts with the least of three; so does what the call does outside of its tasks. Then the tasks are handed out as
-   a pool would, in the order of their indices, each to the worker that is free first: 1 us for taking one, 5 us for
+/* cc -O2 bench/workers.c -lm -lpthread; or `make bench-scaling`, which runs it first. How far a call spreads over up
+   to 128 workers, on a machine that has fewer cores. Each task is timed alone, on the processor's time of the thread,
+   and counts with the least of three; so does what the call does outside of its tasks. Then tasks are handed out as a
+   pool would, in the order of their indices, each to the worker that is free first: 1 us for taking one, 5 us for
    waiting until all are done. Of memory it knows only what one worker sees: where all of them read at once, the
-   machine's bandwidth is a ceiling of its own.
+   machine's bandwidth is a ceiling of its own. A table in markdown:
        the time with one worker in ms; with more: that time over workers * theirs, and in brackets the number of tasks
        where it is another; KB of workspace for 1, 16 and 64 workers; the same ratio as measured, least times that
        pass, on as many threads as this machine has cores for
-   as a table in markdown. The first argument: only rows whose name contains it. GCC or clang, POSIX. */
+   The first argument: only rows whose name contains it. GCC or clang, POSIX. */
 #define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"

@@ -1,21 +1,25 @@
 /* cc -O2 threads.c -lm */
 /* The library starts no thread; it hands its tasks to whatever the program has. Here that is OpenMP (compile
-   with cc -O2 -fopenmp threads.c -lm) or a small job system on pthreads (older systems want -lpthread too).
-   Then the same tasks are spread by hand over the frames of a game loop. The bits are always the same. */
+   with cc -O2 -fopenmp threads.c -lm) or a small job system on pthreads (older systems want -lpthread too),
+   with a worker for each core, and what that gains is measured. Then the same tasks are spread by hand over the
+   frames of a game loop. The bits are always the same. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-#define WORKERS 4
+enum { MOST_WORKERS = 64 };
+static int workers; /* as many as there are cores, and at least two */
 
 #ifdef _OPENMP
 #include <omp.h>
 
 static void run_tasks(void *user, int64_t count, attn_task_fn task, void *arg) {
     (void)user;
-#pragma omp parallel for schedule(dynamic) num_threads(WORKERS)
+#pragma omp parallel for schedule(dynamic) num_threads(workers)
     for (int64_t i = 0; i < count; i++) task(arg, i, omp_get_thread_num());
 }
 
@@ -26,9 +30,9 @@ static const char *const how = "OpenMP";
 #else
 #include <pthread.h>
 
-/* Three threads and the caller take indices until none is left. */
+/* The threads and the caller take indices until none is left. */
 typedef struct job_system {
-    pthread_t threads[WORKERS - 1];
+    pthread_t threads[MOST_WORKERS - 1];
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     attn_task_fn task;
@@ -51,7 +55,7 @@ static void take_tasks(job_system *s, int32_t worker) { /* called and left with 
 static void *worker_main(void *user) {
     job_system *s = (job_system *)user;
     pthread_mutex_lock(&s->lock);
-    int32_t worker = ++s->started; /* 1, 2, 3; the caller is 0 */
+    int32_t worker = ++s->started; /* from 1 on; the caller is 0 */
     while (!s->quit) {
         take_tasks(s, worker);
         if (!s->quit) pthread_cond_wait(&s->wake, &s->lock);
@@ -78,7 +82,7 @@ static void *start_workers(void) {
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.wake, NULL);
     pthread_cond_init(&s.done, NULL);
-    for (int i = 0; i < WORKERS - 1; i++)
+    for (int i = 0; i < workers - 1; i++)
         if (pthread_create(&s.threads[i], NULL, worker_main, &s) != 0) {
             printf("no thread to be had\n");
             exit(1);
@@ -92,13 +96,13 @@ static void stop_workers(void *user) {
     s->quit = 1;
     pthread_cond_broadcast(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    for (int i = 0; i < WORKERS - 1; i++) pthread_join(s->threads[i], NULL);
+    for (int i = 0; i < workers - 1; i++) pthread_join(s->threads[i], NULL);
 }
 static const char *const how = "a job system on pthreads";
 #endif
 
 /* ---- */
-enum { H = 4, S = 384, D = 64, N = H * S * D }; /* q, k, v, out [1,H,S,D] */
+enum { H = 8, S = 1024, D = 64, N = H * S * D, TIMES = 7 }; /* q, k, v, out [1,H,S,D]; calls that are timed */
 
 static attn_error err;
 
@@ -116,6 +120,27 @@ static void fill(float *x) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         x[i] = (float)((double)(state >> 40) / 8388608.0 - 1);
     }
+}
+
+/* Seconds of one call. */
+static double time_of(const attn_desc *d) {
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    must(attn_forward(d, &err));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+}
+
+/* The least times of both calls, which are made in turn, as a machine does other things now and then. */
+static void compare(const attn_desc *one, const attn_desc *all) {
+    double least[2] = {1e9, 1e9};
+    for (int i = 0; i < TIMES; i++) {
+        double times[2] = {time_of(one), time_of(all)};
+        for (int n = 0; n < 2; n++)
+            if (times[n] < least[n]) least[n] = times[n];
+    }
+    printf("%.2f ms on one, %.2f ms on %d: %.2f times as fast, efficiency %.2f\n", least[0] * 1e3, least[1] * 1e3,
+           workers, least[0] / least[1], least[0] / least[1] / workers);
 }
 
 /* `per_frame` tasks in every frame, backwards because any order will do. Returns the number of frames. */
@@ -141,6 +166,8 @@ static int run_over_frames(const attn_desc *d, int per_frame) {
 int main(void) {
     static float q[N], k[N], v[N], alone[N], together[N], spread[N];
     attn_desc d = {0};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    workers = cores < 2 ? 2 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
     fill(q);
     fill(k);
     fill(v);
@@ -153,17 +180,18 @@ int main(void) {
     must(attn_forward(&d, &err));
     printf("the calling thread alone: done\n");
 
-    d.out = attn_out_bhsd(together, 1, H, S, D);
-    d.parallel.run = run_tasks;
-    d.parallel.user = start_workers();
-    d.parallel.workers = WORKERS;
-    must(attn_forward(&d, &err));
-    stop_workers(d.parallel.user);
+    attn_desc pooled = d;
+    pooled.out = attn_out_bhsd(together, 1, H, S, D);
+    pooled.parallel.run = run_tasks;
+    pooled.parallel.user = start_workers();
+    pooled.parallel.workers = workers;
+    must(attn_forward(&pooled, &err));
     int same_together = memcmp(alone, together, sizeof alone) == 0;
-    printf("%s, %d workers: %s\n", how, WORKERS, same_together ? "the same bits" : "WRONG: other bits");
+    printf("%s, %d workers: %s\n", how, workers, same_together ? "the same bits" : "WRONG: other bits");
+    compare(&d, &pooled);
+    stop_workers(pooled.parallel.user);
 
     d.out = attn_out_bhsd(spread, 1, H, S, D);
-    memset(&d.parallel, 0, sizeof d.parallel);
     int frames = run_over_frames(&d, 3);
     int same_spread = memcmp(alone, spread, sizeof alone) == 0;
     printf("three tasks a frame, %d frames: %s\n", frames, same_spread ? "the same bits" : "WRONG: other bits");

@@ -353,6 +353,53 @@ static void test_whole_lines(void) {
         }
 }
 
+/* All tasks on one worker. */
+static void run_on_worker(void *user, int64_t count, attn_task_fn task, void *arg) {
+    for (int64_t i = 0; i < count; i++) task(arg, i, *(const int32_t *)user);
+}
+
+/* A worker's own memory lies on lines of the cache that nobody else writes to, and is written by that worker first: of
+   the same call, all on the one worker and all on the other, each leaves the other's bytes as they were. */
+static void check_own_lines(const operation *op, attn_isa isa) {
+    enum { LINE = 64, SHARED = 3 }; /* of a byte: 1 and 2 are the workers that write to it */
+    attn_desc o = no_options(isa);
+    size_t bytes = 0, own[SHARED + 1] = {0}, mixed = 0;
+    int32_t worker = 0;
+    o.parallel.run = run_on_worker;
+    o.parallel.user = &worker;
+    o.parallel.workers = 3;
+    if (!CHECK_STATUS(op->size(&o, &bytes), ATTN_OK)) return;
+    unsigned char *block = (unsigned char *)test_guarded(bytes), *who = (unsigned char *)test_guarded(bytes);
+    memset(who, 0, bytes);
+    o.workspace = block;
+    o.workspace_bytes = bytes;
+    for (worker = 1; worker <= 2; worker++) {
+        memset(block, 0xA5, bytes);
+        CHECK_STATUS(op->run(&o), ATTN_OK);
+        for (size_t i = 0; i < bytes; i++) who[i] |= (unsigned char)(block[i] == 0xA5 ? 0 : worker);
+    }
+    for (size_t i = 0, seen = 0; i < bytes; i++) {
+        if ((uintptr_t)&block[i] % LINE == 0) seen = 0;
+        if (!who[i]) continue;
+        mixed += (seen && seen != who[i]) || (!own[who[i]] && (uintptr_t)&block[i] % LINE);
+        seen = who[i];
+        own[seen]++;
+    }
+    CHECKF(!mixed && own[1] && own[2],
+           "%s on %s: %lu bytes of worker 1, %lu of worker 2, %lu not on lines of their own", op->name,
+           attn_isa_string(isa), (unsigned long)own[1], (unsigned long)own[2], (unsigned long)mixed);
+}
+static void test_own_lines(void) {
+    for (const operation *op = operations; op < operations + OPERATIONS; op++)
+        for (int n = 0; n < test_isa_count(); n++) {
+            /* these make several such calls in one place: one's worker has what another one's may have had before */
+            if (op->run == run_mha || op->run == run_mha_backward || op->run == run_bmm_backward) continue;
+            set_up();
+            check_own_lines(op, test_isa(n));
+            test_release();
+        }
+}
+
 /* ---- what the size depends on */
 static size_t bytes_of(const attn_desc *d) {
     size_t bytes = 0;
@@ -881,6 +928,7 @@ const test_case suite_memory[] = {{"memory.sizes", test_sizes},
                                   {"memory.workspace", test_workspace},
                                   {"memory.workspace_too_small", test_workspace_too_small},
                                   {"memory.whole_lines", test_whole_lines},
+                                  {"memory.own_lines", test_own_lines},
                                   {"memory.monotone", test_monotone},
                                   {"memory.small", test_small},
                                   {"memory.monotone_long", test_monotone_long},

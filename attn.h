@@ -788,7 +788,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    used: query_lengths: how many of an entry's n rows count; query_starts: where they begin in fresh, which may be
    packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
    a pool [P,Hkv,page,D], and the table names the pages of the new rows already; one of k_scale and v_scale, never both:
-   the scales of an int8 cache, which are written, though it is a view. Two entries must not put rows in one
+   the scales of an int8 cache, which are written, though it is a view; parallel. Two entries must not put rows in one
    place of a pool or of a packed cache (not checked). Other options are ignored, isa too. On the host. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
@@ -6356,6 +6356,7 @@ enum {
     ATTN__CUT_CHUNKS = 8,       /* each of so many chunks at least, */
     ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2] */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
+    ATTN__TASK_NUMBERS = 1 << 18,       /* that a task copies or converts, which takes some 30 us [Zen 3] */
 
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
@@ -13942,6 +13943,7 @@ typedef struct attn__append {
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
     int64_t      most;          /* rows that an entry gets, at most */
+    int64_t      some;          /* rows of a task, as if each entry got so many */
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -14010,20 +14012,20 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     return ATTN_OK;
 }
 
-/* The new rows of entry b, page by page; a: from, codes or numbers, scales. */
-static void attn__append_entry(const attn__append *p, int64_t b)
+/* The new rows i .. end of entry b, page by page; a: from, codes or numbers, scales. */
+static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64_t end)
 {
     const int paged = p->page_table.rank > 0;
     const int64_t fresh_b = p->d->q.size[0] == 1 ? 0 : b, cache_b = p->d->k.size[0] == 1 ? 0 : b;
     const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
     attn__array a[3];
     attn__entry e;
-    int64_t i, n, h, r;
+    int64_t n, h, r;
     (void)attn__find_entry(p, b, &e, NULL);
-    for (i = 0; i < e.rows; i += n) {
+    for (end = attn__min(end, e.rows); i < end; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
         const int64_t at = paged ? attn__int_at(&p->page_table, b, page) : cache_b;
-        n = attn__min(e.rows - i, p->page - row);
+        n = attn__min(end - i, p->page - row);
         a[0] = p->fresh;
         a[1] = p->cache;
         a[2] = p->scale;
@@ -14036,12 +14038,24 @@ static void attn__append_entry(const attn__append *p, int64_t b)
     }
 }
 
+static void attn__append_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__append *p = (const attn__append *)arg;
+    const int64_t end = attn__min((index + 1) * p->some, p->d->key_lengths.size[0] * p->most);
+    int64_t at = index * p->some, n;
+    (void)worker;
+    ATTN__IN_FP_STATE(for (; at < end; at += n) {
+        const int64_t i = at % p->most;
+        n = attn__min(p->most - i, end - at);
+        attn__append_rows(p, at / p->most, i, i + n);
+    });
+}
+
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err)
 {
     attn__append p;
     attn_desc d;
-    int64_t b;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     attn__zero(&p, sizeof p);
     p.d = &d;
@@ -14051,7 +14065,8 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
-    ATTN__IN_FP_STATE(for (b = 0; b < lengths.size[0]; b++) attn__append_entry(&p, b));
+    p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
+    attn__for_each(&d.parallel, attn__blocks(attn__mul64(lengths.size[0], p.most), p.some), attn__append_task, &p);
     return attn__success(err);
 }
 

@@ -248,6 +248,53 @@ static void test_pieces(void) {
     pthread_mutex_destroy(&p.lock);
 }
 
+/* New rows of a cache: some of one entry, or of several, are a task; few are one, which takes no other thread. Against
+   an entry after the other, none of which is cut. */
+static void test_append(void) {
+    enum { B = 3, H = 2, N = 250, D = 512, S = 512, PAGE = 16, PAGES = S / PAGE, ROWS = B * H * S };
+    static const attn_type types[] = {ATTN_F32, ATTN_BF16, ATTN_I8};
+    const attn_view fresh = make_filled(LAYOUT_PACKED, 1, 4, B, H, N, D);
+    int64_t *order = random_order(B * PAGES);
+    int32_t table[B * PAGES], held[] = {7, 0, 100}, counts[] = {N, 170, N}, ones[] = {1, 1, 1};
+    for (int n = 0; n < B * PAGES; n++) table[n] = (int32_t)order[n];
+    for (int way = 0; way < 12; way++) {
+        const int paged = way & 1, few = way >> 1 & 1;
+        const int64_t entries = paged ? B * PAGES : B, rows = paged ? PAGE : S;
+        const attn_type type = types[way >> 2];
+        const size_t bytes = (size_t)ROWS * D * 4;
+        unsigned char *cache[2] = {(unsigned char *)calloc(bytes, 1), (unsigned char *)calloc(bytes, 1)};
+        float *scales[2] = {(float *)calloc(ROWS, 4), (float *)calloc(ROWS, 4)};
+        pool p;
+        attn_desc o, one;
+        memset(&o, 0, sizeof o);
+        one = o;
+        o.parallel = parallel_of(&p, 4);
+        o.query_lengths = attn_view_i32(few ? ones : counts, 1, B, 0, 0, 0);
+        if (paged) o.page_table = attn_view_i32(table, 2, B, PAGES, 0, 0);
+        if (type == ATTN_I8) o.v_scale = attn_view_f32(scales[1], 4, entries, H, rows, 1);
+        CHECK_STATUS(attn_append(fresh, attn_out_typed(type, cache[1], 4, entries, H, rows, D),
+                                 attn_view_i32(held, 1, B, 0, 0, 0), &o, 0),
+                     ATTN_OK);
+        for (int b = 0; b < B; b++) {
+            attn_out to = attn_out_typed(type, cache[0], 4, entries, H, rows, D);
+            attn_view scale = attn_view_f32(scales[0], 4, entries, H, rows, 1);
+            one.query_lengths = attn_view_slice(o.query_lengths, 0, b, 1);
+            if (paged) one.page_table = attn_view_slice(o.page_table, 0, b, 1);
+            if (type == ATTN_I8) one.v_scale = paged ? scale : attn_view_slice(scale, 0, b, 1);
+            CHECK_STATUS(attn_append(attn_view_slice(fresh, 0, b, 1), paged ? to : attn_out_slice(to, 0, b, 1),
+                                     attn_view_i32(held + b, 1, 1, 0, 0, 0), &one, 0),
+                         ATTN_OK);
+        }
+        CHECKF(p.calls == !few && p.count == (few ? 0 : 3), "way %d: %d calls with %ld tasks", way, (int)p.calls,
+               (long)p.count);
+        CHECKF(memcmp(cache[0], cache[1], bytes) == 0, "way %d: a cache filled by threads", way);
+        CHECKF(memcmp(scales[0], scales[1], (size_t)ROWS * 4) == 0, "way %d: its scales", way);
+        for (int n = 0; n < 2; n++) free(cache[n]), free(scales[n]);
+        pthread_mutex_destroy(&p.lock);
+    }
+    free(order);
+}
+
 static void test_heads(void) {
     pool p;
     attn_desc o;
@@ -671,6 +718,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.plan_again", test_plan_again},
                                    {"threads.plan_on_threads", test_plan_on_threads},
                                    {"threads.pieces", test_pieces},
+                                   {"threads.append", test_append},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},

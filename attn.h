@@ -7841,14 +7841,16 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
 {
     attn__backward *w = &c->w;
     attn__matmul m;
+    const int64_t *n = c->bias_size, blocks = attn__blocks(n[2], ATTN_GRAD_QUERIES);
+    const int64_t bias = attn__mul64(attn__mul64(n[0], n[1]), blocks);  /* tasks that set it */
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
     if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
-    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)),
-                       w->bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)));
+    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), w->bias == ATTN__BIAS_ADDED &&
+                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias : 0);
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
@@ -7859,7 +7861,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
         attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
         attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
     }
-    if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, 1);
+    if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, bias);
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
 }
 
@@ -11374,21 +11376,20 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t pa
 }
 
 /* ---- its tasks */
-/* d_bias before the first block: zeros; or from its sums after the last. */
-static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int after)
+/* Some rows of d_bias before the first block: zeros; or from its sums after the last. */
+static void attn__set_bias_rows(const attn__call *c, const attn__shared *s, int64_t index, int after)
 {
     const attn__array to = attn__bias_sums(c, s);
-    const int64_t *n = c->bias_size;
-    int64_t b, h, i;
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++)
-                if (!after) attn__fill_row(attn__in(&to, b, h, i, 0), n[3], 0.0f);
-                else attn__store_grad(c->f, attn__in(&c->d_bias, b, h, i, 0), n[3], attn__at(&to, b, h, i, 0), 1.0f,
-                                      attn__adds(c, ATTN_GRAD_BIAS));
+    const int64_t *n = c->bias_size, blocks = attn__blocks(n[2], ATTN_GRAD_QUERIES);
+    const int64_t b = index / blocks / n[1], h = index / blocks % n[1], i0 = index % blocks * ATTN_GRAD_QUERIES;
+    int64_t i;
+    for (i = i0; i < attn__min(i0 + ATTN_GRAD_QUERIES, n[2]); i++)
+        if (!after) attn__fill_row(attn__in(&to, b, h, i, 0), n[3], 0.0f);
+        else attn__store_grad(c->f, attn__in(&c->d_bias, b, h, i, 0), n[3], attn__at(&to, b, h, i, 0), 1.0f,
+                              attn__adds(c, ATTN_GRAD_BIAS));
 }
 
-static void attn__run_bias(attn__task *task) { attn__set_bias_rows(task->c, &task->shared, 1); }
+static void attn__run_bias(attn__task *task) { attn__set_bias_rows(task->c, &task->shared, task->index, 1); }
 static attn__pass *attn__open_pass(attn__task *task)
 {
     attn__pass *p = attn__take_pass(&task->memory, task->c);
@@ -11405,9 +11406,9 @@ static void attn__run_rows(attn__task *task)
     const attn__call *c = task->c;
     attn__pass *p = (attn__pass *)(void *)attn__take(&task->memory, 1, ATTN__PASS_FLOATS);
     attn__tile *t = attn__take_tile(&task->memory, c);
-    int64_t i, end, lanes;
-    if (task->index == (c->ragged ? task->shared.entries[2 * c->batch] : c->w.blocks * c->batch * c->heads)) {
-        attn__set_bias_rows(c, &task->shared, 0);
+    int64_t i = c->ragged ? task->shared.entries[2 * c->batch] : c->w.blocks * c->batch * c->heads, end, lanes;
+    if (task->index >= i) {
+        attn__set_bias_rows(c, &task->shared, task->index - i, 0);
         return;
     }
     c = attn__entry_call(task);

@@ -556,6 +556,32 @@ static void test_backward_bias_tasks(void) {
         CHECKF(plan.tasks[n] >= 8, "phase %d has %ld tasks for 8 heads", n, (long)plan.tasks[n]);
 }
 
+/* A bias of all entries and heads: its gradient becomes zeros before the first block, and where it has 16 bits it is made
+   from sums after the last, by tasks of 128 rows each. Against float64; the narrow one is the other, rounded. */
+static void test_backward_bias_rows(void) {
+    enum { ROWS = 300, BLOCKS = 3, KEYS = 40 };
+    attn_desc d = make_desc(2, 4, 2, ROWS, KEYS, 4, 4);
+    d.bias = make_filled(LAYOUT_PACKED, 1, 2, ROWS, KEYS, 0, 0);
+    call c = make_call(&d, FROM_OUT, 1u << GRAD_Q | 1u << GRAD_BIAS);
+    attn_out want = c.g.d_bias, rounded = make_out(LAYOUT_PACKED, 2, ROWS, KEYS, 0, 0);
+    check_call(&c, "the gradient of a bias");
+    rounded.type = ATTN_BF16;
+    CHECK_STATUS(attn_convert(attn_view_of(want), rounded, 0), ATTN_OK);
+    c.g.d_bias = make_out(LAYOUT_PACKED, 2, ROWS, KEYS, 0, 0);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        attn_plan plan;
+        pool p;
+        if (narrow) c.g.d_bias.type = ATTN_BF16;
+        c.d.parallel = parallel_of(&p, 3);
+        CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+        CHECKF(plan.tasks[0] == (2 * 4 + 1) * BLOCKS && (!narrow || plan.tasks[plan.phases - 1] == BLOCKS),
+               "%ld tasks at first, %ld at last", (long)plan.tasks[0], (long)plan.tasks[plan.phases - 1]);
+        run_call(&c, "the gradient of a bias on threads");
+        check_same(&c.g.d_bias, narrow ? &rounded : &want, "the gradient of a bias on threads");
+        pthread_mutex_destroy(&p.lock);
+    }
+}
+
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         call c = some_gradients(score, score % SHAPES);
@@ -729,6 +755,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.backward_outside", test_backward_outside},
                                    {"threads.backward_rounds", test_backward_rounds},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},
+                                   {"threads.backward_bias_rows", test_backward_bias_rows},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},
                                    {"threads.backward_reentrant", test_backward_reentrant},
                                    {"threads.backward_pieces", test_backward_pieces},

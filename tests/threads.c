@@ -556,8 +556,8 @@ static void test_backward_bias_tasks(void) {
         CHECKF(plan.tasks[n] >= 8, "phase %d has %ld tasks for 8 heads", n, (long)plan.tasks[n]);
 }
 
-/* A bias of all entries and heads: its gradient becomes zeros before the first block, and where it has 16 bits it is made
-   from sums after the last, by tasks of 128 rows each. Against float64; the narrow one is the other, rounded. */
+/* A bias of all entries and heads: its gradient becomes zeros before the first block, and where it has 16 bits it is
+   made from sums after the last, by tasks of 128 rows each. Against float64; the narrow one is the other, rounded. */
 static void test_backward_bias_rows(void) {
     enum { ROWS = 300, BLOCKS = 3, KEYS = 40 };
     attn_desc d = make_desc(2, 4, 2, ROWS, KEYS, 4, 4);

@@ -238,9 +238,10 @@
              that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and workers
              alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what lengths
              hold (with ATTN_CUDA also on where arrays lie). That of the largest call serves all others with the same
-             options. The smallest calls need some 35 KB for each worker, their gradients 250 KB. A workspace serves one
-             call at a time. It must not overlap an array of the call (not checked). Stack: at most 16 KB per call or
-             task (compiled with optimisation).
+             options. The smallest calls need some 35 KB for each worker, their gradients 250 KB, and each worker one
+             head's dk and dv as floats; of more than two workers each has up to 2 MB for these and for dq in parts. A
+             workspace serves one call at a time. It must not overlap an array of the call (not checked). Stack: at most
+             16 KB per call or task (compiled with optimisation).
 
    THREADS   Independent tasks go to desc.parallel, else the calling thread runs them; a plan (attn_plan_forward) lets
              the caller schedule them. All functions are thread-safe: there are no mutable globals, and no init call.
@@ -5360,13 +5361,14 @@ typedef enum attn__step {
     ATTN__STEP_JOIN,            /* the parts of a tile's keys become one */
     ATTN__STEP_ROWS,            /* backward: maximum, 1/mass and delta of every row */
     ATTN__STEP_BLOCKS,          /* backward: blocks of queries against blocks of keys */
-    ATTN__STEP_ROUND,           /* backward: a few blocks of queries at a time, each summed by key for itself */
-    ATTN__STEP_MERGE,           /* backward: these sums are added up */
+    ATTN__STEP_ROUND,           /* backward: a few blocks of queries at a time, which leave sums apart */
+    ATTN__STEP_MERGE,           /* backward: these are added up */
     ATTN__STEP_SUMS,            /* backward: sums over rows, the gradients of parameters */
     ATTN__STEP_BIAS             /* backward: d_bias from its sums, where they are floats and it is not */
 } attn__step;
 
 /* How the backward pass runs; see >>gradients. */
+enum { ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2 };          /* two phases each */
 typedef struct attn__backward {
     int64_t blocks;             /* of queries, per head */
     int64_t tiles;              /* of a block of queries */
@@ -5379,8 +5381,10 @@ typedef struct attn__backward {
     int64_t bias_in_common;     /* the bias's gradient sums over streams, which one task must do in order */
     int64_t all_blocks;         /* dS is a result over all keys, so all blocks are visited */
     int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
-    int64_t rounds, slots, merge_parts; /* rounds: 0, or `slots` blocks of a unit at a time are each summed by key; then
-                                           these sums are added up, by so many tasks per unit */
+    int64_t rounds, slots;      /* or so many rounds, each of a unit's blocks of queries from.. to the next round's; */
+    int64_t round[ATTN__MAX_ROUNDS + 1];        /* see >>gradients */
+    int64_t cells, cell_floats; /* a unit's, each room for dq of a block against a block of keys; 0: it has slots */
+    int64_t sum_floats, all_sums;       /* floats of the sums of all keys; of these for all workers, and of the cells */
     int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
     int64_t main_tasks, rows;   /* rows: B*H*Sq */
 } attn__backward;
@@ -6352,6 +6356,8 @@ enum {
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
     ATTN__WORKER_TASKS = 4,     /* backward: tasks for each worker, where keys and queries are cut into tasks */
+    ATTN__WORKER_SUMS = 1 << 19,        /* backward: floats for sums that each of more than two workers has at least,
+                                           where a call has so many: what a second cache holds */
     ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks, */
     ATTN__CUT_CHUNKS = 8,       /* each of so many chunks at least, */
     ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2] */
@@ -7010,10 +7016,11 @@ typedef struct attn__shared {
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
+    float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
     int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
 } attn__shared;
 
-static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
@@ -7138,7 +7145,8 @@ typedef struct attn__pass_memory {
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
-    float  *dk, *db, *dv, *attended;    /* sums over queries, by key; attended: does some query attend to it? */
+    float  *dk, *db, *dv, *attended;    /* sums over queries, by key from key0 on, in attn__shared.sums; attended: does
+                                           some query attend to it? */
 } attn__pass_memory;
 
 struct attn__pass {
@@ -7146,7 +7154,6 @@ struct attn__pass {
     const attn__kernels *f;
     attn__shared shared;
     int     does;
-    int32_t worker;
     int64_t b, head_kv, head;
     int64_t key0, key1;                 /* the keys this task is for */
     int     first_part;                 /* of them; it also writes what lies outside of an entry's keys */
@@ -7154,6 +7161,7 @@ struct attn__pass {
     int64_t nk;                         /* keys of the block of keys */
     int64_t lane0[ATTN_GRAD_QUERIES / 4 + 1];   /* of each tile in the block */
     int64_t first, last;                /* keys that some row of it reaches */
+    float  *cells;                      /* NULL, or dq against each block of keys, from the first block of queries on */
     attn__rows q, k, d_out;             /* rows as the products want them */
     int     uniform, bad_q, bad_d_out;  /* bad: NaN or Inf in them */
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
@@ -7386,13 +7394,36 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* Sums over queries, of all keys. */
+static void attn__take_sums(attn__map *map, const attn__call *c, attn__pass_memory *m)
+{
+    const attn__backward *w = &c->w;
+    const int64_t keys = attn__up(c->all_keys, ATTN_GRAD_KEYS);
+    m->dk = attn__take(map, w->pad_k, keys);
+    m->db = c->score == ATTN_SCORE_ADDITIVE ? attn__take(map, w->pad_u, keys) : NULL;
+    m->dv = attn__take(map, w->pad_v, keys);
+    m->attended = attn__take(map, 1, w->save_b ? keys : 0);
+}
+
+/* Set n of them, from the pass's first key on. */
+static void attn__use_sums(attn__pass *p, int64_t n)
+{
+    const attn__backward *w = &p->c->w;
+    attn__map map = {(char *)(p->shared.sums + n * w->sum_floats), 0};
+    attn__take_sums(&map, p->c, &p->m);
+    p->m.dk += p->key0 * w->pad_k;
+    if (p->m.db) p->m.db += p->key0 * w->pad_u;
+    p->m.dv += p->key0 * w->pad_v;
+    p->m.attended += p->key0 * w->save_b;
+}
+
 /* The memory of a backward pass. */
 static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
 {
     attn__pass *p = (attn__pass *)(void *)attn__take(map, 1, ATTN__PASS_FLOATS);
     const attn__backward *w = &c->w;
     const int64_t lanes = ATTN_GRAD_QUERIES, block = ATTN_GRAD_KEYS, row = ATTN__GRAD_ROW;
-    const int64_t keys = attn__up(c->all_keys, block), more = attn__max(c->size_q, c->size_k);
+    const int64_t more = attn__max(c->size_q, c->size_k);
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
@@ -7416,16 +7447,13 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
     m.result = attn__take(map, attn__max(wide, block), lanes);
     m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
-    m.dk = attn__take(map, w->pad_k, keys);
-    m.db = additive ? attn__take(map, w->pad_u, keys) : NULL;
-    m.dv = attn__take(map, w->pad_v, keys);
-    m.attended = attn__take(map, 1, w->save_b ? keys : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
     m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
     if (!p) return NULL;
     p->m = m;
     p->c = c;
     p->f = c->f;
+    p->cells = NULL;
     return p;
 }
 #endif
@@ -7453,6 +7481,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
     s->bias = attn__take(m, 1, attn__bias_floats(c));
+    s->sums = attn__take(m, 1, w->all_sums);
 }
 
 typedef struct attn__task {
@@ -7763,11 +7792,55 @@ static void attn__set_bias(attn__call *c)
     c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
-enum { ATTN__MAX_ROUNDS = (ATTN_MAX_PHASES - 4) / 2 };          /* two phases each */
+/* Blocks of keys that a block of queries may reach, as sizes tell: all, or those up to a causal mask's edge. */
+static int64_t attn__block_reach(const attn__call *c, int64_t block)
+{
+    const int64_t all = attn__key_blocks(c), more = c->align == ATTN_ALIGN_BOTTOM_RIGHT ? c->keys - c->queries : 0;
+    if (c->right || c->align == ATTN_ALIGN_POSITIONS || c->query_lengths.rank || c->empty == ATTN_EMPTY_UNIFORM ||
+        c->key_origin || c->w.all_blocks) return all;
+    return attn__min(all, attn__blocks(attn__max((block + 1) * ATTN_GRAD_QUERIES + more, 0), ATTN_GRAD_KEYS));
+}
+
+/* Memory for sums by key, a set of all keys for each worker; with more than two workers enough for cells, up to a
+   bound. It is counted whether there are cells or not, so that it never shrinks as a size grows. */
+static void attn__set_sums(attn__call *c)
+{
+    attn__backward *w = &c->w;
+    const attn__score *score = attn__score_of(c);
+    const int64_t units = attn__mul64(c->batch, c->heads_kv);
+    const int64_t blocks = attn__mul64(attn__mul64(c->batch, c->heads), attn__mul64(w->blocks, attn__key_blocks(c)));
+    attn__pass_memory none;
+    attn__map m = {NULL, 0};
+    int64_t most;
+    attn__take_sums(&m, c, &none);
+    w->sum_floats = m.bytes / (int64_t)sizeof(float);
+    w->all_sums = attn__mul64(c->workers, w->sum_floats);
+    if (w->does != (ATTN__DO_Q | ATTN__DO_K) || c->workers <= 2 || c->ragged || score->elements || score->finish_rows ||
+        c->d_alibi.rank || w->bias == ATTN__BIAS_ROWS) return;
+    w->cell_floats = attn__mul64(w->pad_u, ATTN_GRAD_QUERIES);
+    most = attn__add64(attn__mul64(attn__min(units, c->workers), w->sum_floats), attn__mul64(blocks, w->cell_floats));
+    w->all_sums = attn__max(w->all_sums, attn__min(most, attn__mul64(c->workers, ATTN__WORKER_SUMS)));
+}
+
+/* Rounds of cells, as few as have room: 0, if there would be too many. */
+static int64_t attn__find_rounds(attn__call *c, int64_t units)
+{
+    attn__backward *w = &c->w;
+    const int64_t all = attn__mul64(c->heads / c->heads_kv, w->blocks);
+    int64_t n = 0, q = 0, cells;
+    if (!w->cell_floats || w->bias_in_common || all > 1 << 16) return 0;
+    w->cells = (w->all_sums / units - w->sum_floats) / w->cell_floats;
+    for (; q < all && n < ATTN__MAX_ROUNDS; w->round[++n] = q)
+        for (cells = 0; q < all && (cells += attn__block_reach(c, q % w->blocks)) <= w->cells;) q++;
+    return q < all ? 0 : n;
+}
+
 /* Which tasks there are: one per unit, a batch entry's key head, has each block's weights once (five products). With
-   fewer units than workers: rounds (five products, one block after another); or cut among more tasks, some of which do
-   dK and dV for a part of the keys and others dQ for a part of the queries (four and three products; additive, where
-   both need all of it, five and five). What takes longest for its slowest worker tells. */
+   fewer units than workers: rounds of slots (five products, one block after another, the last one the longest under a
+   causal mask); rounds of cells (five products and half of one more, as dq is left, and queries are loaded by several
+   tasks); or cut among more tasks, some of which do dK and dV for a part of the keys and others dQ for a part of the
+   queries (four and three products; additive, where both need all of it, five and five). What takes longest for its
+   slowest worker tells. */
 static void attn__set_block_tasks(attn__call *c)
 {
     attn__backward *w = &c->w;
@@ -7778,19 +7851,30 @@ static void attn__set_block_tasks(attn__call *c)
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
     const int64_t tasks = ATTN__WORKER_TASKS * workers;
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
+    int64_t i, rounds = ATTN__MAX_ROUNDS + 1;
     w->main_tasks = w->does ? key_units : 0;
     if (workers == 1 || units == 0 || !w->does || attn__mul64(work, units) < ATTN__WORTH_CUTTING ||
         (!both && key_units >= tasks)) return;
     w->slots = attn__min(workers / units, w->blocks);
     if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
-        w->bias != ATTN__BIAS_ADDED && key_blocks > 0) {
-        w->rounds = attn__blocks(w->blocks, w->slots);
-        if (w->rounds <= ATTN__MAX_ROUNDS && 5 * workers * w->rounds < least * w->blocks) {
-            w->merge_parts = attn__min(key_blocks, workers);
-            w->main_tasks = units * w->blocks;
-            return;
-        }
-        w->rounds = 0;
+        w->bias != ATTN__BIAS_ADDED && key_blocks > 0) rounds = attn__blocks(w->blocks, w->slots);
+    if (rounds > ATTN__MAX_ROUNDS || 5 * workers * rounds >= least * w->blocks) rounds = 0;
+    if (units < 10 * workers && 11 * units < 2 * whole &&
+        (!rounds || 10 * workers * (rounds + !c->right) > 11 * units * w->blocks))
+        w->rounds = attn__find_rounds(c, units);
+    if (w->rounds) {
+        w->slots = 1;
+        w->key_parts = attn__max(attn__min((w->rounds > 1 ? tasks : tasks / 2) / units, key_blocks), 1);
+        w->main_tasks = units * w->key_parts;
+        return;
+    }
+    w->cells = 0;
+    if (rounds) {
+        for (i = 0; i <= rounds; i++) w->round[i] = attn__min(i * w->slots, w->blocks);
+        w->rounds = rounds;
+        w->key_parts = attn__min(key_blocks, workers);
+        w->main_tasks = units * w->blocks;
+        return;
     }
     if (both && whole <= cut) return;
     if (w->does & ATTN__DO_K) w->key_parts = attn__min(attn__blocks(tasks, key_units), attn__max(key_blocks, 1));
@@ -7829,12 +7913,8 @@ static void attn__set_backward(attn__call *c)
     w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
     w->save_t = w->vectors && c->d_w_v.rank;
     w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
+    attn__set_sums(c);
     attn__set_block_tasks(c);
-}
-
-static int64_t attn__round_blocks(const attn__backward *w, int64_t round)
-{
-    return attn__min(w->blocks - round * w->slots, w->slots);
 }
 
 static void attn__backward_steps(attn__call *c, attn_plan *plan)
@@ -7858,8 +7938,9 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
     if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
     for (i = 0; i < w->rounds; i++) {
-        attn__add_step(plan, c, ATTN__STEP_ROUND, c->batch * c->heads * attn__round_blocks(w, i));
-        attn__add_step(plan, c, ATTN__STEP_MERGE, c->batch * c->heads * w->merge_parts);
+        const int64_t units = c->batch * c->heads_kv, n = units * (w->round[i + 1] - w->round[i]);
+        attn__add_step(plan, c, ATTN__STEP_ROUND, w->cells ? units * w->key_parts : n);
+        attn__add_step(plan, c, ATTN__STEP_MERGE, w->cells ? n : units * w->key_parts);
     }
     if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, bias);
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);
@@ -10948,7 +11029,7 @@ static void attn__open_block(attn__pass *p, int64_t i0)
                                         p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
-    if (!(p->does & ATTN__DO_Q)) return;
+    if (!(p->does & ATTN__DO_Q) || (p->cells && (p->does & ATTN__DO_K))) return;
     attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->n), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
     for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++)
@@ -11303,16 +11384,26 @@ static void attn__clear_outside(const attn__pass *p)
     }
 }
 
-/* Blocks q0 .. q1 of queries of the pass's head against its keys. */
+/* Blocks q0 .. q1 of queries of the pass's head against its keys. With cells dq of each goes there and is not added up;
+   or, of dq alone, it is there, and only this is left. */
 static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 {
-    int64_t block, c0, to;
-    for (block = q0; block < q1; block++) {
+    const int leaves = p->cells && (p->does & ATTN__DO_K);
+    const int64_t floats = p->c->w.cell_floats;
+    int64_t block, c0, to, reach, at = 0;       /* at: where the block's cells begin */
+    for (block = q0; block < q1; block++, at += reach * floats) {
+        reach = attn__block_reach(p->c, block);
+        if (p->key0 > 0 && p->key0 >= reach * ATTN_GRAD_KEYS) continue;
         attn__open_block(p, block * ATTN_GRAD_QUERIES);
         c0 = p->uniform || p->c->w.all_blocks ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
         to = p->uniform || p->c->w.all_blocks ? p->c->keys : p->last;
-        for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) attn__grad_block(p, c0);
-        if (p->does & ATTN__DO_Q) attn__finish_block_gradient(p);
+        for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) {
+            float *cell = p->cells ? p->cells + at + c0 / ATTN_GRAD_KEYS * floats : NULL;
+            if (leaves) attn__fill(p->m.dq = cell, 1, p->n * p->c->w.pad_u, 0.0f);
+            if (leaves || !cell) attn__grad_block(p, c0);
+            else p->f->scale_store(cell, p->m.dq, p->n * p->c->w.pad_u, 1.0f, 1);
+        }
+        if ((p->does & ATTN__DO_Q) && !leaves) attn__finish_block_gradient(p);
         attn__clear_outside(p);
     }
 }
@@ -11394,10 +11485,10 @@ static attn__pass *attn__open_pass(attn__task *task)
 {
     attn__pass *p = attn__take_pass(&task->memory, task->c);
     p->shared = task->shared;
-    p->worker = task->worker;
     p->does = (int)task->c->w.does;
     p->key0 = 0;
     p->key1 = task->c->keys;
+    attn__use_sums(p, task->worker);
     return p;
 }
 
@@ -11432,7 +11523,7 @@ static void attn__run_blocks(attn__task *task)
     const attn__call *c = task->c;
     const attn__backward *w = &c->w;
     const int64_t units = c->batch * c->heads_kv, key_units = w->bias_in_common ? 1 : units;
-    int64_t index = task->index, unit, end, parts = 1;
+    int64_t index = task->index, unit, part, end, parts = 1;
     attn__pass *p = attn__open_pass(task);
     attn__call *own = !c->ragged ? NULL : (attn__call *)(void *)attn__take(&task->memory, 2, ATTN__CALL_FLOATS);
     if (index < key_units * w->key_parts) {
@@ -11443,69 +11534,89 @@ static void attn__run_blocks(attn__task *task)
         index -= key_units * w->key_parts;
         parts = w->query_parts;
     }
-    unit = index / parts;
+    unit = p->does & ATTN__DO_K ? key_units : units;            /* under a causal mask the longest tasks come first */
+    part = p->does & ATTN__DO_K ? index / unit : parts - 1 - index / unit;
+    unit = index % unit;
     end = w->bias_in_common && (p->does & ATTN__DO_K) ? units : unit + 1;
-    for (; unit < end; unit++) attn__run_unit(p, unit, index % parts, parts, own);
+    for (; unit < end; unit++) attn__run_unit(p, unit, part, parts, own);
 }
 
-/* ---- rounds: `slots` blocks of queries of one unit at a time, each by a task that sums by key for itself, in a slot,
-   which is that part of a worker's memory (whoever runs the task). Then the sums of the first slot, which go on from
-   round to round, get those of the others added: block by block in ascending order, as if one task had done it all. */
-static float *attn__in_slot(const attn__pass *p, float *sums, int64_t slot)
-{
-    const int64_t unit = p->b * p->c->heads + p->head;
-    if (!sums) return NULL;
-    return (float *)(void *)((char *)sums + (unit * p->c->w.slots + slot - p->worker) * p->c->worker_bytes);
-}
-
+/* ---- rounds, each of some blocks of queries of a unit, whose sums by key go on from round to round. With cells a task
+   has a part of the keys and leaves dq against each block of keys apart; then these are added up, in the order of the
+   keys. With slots a task has one block of queries and sums by key for itself; then the first slot's sums get those of
+   the others added, in the order of the queries. Either way as if one task had done it all. */
 static attn__pass *attn__open_unit(attn__task *task, int64_t unit)
 {
     attn__pass *p = attn__open_pass(task);
-    p->does = ATTN__DO_Q | ATTN__DO_K;
-    p->b = unit / p->c->heads;
-    p->head = p->head_kv = unit % p->c->heads;
+    p->b = unit / task->c->heads_kv;
+    p->head = p->head_kv = unit % task->c->heads_kv;
+    p->first_part = 1;
     return p;
 }
 
-static int64_t attn__round_of(const attn__task *task) { return (task->phase - (task->c->key_blocks > 0) - 1) / 2; }
+static const int64_t *attn__round_of(const attn__task *task)    /* its first block, and the next round's */
+{
+    return task->c->w.round + (task->phase - (task->c->key_blocks > 0) - 1) / 2;
+}
+
+/* Block q of a unit: its head, and its cells in a round from block `from` on. Returns which of the head's it is. */
+static int64_t attn__open_cells(attn__pass *p, int64_t unit, int64_t from, int64_t q)
+{
+    const attn__call *c = p->c;
+    const attn__backward *w = &c->w;
+    p->head = p->head_kv * (c->heads / c->heads_kv) + q / w->blocks;
+    if (!w->cells) return q;
+    p->cells = p->shared.sums + c->batch * c->heads_kv * w->sum_floats + unit * w->cells * w->cell_floats;
+    for (; from < q; from++) p->cells += attn__block_reach(c, from % w->blocks) * w->cell_floats;
+    return q % w->blocks;
+}
 
 static void attn__run_round(attn__task *task)
 {
     const attn__backward *w = &task->c->w;
-    const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round), slot = task->index % n;
-    attn__pass *p = attn__open_unit(task, task->index / n);
-    p->m.dk = attn__in_slot(p, p->m.dk, slot);
-    p->m.db = attn__in_slot(p, p->m.db, slot);
-    p->m.dv = attn__in_slot(p, p->m.dv, slot);
-    p->m.attended = attn__in_slot(p, p->m.attended, slot);
-    p->first_part = 1;          /* of its queries: no other task has them */
-    if (round == 0 || slot > 0) attn__clear_keys(p);
-    attn__run_queries(p, round * w->slots + slot, round * w->slots + slot + 1);
+    const int64_t *round = attn__round_of(task), units = task->c->batch * task->c->heads_kv;
+    const int64_t unit = task->index % units, part = task->index / units, slot = w->cells ? 0 : part;
+    const int64_t end = w->cells ? round[1] : round[0] + slot + 1;
+    attn__pass *p = attn__open_unit(task, unit);
+    int64_t q, block, n;
+    if (w->cells) attn__part_of_keys(p, part, w->key_parts);
+    attn__use_sums(p, unit * w->slots + slot);
+    if (round[0] == 0 || slot > 0) attn__clear_keys(p);
+    for (q = round[0] + slot; q < end; q += n) {
+        block = attn__open_cells(p, unit, round[0], q);
+        n = attn__min(end - q, w->blocks - block);
+        attn__run_queries(p, block, block + n);
+    }
+    if (w->cells && round == w->round + w->rounds - 1) attn__finish_keys_gradient(p);
 }
 
-/* The sums of slots 1 .. n, `pad` floats per key, added to those of the first; returns where they are for key0. */
-static float *attn__merge_slots(const attn__pass *p, float *sums, int64_t pad, int64_t n)
+/* The sums of slots 1 .. n, `pad` floats per key, added to those of the first. */
+static void attn__add_slots(const attn__pass *p, float *to, int64_t pad, int64_t n)
 {
-    float *to = attn__in_slot(p, sums, 0);
     int64_t slot;
-    if (!sums || !pad) return to;
-    to += p->key0 * pad;
-    for (slot = 1; slot < n; slot++)
-        p->f->scale_store(attn__in_slot(p, sums, slot) + p->key0 * pad, to, (p->key1 - p->key0) * pad, 1.0f, 1);
-    return to;
+    for (slot = 1; to && slot < n; slot++)
+        p->f->scale_store(to + slot * p->c->w.sum_floats, to, (p->key1 - p->key0) * pad, 1.0f, 1);
 }
 
 static void attn__run_merge(attn__task *task)
 {
     const attn__backward *w = &task->c->w;
-    const int64_t round = attn__round_of(task), n = attn__round_blocks(w, round);
-    attn__pass *p = attn__open_unit(task, task->index / w->merge_parts);
-    attn__part_of_keys(p, task->index % w->merge_parts, w->merge_parts);
-    p->m.dk = attn__merge_slots(p, p->m.dk, w->pad_k, n);
-    p->m.db = attn__merge_slots(p, p->m.db, w->pad_u, n);
-    p->m.dv = attn__merge_slots(p, p->m.dv, w->pad_v, n);
-    p->m.attended = attn__merge_slots(p, p->m.attended, w->save_b, n);
-    if (round + 1 < w->rounds) return;
+    const int64_t *round = attn__round_of(task), units = task->c->batch * task->c->heads_kv, n = round[1] - round[0];
+    const int64_t unit = task->index % units, part = task->index / units;
+    attn__pass *p = attn__open_unit(task, unit);
+    if (w->cells) {
+        const int64_t block = attn__open_cells(p, unit, round[0], round[1] - 1 - part);
+        p->does = ATTN__DO_Q;
+        attn__run_queries(p, block, block + 1);
+        return;
+    }
+    attn__part_of_keys(p, part, w->key_parts);
+    attn__use_sums(p, unit * w->slots);
+    attn__add_slots(p, p->m.dk, w->pad_k, n);
+    attn__add_slots(p, p->m.db, w->pad_u, n);
+    attn__add_slots(p, p->m.dv, w->pad_v, n);
+    attn__add_slots(p, p->m.attended, w->save_b, n);
+    if (round[1] < w->blocks) return;
     attn__finish_stream_gradient(p);
     attn__finish_keys_gradient(p);
 }
@@ -12353,8 +12464,9 @@ static void attn__put_backward(attn__text *t, const attn_plan *plan, const attn_
     attn__put(t, c->saved_stats.rank ? "given, " : "computed again, ");
     ATTN__FORMAT(t, "% tasks for the rows, then %", plan->tasks[(c->ragged != 0) + (c->key_blocks > 0)],
                  w->main_tasks);
-    attn__put(t, w->rounds ? " tasks for blocks of queries, a few at a time" : w->key_parts + w->query_parts == 0 ?
-              " tasks for all products" : " tasks for parts of keys or queries");
+    attn__put(t, w->cells ? " tasks for parts of keys, a few blocks of queries at a time" :
+                 w->rounds ? " tasks for blocks of queries, a few at a time" : w->key_parts + w->query_parts == 0 ?
+                 " tasks for all products" : " tasks for parts of keys or queries");
     if (c->step[plan->phases - 1] == ATTN__STEP_SUMS)
         ATTN__FORMAT(t, ", then % tasks for parameters", plan->tasks[plan->phases - 1]);
 }

@@ -545,6 +545,68 @@ static void test_backward_rounds(void) {
     CHECKF(most > 10, "no call had many rounds: %d phases", most);
 }
 
+/* From 1 to 128 workers few heads are cut in ways that differ in what tasks leave for each other: forwards, backwards
+   and at random, by the first worker, the last one or any, in a workspace that holds NaN, each gives one worker's
+   bits. */
+enum { IN_GROUPS, CAUSAL, CHUNKED, LATE, OPTIONS, COSINE, CUTS };
+static call few_heads(int shape) {
+    static const int64_t size[CUTS][7] = {{1, 4, 1, 379, 1021, 128, 8}, {1, 2, 2, 900, 900, 16, 16},
+                                          {2, 2, 1, 300, 700, 8, 24},   {1, 1, 1, 700, 300, 20, 12},
+                                          {1, 2, 2, 400, 500, 16, 16},  {1, 2, 1, 500, 500, 12, 12}};
+    const int64_t *n = size[shape];
+    attn_desc d = make_desc(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
+    if (shape == COSINE) set_score(&d, ATTN_SCORE_COSINE, 0);
+    d.causal = shape != IN_GROUPS && shape != OPTIONS;
+    d.align = shape == CAUSAL || shape == COSINE ? ATTN_ALIGN_TOP_LEFT : ATTN_ALIGN_BOTTOM_RIGHT;
+    if (shape == CHUNKED) d.key_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 333, 700);
+    if (shape == OPTIONS) {
+        d.window = 1, d.window_left = 90, d.window_right = 200;
+        d.softcap = 20, d.dropout = 0.2f;
+        d.empty = ATTN_EMPTY_UNIFORM;
+        d.mask = make_ints(ATTN_U8, 2, 400, 500, 0, 0, 0, 1);
+        d.bias = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 400, 500);
+    }
+    return make_call(&d, FROM_OUT, 7 | (shape == OPTIONS ? ATTN_GRAD_BIAS : 0)); /* dq, dk, dv */
+}
+
+static void run_adverse(call *c, const attn_plan *plan, int32_t workers) {
+    void *workspace = test_guarded(plan->workspace_bytes); /* NaN everywhere */
+    prepare_grads(c);
+    for (int32_t phase = 0; phase < plan->phases; phase++) {
+        const int64_t count = plan->tasks[phase];
+        int64_t *order = random_order(count);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t index = workers % 3 == 0 ? i : workers % 3 == 1 ? count - 1 - i : order[i];
+            const int worker = i % 3 == 0 ? 0 : i % 3 == 1 ? workers - 1 : test_int(0, workers - 1);
+            attn_task(plan, workspace, phase, index, worker);
+        }
+        free(order);
+    }
+}
+
+static void test_backward_workers(void) {
+    int many = 0;
+    for (int shape = 0; shape < CUTS; shape++) {
+        call c = few_heads(shape);
+        attn_plan plan;
+        if (!run_call(&c, "one worker")) break;
+        call want = copy_grads(&c);
+        for (int32_t workers = 1; workers <= 128; workers += workers < 9 ? 1 : shape == IN_GROUPS ? 40 : 7) {
+            c.d.parallel.workers = workers;
+            CHECK_STATUS(attn_plan_backward(&c.d, &c.g, &plan, 0), ATTN_OK);
+            run_adverse(&c, &plan, workers);
+            if (!same_grads(&want, &c, "few heads, many workers"))
+                CHECKF(0, "shape %d, %d workers", shape, (int)workers);
+            if (shape == IN_GROUPS) many += plan.phases > 3;
+            if (shape == CAUSAL)
+                CHECKF(plan.tasks[1] >= (workers < 28 ? workers : 28), "%ld tasks for %d workers", (long)plan.tasks[1],
+                       (int)workers);
+        }
+        test_release();
+    }
+    CHECKF(many >= 4, "%d numbers of workers have several rounds", many);
+}
+
 /* A bias of its own for each head: its gradient is summed over no two of them, and each stays a task. */
 static void test_backward_bias_tasks(void) {
     attn_desc d = make_desc(2, 4, 4, 20, 30, 4, 4);
@@ -754,6 +816,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.backward_pool", test_backward_pool},
                                    {"threads.backward_outside", test_backward_outside},
                                    {"threads.backward_rounds", test_backward_rounds},
+                                   {"threads.backward_workers", test_backward_workers},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_bias_rows", test_backward_bias_rows},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},

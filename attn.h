@@ -647,7 +647,8 @@ typedef struct attn_grad {
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err);
 
 /* Bytes of workspace that attn_forward(desc) needs, which may be 0; never less for a larger size (on a GPU: see
-   attn_cuda.cuh). Data pointers may be NULL here. */
+   attn_cuda.cuh). With several workers keys may be cut among tasks: that has min(B*H*Sq, 8*workers) * (Sk/256 + 3) *
+   (Dv + 2) floats of it at most. Data pointers may be NULL here. */
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err);
 
 /* The same work cut into tasks, for callers who spread them over frames or threads themselves:
@@ -660,9 +661,9 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. The number of tasks
-   depends on parallel.workers for gradients and for few queries over heads of k and v that lie side by side within a
-   row, else not. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
+   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. There are about four
+   tasks for each of parallel.workers where the work is worth it: keys that few queries share are cut, else tiles of
+   queries are narrower. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -5355,7 +5356,7 @@ static attn__array attn__transposed(attn__array a)      /* rows and columns exch
 
 /* What a phase of tasks does. */
 typedef enum attn__step {
-    ATTN__STEP_ENTRIES,         /* with starts: which tasks of the other steps belong to which batch entry */
+    ATTN__STEP_ENTRIES,         /* which tasks of the other steps belong to which batch entry */
     ATTN__STEP_KEYS,            /* prepare blocks of keys, where the score needs it */
     ATTN__STEP_TILES,           /* tiles of queries, or parts of their keys */
     ATTN__STEP_JOIN,            /* the parts of a tile's keys become one */
@@ -5429,18 +5430,21 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t stream_heads, stream_rows;  /* heads of a stream, and their queries */
     int64_t ld;                 /* lanes of a tile */
     int64_t room_lanes, room_keys;      /* of a tile and a chunk, for which a worker has room: as many as there are */
+    int64_t tile_lanes;         /* of the call's tiles: ld, or fewer for more tasks */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t task_tiles;
     int64_t task_heads;         /* or, if above 1, of few rows, those of so many streams: see attn__chunk_of_heads */
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
-    int64_t parts;              /* tasks among which the keys of a tile are cut; 1: not cut */
-    int64_t reached;            /* keys from here on are only room: no row reaches them */
-    int64_t slots;              /* for which there is room */
+    int32_t uneven, by_entry;   /* entries may have, have tasks of their own: see ragged, attn__cut_keys */
+    int64_t work;               /* chunks of all groups of tiles, where the keys of some are cut; else 0 */
+    int64_t parts;              /* tasks among which those of a group are cut; 1: not cut */
+    int64_t row_slots, slot0;   /* slots of a row; in front of an entry */
+    int64_t slots, most_slots;  /* in all; for which there is room */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
-    int64_t slot_floats;        /* what a chunk leaves where they are cut */
+    int64_t slot_floats;        /* what a chunk leaves of a row where they are cut */
     int64_t shared_bytes;       /* what the tasks share */
     int64_t worker_bytes;       /* each worker's memory, after it */
     /* of a backward call alone */
@@ -6355,12 +6359,11 @@ enum {
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
-    ATTN__WORKER_TASKS = 4,     /* backward: tasks for each worker, where keys and queries are cut into tasks */
+    ATTN__WORKER_TASKS = 4,     /* tasks for each worker, where keys or queries are cut into tasks */
     ATTN__WORKER_SUMS = 1 << 19,        /* backward: floats for sums that each of more than two workers has at least,
                                            where a call has so many: what a second cache holds */
-    ATTN__CUT_TILES = 4,        /* up to so many tiles of few rows in all: their keys are cut among tasks, */
-    ATTN__CUT_CHUNKS = 8,       /* each of so many chunks at least, */
-    ATTN__CUT_TASKS = 16,       /* so many tasks at most [Zen 4, AVX2] */
+    ATTN__CUT_FLOATS = 1 << 16, /* of a task's part of k and v, at least: 25 us [Zen 3] */
+    ATTN__CUT_ROWS = 8,         /* for each worker, whose keys may be cut */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__TASK_NUMBERS = 1 << 18,       /* that a task copies or converts, which takes some 30 us [Zen 3] */
 
@@ -7011,13 +7014,13 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What all tasks of a call share, at the start of the workspace. */
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
-    float *slots;               /* of chunks, where the keys of a tile are cut */
+    float *slots;               /* [rows][row_slots], where the keys of a tile are cut */
     float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row. (B 1: packed) */
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
     float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
-    int64_t *entries;           /* with starts [2*B + 1]: tasks before each entry's, and before those in front of it */
+    int64_t *entries;           /* [2*B + 1]: tasks before each entry's, and before those in front of it; then slots */
 } attn__shared;
 
 static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
@@ -7113,7 +7116,7 @@ typedef struct attn__tile {
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
-    float *slots;                       /* where the keys are cut: one slot per chunk; else NULL */
+    float *slots;                       /* not NULL: where its chunks are left */
     float *lane_max;                    /* not NULL: the scores' maximum of each lane is left here, by the products or,
                                            where there is a bias, by adding it */
     attn__tile_memory m;
@@ -7472,7 +7475,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     const int64_t rows = attn__rows_of_arrays(c);
     const int64_t keys = attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams), c->keys);
     s->entries = NULL;
-    if (c->ragged) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 2);
+    if (c->uneven) s->entries = (int64_t *)(void *)attn__take(m, attn__add64(attn__mul64(2, c->batch), 1), 4);
     s->prepared = attn__take(m, keys, c->key_floats);
     s->slots = attn__take(m, c->slots, c->slot_floats);
     if (!c->is_backward) return;
@@ -7587,11 +7590,16 @@ static int32_t attn__fast_products(const attn__call *c)
     return fast;
 }
 
-/* Tiles of a stream's rows. */
+/* Tiles of a stream's rows. Few rows are not torn apart: see attn__is_skinny. */
+static int64_t attn__tiles_of(const attn__call *c, int64_t rows)
+{
+    return attn__blocks(rows, rows > ATTN__SKINNY ? c->tile_lanes : c->ld);
+}
+
 static void attn__cut_rows(attn__call *c)
 {
     c->stream_rows = attn__mul64(c->stream_heads, c->queries);
-    c->tiles = attn__blocks(c->stream_rows, c->ld);
+    c->tiles = attn__tiles_of(c, c->stream_rows);
     c->fast = attn__fast_products(c);
 }
 
@@ -7623,7 +7631,7 @@ static int64_t attn__most_task_heads(const attn__call *c)
 /* Bytes that a worker needs for the steps of tiles, or of the backward pass. */
 static int64_t attn__worker_bytes(const attn__call *c)
 {
-    attn__map m = {NULL, c->ragged ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
+    attn__map m = {NULL, c->uneven ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
     int64_t i;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
@@ -7641,14 +7649,30 @@ static int64_t attn__worker_bytes(const attn__call *c)
     return m.bytes;
 }
 
+enum { ATTN__TASKS, ATTN__SLOTS, ATTN__WORK, ATTN__TALLIES };
+static int64_t attn__count_entries(const attn__call *c, int which, int64_t *before);
+static int64_t attn__tasks_wanted(const attn__call *c) { return attn__mul64(ATTN__WORKER_TASKS, c->workers); }
+static int64_t attn__rows_to_cut(const attn__call *c) { return attn__mul64(ATTN__CUT_ROWS, c->workers); }
+/* Slots that there is room for: it depends on nothing with which workspace could shrink. */
+static int64_t attn__most_slots(const attn__call *c)
+{
+    if (c->workers == 1 || c->keys <= ATTN__CHUNK || c->is_backward || c->on_device ||
+        !(attn__score_of(c)->flags & ATTN__DOTS)) return 0;
+    return attn__mul64(attn__min(attn__rows_of_arrays(c), attn__rows_to_cut(c)),
+                       attn__add64(attn__blocks(c->keys, ATTN__CHUNK), 2));
+}
+
 /* Whether a task has so many; with room for both ways, as which of them it is changes with sizes. */
 static void attn__set_task_heads(attn__call *c)
 {
-    const int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);    /* a worker's */
+    int64_t share = attn__max(attn__blocks(attn__mul64(c->batch, c->streams), c->workers), 1);      /* a worker's */
     const int64_t most = attn__most_task_heads(c);
     c->task_heads = 1;
     attn__set_room(c, c->ld);
     if (most == 1) return;
+    if (c->most_slots && attn__rows_of_arrays(c) <= attn__rows_to_cut(c) && attn__knows_entries(c))
+        share = /* their keys can be cut */
+            attn__max(2 * attn__count_entries(c, ATTN__WORK, NULL) / attn__tasks_wanted(c), share);
     c->worker_bytes = attn__worker_bytes(c);
     c->task_heads = most;
     attn__set_room(c, attn__max(c->f->width, attn__most_skinny(c)));
@@ -7668,18 +7692,6 @@ static int64_t attn__skinny_floats(const attn__call *c)
                        attn__add64(rows, attn__scale_floats(c)));
 }
 
-/* One query over a long cache is one tile, too little for several threads: its keys are cut, each chunk leaves its
-   maximum, sum and output in a slot, and one more step joins them in order. The memory is counted by rows, whether they
-   are cut or not, so that it never shrinks as a size grows. */
-static int64_t attn__slot_count(const attn__call *c)
-{
-    const int64_t rows = attn__mul64(attn__mul64(c->batch, c->heads), c->queries);
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    if (c->is_backward || c->ragged || !(attn__score_of(c)->flags & ATTN__DOTS) || chunks < 2 * ATTN__CUT_CHUNKS)
-        return 0;
-    return attn__mul64(attn__min(rows, ATTN__CUT_TILES), chunks);
-}
-
 /* Where the keys end that some row may reach: what a cache has room for beyond them takes no time. */
 static int64_t attn__end_of_keys(const attn__call *c)
 {
@@ -7694,31 +7706,27 @@ static int64_t attn__end_of_keys(const attn__call *c)
     return end;
 }
 
-/* Tiles, prepared keys, and whether the keys of a tile are cut among tasks. */
+/* Tiles and prepared keys. */
 static void attn__set_tiles(attn__call *c)
 {
     const attn__score *score = attn__score_of(c);
-    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK);
-    int64_t tiles, used;
-    c->reached = attn__end_of_keys(c);
-    used = attn__blocks(c->reached, ATTN__CHUNK);
+    const int64_t chunks = attn__blocks(c->keys, ATTN__CHUNK), used = attn__blocks(attn__end_of_keys(c), ATTN__CHUNK);
     c->streams = c->bilinear.rank == 3 || c->w_q.rank == 3 || c->w_k.rank == 3 || c->w_v.rank == 2 ||
                  c->hidden_bias.rank == 2 ? c->heads : c->heads_kv;
     c->stream_heads = c->streams ? attn__quotient(c->heads, c->streams) : 0;
-    c->ld = attn__lanes(c->f);
+    c->ld = c->tile_lanes = attn__lanes(c->f);
     attn__cut_rows(c);
+    c->most_slots = attn__most_slots(c);
+    c->uneven = c->ragged || (c->key_lengths.rank && c->batch > 1 && c->most_slots);
+    c->by_entry = c->ragged;
+    c->parts = 1;
+    c->slot_floats = attn__add64(c->size_v, 2);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
     c->task_tiles = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__TASK_TILES : 1;
     attn__set_task_heads(c);
-    tiles = attn__mul64(attn__mul64(c->batch, c->streams), c->tiles);
-    c->parts = 1;
-    c->slot_floats = attn__mul64(ATTN__SKINNY, attn__add64(c->size_v, 2));
-    c->slots = attn__slot_count(c);
-    if (c->slots && tiles > 0 && tiles <= ATTN__CUT_TILES && c->stream_rows <= attn__most_skinny(c))
-        c->parts = attn__max(attn__min(ATTN__CUT_TASKS / tiles, used / ATTN__CUT_CHUNKS), 1);
 }
 
 static void attn__add_step(attn_plan *plan, attn__call *c, attn__step step, int64_t tasks)
@@ -7734,49 +7742,115 @@ static int64_t attn__groups(const attn__call *c, int64_t tiles)
     return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
 
-static int64_t attn__groups_of_a_task(const attn__call *c) { return attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
-/* Tasks of an entry's rows: tiles; in the backward pass blocks of queries. */
-static int64_t attn__entry_tasks(const attn__call *c, int64_t b, int before)
+static int64_t attn__groups_of_a_task(const attn__call *c)
+{ return c->parts > 1 ? 1 : attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
+/* ---- One query over a long cache would be a task for each key head: its keys are cut, as far as the workers ask. The
+   first part merges its chunks as ever and leaves the outcome in a slot; of the others each chunk leaves maximum,
+   sum and outputs in one, and another step joins all in order. */
+static int attn__visits_all_keys(const attn__call *c) { return c->scores.rank || c->scores_softcap.rank; }
+
+/* Of an entry's rows, or of those in front of them: chunks of keys, the parts that these are cut into, as many as their
+   share of the call's chunks asks for, and slots of a row. */
+typedef struct attn__cut { int64_t rows, chunks, parts, slots; } attn__cut;
+static attn__cut attn__cut_of(const attn__call *c, int64_t b, int before)
 {
+    const int64_t key = attn__mul64(c->task_heads, attn__add64(attn__add64(c->size_k, c->size_v), 64));
+    const int64_t least = attn__blocks(ATTN__CUT_FLOATS, attn__mul64(ATTN__CHUNK, key));
+    int64_t reach = attn__add64(attn__add64(c->left, c->right), c->queries), rows;
+    attn__cut n = {0, 0, 1, 0};
     attn__extent x;
-    int64_t tiles;
+    attn__find_keys(c, b, &x);
     attn__find_rows(c, b, before, &x);
-#ifndef ATTN_NO_BACKWARD
-    if (c->is_backward) return attn__mul64(c->heads, attn__blocks(x.rows, ATTN_GRAD_QUERIES));
-#endif
-    tiles = attn__blocks(attn__mul64(c->stream_heads, x.rows), c->ld);
-    return attn__blocks(attn__groups(c, tiles), attn__groups_of_a_task(c));
+    n.rows = x.rows;
+    rows = attn__mul64(c->stream_heads, x.rows);
+    if (!before) n.chunks = attn__blocks(attn__visits_all_keys(c) ? c->keys : x.keys, ATTN__CHUNK);
+    if (!c->work || before || rows > c->ld ||
+        (rows > ATTN__SKINNY && attn__rows_of_arrays(c) > attn__rows_to_cut(c))) return n;
+    reach = attn__min(n.chunks, attn__blocks(reach, ATTN__CHUNK));
+    n.parts = attn__max(attn__mul64(reach, attn__tasks_wanted(c)) / c->work, 1);
+    n.parts = attn__max(reach / attn__max(reach / n.parts, least), 1);
+    if (n.parts > 1) n.slots = n.chunks - attn__blocks(n.chunks, n.parts) + 1;
+    return n;
 }
 
-/* Which task is whose: tasks before each entry's rows, and before the rows in front of them */
-static int64_t attn__count_entries(const attn__call *c, int64_t *before)
+/* Tasks (in the backward pass blocks of queries), slots, chunks of all groups. */
+static void attn__tally(const attn__call *c, int64_t b, int before, int64_t *n)
+{
+    const attn__cut cut = attn__cut_of(c, b, before);
+    const int64_t groups = attn__groups(c, attn__tiles_of(c, attn__mul64(c->stream_heads, cut.rows)));
+    n[ATTN__TASKS] = cut.parts > 1 ? attn__mul64(groups, cut.parts) : attn__blocks(groups, attn__groups_of_a_task(c));
+#ifndef ATTN_NO_BACKWARD
+    if (c->is_backward) n[ATTN__TASKS] = attn__mul64(c->heads, attn__blocks(cut.rows, ATTN_GRAD_QUERIES));
+#endif
+    n[ATTN__SLOTS] = attn__mul64(attn__mul64(c->heads, cut.rows), cut.slots);
+    n[ATTN__WORK] = attn__mul64(groups, cut.chunks);
+}
+
+/* One of these, of all. before: tasks before each entry's rows, and before the rows in front of them; then slots. */
+static int64_t attn__count_entries(const attn__call *c, int which, int64_t *before)
 {
     const int64_t all = before ? c->batch : attn__entries_to_see(c);
-    int64_t f, sum = 0;
+    int64_t f, i, sum[ATTN__TALLIES] = {0}, n[ATTN__TALLIES];
     for (f = 0; f < 2 * all; f++) {
-        if (before) before[f] = sum;
-        sum = attn__add64(sum, attn__entry_tasks(c, f / 2, (int)(f % 2)));
+        if (before) before[f] = sum[ATTN__TASKS];
+        if (before) before[2 * all + 1 + f] = sum[ATTN__SLOTS];
+        attn__tally(c, f / 2, (int)(f % 2), n);
+        for (i = 0; i < ATTN__TALLIES; i++) sum[i] = attn__add64(sum[i], n[i]);
     }
-    if (before) before[f] = sum;
-    return all < c->batch ? attn__mul64(sum / all, c->batch) : sum;
+    if (before) before[f] = sum[ATTN__TASKS];
+    return all < c->batch ? attn__mul64(sum[which] / all, c->batch) : sum[which];
 }
 
 /* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
 static int64_t attn__row_tasks(const attn__call *c, int64_t each)
 {
-    if (!c->ragged || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
-    return each ? attn__count_entries(c, NULL) : 0;
+    if (!c->by_entry || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
+    return each ? attn__count_entries(c, ATTN__TASKS, NULL) : 0;
+}
+
+static void attn__set_parts(attn__call *c, attn__cut cut)
+{
+    c->parts = cut.parts;
+    c->row_slots = cut.slots;
+}
+
+static void attn__cut_keys(attn__call *c)
+{
+    if (!c->most_slots || !attn__knows_entries(c)) return;
+    c->work = attn__count_entries(c, ATTN__WORK, NULL);     /* nothing is cut yet */
+    c->slots = attn__count_entries(c, ATTN__SLOTS, NULL);
+    if (c->slots > c->most_slots) c->slots = 0;
+    if (!c->slots) c->work = 0;
+    else if (c->uneven && c->key_lengths.stride[0]) c->by_entry = 1;
+    if (c->slots && !c->by_entry) attn__set_parts(c, attn__cut_of(c, 0, 0));
+}
+
+/* Too few tiles for the workers: fewer side by side in a task, then narrower ones, though each row takes longer. */
+static void attn__cut_tiles(attn__call *c)
+{
+    const int64_t streams = attn__mul64(attn__batch_of_rows(c), c->streams), width = c->f->width, vecs = c->f->vecs;
+    const int64_t wanted = attn__tasks_wanted(c) / 2, all = attn__mul64(streams, attn__blocks(c->stream_rows, width));
+    const int64_t work = attn__mul64(attn__mul64(width, c->keys), attn__add64(c->size_k, c->size_v));
+    const int64_t least = attn__max(attn__blocks(ATTN__WORTH_CUTTING, work), c->task_tiles > 1 ? vecs / 2 : 1);
+    c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));        /* as before */
+    c->task_tiles = attn__max(attn__min(attn__mul64(streams, c->tiles) / wanted, c->task_tiles), 1);
+    c->tile_lanes = attn__min(attn__max(all / wanted, least), vecs) * width;
+    attn__cut_rows(c);
 }
 
 static void attn__forward_steps(attn__call *c, attn_plan *plan)
 {
     const int64_t streams = attn__mul64(c->batch, c->streams), tiles = attn__mul64(streams, c->tiles);
-    if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
+    int64_t tasks;
+    attn__cut_keys(c);
+    if (!c->slots && c->workers > 1 && !c->on_device) attn__cut_tiles(c);
+    tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts);
+    if (c->by_entry) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
                                                                      c->key_blocks) : 0);
-    attn__add_step(plan, c, ATTN__STEP_TILES, attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts));
-    if (c->parts > 1) attn__add_step(plan, c, ATTN__STEP_JOIN, tiles);
+    attn__add_step(plan, c, ATTN__STEP_TILES, tasks);
+    if (c->slots) attn__add_step(plan, c, ATTN__STEP_JOIN, c->by_entry ? tasks : streams);
 }
 #ifndef ATTN_NO_BACKWARD
 /* What the gradient of the bias is made of. */
@@ -7983,7 +8057,7 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
 {
     attn__shared shared;
     attn__map m = {NULL, 0};
-    int64_t total, work = 0;
+    int64_t total, work = 0, slots;
     int32_t i;
     (void)flags;
     attn__set_tiles(c);
@@ -7993,10 +8067,12 @@ static attn_status attn__plan_steps(attn_plan *plan, attn__call *c, int flags, a
 #endif
     attn__forward_steps(c, plan);
     c->worker_bytes = attn__max(c->worker_bytes, attn__worker_bytes(c));
+    slots = c->slots;
+    c->slots = c->most_slots;                   /* counted, for workspace must not shrink, but not used */
     attn__take_shared(&m, c, &shared);
     total = attn__add64(m.bytes, attn__mul64(c->worker_bytes, c->workers));
-    if (c->parts == 1 && c->slots) {            /* counted, for workspace must not shrink, but not used */
-        c->slots = 0;
+    if (slots < c->slots) {
+        c->slots = slots;
         m.bytes = 0;
         attn__take_shared(&m, c, &shared);
     }
@@ -10139,42 +10215,66 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
     if (attn__is_f32(&t->c->weights)) attn__store_lanes(t, &t->c->weights, c0, n, factor, t->m.s);
 }
 
-/* Where the keys of a tile are cut among tasks, a chunk leaves its outputs, maximum and sum of each row in a slot: */
-static float *attn__slot(const attn__tile *t, int64_t c0) { return t->slots + c0 / ATTN__CHUNK * t->c->slot_floats; }
+/* Where keys are cut among tasks: the first chunk of a part of those that a tile visits; mere room takes no time. */
+static int64_t attn__chunk_of_part(const attn__tile *t, int64_t part)
+{
+    const int all = attn__visits_all_keys(t->c);
+    const int64_t first = all ? 0 : t->first / ATTN__CHUNK, parts = t->c->parts;
+    const int64_t chunks = ((all ? t->c->keys : t->last) + ATTN__CHUNK - 1) / ATTN__CHUNK - first;
+    return first + attn__quotient(chunks * part + parts - 1, parts);
+}
+
+/* A chunk leaves its outputs, maximum and sum of each row in a slot, */
+static float *attn__slot(const attn__tile *t, int64_t c0)
+{
+    return t->slots + (c0 / ATTN__CHUNK - attn__chunk_of_part(t, 1) + 1) * t->lanes * t->c->slot_floats;
+}
+
 static void attn__save_chunk(const attn__tile *t, float *slot, const float *cmax, const float *csum)
 {
     const int64_t outputs = attn__has_outputs(t->c) ? t->c->size_v : 0;
     float *rows[ATTN__MAX_LANES];
     int64_t l;
     for (l = 0; l < t->lanes; l++) {
-        rows[l] = slot + 2 * ATTN__SKINNY + l * outputs;
+        rows[l] = slot + 2 * t->lanes + l * outputs;
         slot[l] = cmax[l];
-        slot[ATTN__SKINNY + l] = csum[l];
+        slot[t->lanes + l] = csum[l];
     }
     if (t->skinny)
         for (l = 0; l < t->lanes; l++) attn__copy_floats(rows[l], t->m.acc + l * attn__skinny_row(t), outputs);
     else if (outputs) t->f->unpack(rows, t->lanes, 1, t->m.acc, t->ld, outputs, t->ones);
 }
 
-/* and is joined from there. */
-static void attn__join_saved(attn__tile *t, int64_t c0)
+/* or the first part all of its chunks', */
+static void attn__save_part(attn__tile *t, float *slot)
 {
-    const int64_t outputs = attn__has_outputs(t->c) ? t->c->size_v : 0;
-    const float *slot = attn__slot(t, c0);
-    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    t->m.acc = t->m.o;
+    attn__save_chunk(t, slot, t->top, t->sum);
+}
+
+/* and they are joined from there. */
+static void attn__load_slot(const attn__tile *t, const float *slot, float *cmax, float *csum, float *to)
+{
+    const int64_t outputs = attn__has_outputs(t->c) ? t->c->size_v : 0, row = attn__skinny_row(t);
     int64_t l;
     for (l = 0; l < t->ld; l++) {
         cmax[l] = slot[attn__min(l, t->lanes - 1)];
-        csum[l] = slot[ATTN__SKINNY + attn__min(l, t->lanes - 1)];
+        csum[l] = slot[t->lanes + attn__min(l, t->lanes - 1)];
     }
+    slot += 2 * t->lanes;
+    if (!t->skinny && outputs) attn__skinny_transpose(t, slot, outputs, outputs, to);
+    for (l = 0; t->skinny && l < t->lanes; l++) {
+        attn__copy_floats(to + l * row, slot + l * outputs, outputs);
+        attn__fill(to + l * row + outputs, 1, row - outputs, 0.0f);
+    }
+}
+
+static void attn__join_saved(attn__tile *t, int64_t c0)
+{
+    float cmax[ATTN__MAX_LANES], csum[ATTN__MAX_LANES], old[ATTN__MAX_LANES], fresh[ATTN__MAX_LANES];
+    attn__load_slot(t, attn__slot(t, c0), cmax, csum, t->m.acc);
     t->f->join(t->ld, t->top, t->sum, cmax, csum, old, fresh);
-    if (!outputs) return;
-    slot += 2 * ATTN__SKINNY;
-    if (!t->skinny) attn__skinny_transpose(t, slot, outputs, outputs, t->m.acc);
-    else for (l = 0; l < t->lanes; l++) {
-        attn__copy_floats(t->m.acc + l * attn__skinny_row(t), slot + l * outputs, outputs);
-        attn__fill(t->m.acc + l * attn__skinny_row(t) + outputs, 1, attn__skinny_row(t) - outputs, 0.0f);
-    }
+    if (!attn__has_outputs(t->c)) return;
     attn__merge_outputs(t, c0, old, fresh);
     attn__keep_part(t);
 }
@@ -10539,21 +10639,20 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
     t->as_rows = t->unscaled = 0;
-    t->slots = c->parts == 1 ? NULL :
-        task->shared.slots + index * attn__blocks(c->keys, ATTN__CHUNK) * c->slot_floats;
+    t->slots = NULL;
     head = attn__quotient(row0, c->queries);
     attn__open_lanes(t, t->head + head, row0 - head * c->queries);
     return t;
 }
 
-/* What comes before the chunks. */
-static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t from, int64_t to, const attn__tile *first)
+/* What comes before the chunks. first: of its keys */
+static void attn__begin_tile(attn__tile *t, int64_t from, int64_t to, int first)
 {
-    const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, index, first);
+    const attn__call *c = t->c;
     int64_t l;
     attn__load_queries(t);
-    if (c->scores.rank || c->scores_softcap.rank) attn__store_raw_scores(t, from, to);
+    if (attn__visits_all_keys(c)) attn__store_raw_scores(t, from, to);
+    if (!first) return;
     attn__begin_outputs(t);
     for (l = 0; c->keys < c->all_keys && l < t->lanes; l++) {
         attn__fill_outside(&c->weights, t->b, t->h[l], t->i[l], c, 0.0f);
@@ -10561,7 +10660,6 @@ static attn__tile *attn__begin_tile(attn__task *task, int64_t index, int64_t fro
         attn__fill_outside(&c->scores_softcap, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
         attn__fill_outside(&c->scores_masked, t->b, t->h[l], t->i[l], c, ATTN__NEG_INF);
     }
-    return t;
 }
 
 /* ---- the end of a tile: per row 1/mass, then outputs, log-sum-exp and weights */
@@ -10722,23 +10820,48 @@ static void attn__run_keys(attn__task *task)
                        task->shared.prepared + stream * c->keys * c->key_floats);
 }
 
-static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, task->shared.entries); }
-/* The call of a task's rows: with starts that of an entry, and the task's index becomes one of the entry's. */
+static void attn__run_entries(attn__task *task) { attn__count_entries(task->c, 0, task->shared.entries); }
+/* The call of a task's rows: that of an entry where these have tasks of their own, of which the index becomes one. */
 static const attn__call *attn__entry_call(attn__task *task)
 {
+    const attn__call *c = task->c;
     const int64_t *before = task->shared.entries;
     attn__call *e;
-    int64_t f = 0, end = 2 * task->c->batch, middle;
-    if (!task->c->ragged) return task->c;
+    int64_t f = 0, end = 2 * c->batch, middle;
+    if (!c->by_entry) return c;
     while (end - f > 1) {                           /* the last one with before[f] <= index */
         middle = f + (end - f) / 2;
         if (before[middle] <= task->index) f = middle;
         else end = middle;
     }
     e = (attn__call *)(void *)attn__take(&task->memory, 1, ATTN__CALL_FLOATS);
-    attn__open_entry(task->c, f / 2, (int)(f % 2), e);
+    if (c->ragged) attn__open_entry(c, f / 2, (int)(f % 2), e);
+    else {
+        ATTN__COPY(e, c, offsetof(attn__call, d_out));
+        e->entry = f / 2;
+    }
+    attn__set_parts(e, attn__cut_of(c, f / 2, (int)(f % 2)));
+    e->slot0 = before[2 * c->batch + 1 + f];
     task->index -= before[f];
     return task->c = e;
+}
+
+/* Under causal masks later tiles take longer: they come first, of all heads, so that no worker waits long for the last
+   task. Where tasks are many, those of a head stay neighbours, as they read the same keys. */
+static int64_t attn__longest_first(const attn__call *c, int64_t index, int64_t groups)
+{
+    int64_t x;
+    if (c->workers == 1 || c->right == ATTN__HUGE || c->task_heads > 1 ||
+        attn__mul64(c->batch, groups) / 8 > attn__tasks_wanted(c)) return index;
+    x = attn__quotient(index, c->streams);
+    return (index - x * c->streams + 1) * attn__quotient(groups, c->streams) - 1 - x;
+}
+
+static float *attn__slots_of_tile(const attn__task *task, const attn__tile *t)
+{
+    const attn__call *c = t->c;
+    const int64_t row = ((t->b - c->entry) * c->heads + t->h[0]) * c->queries + t->i[0];
+    return task->shared.slots + (c->slot0 + row * c->row_slots) * c->slot_floats;
 }
 
 static void attn__run_group(attn__task *task)
@@ -10746,25 +10869,29 @@ static void attn__run_group(attn__task *task)
     const attn__call *c = task->c;
     const int several = c->task_heads > 1;
     const int64_t of = several ? c->streams : c->tiles, side = several ? c->task_heads : c->task_tiles;
-    const int64_t chunks = attn__blocks(c->parts > 1 ? c->reached : c->keys, ATTN__CHUNK);
-    const int64_t groups = attn__blocks(of, side);
-    const int64_t group = attn__quotient(task->index, c->parts), part = task->index - group * c->parts;
-    const int64_t from = attn__quotient(chunks * part, c->parts) * ATTN__CHUNK;
-    const int64_t to = attn__min(attn__quotient(chunks * (part + 1), c->parts) * ATTN__CHUNK, c->keys);
-    const int64_t whole = attn__quotient(group, groups), tile0 = (group - whole * groups) * side;
+    const int64_t each = attn__blocks(of, side), groups = several ? each : c->streams * each;
+    const int64_t index = attn__quotient(task->index, c->parts), part = task->index - index * c->parts;
+    const int64_t entry = attn__quotient(index, groups);
+    const int64_t group = entry * groups + attn__longest_first(c, index - entry * groups, groups);
+    const int64_t whole = attn__quotient(group, each), tile0 = (group - whole * each) * side;
     const int64_t n = attn__min(of - tile0, side);
     attn__tile *tiles[ATTN__TASK_HEADS] = {NULL}, *t;
     float *free_part;
-    int64_t i, c0, first = to, last = from;     /* the chunks that some tile reaches: mere room takes no time */
+    int64_t i, c0, from = ATTN__HUGE, to = 0;       /* the chunks that some tile has */
     for (i = 0; i < n; i++) {
-        t = tiles[i] = attn__begin_tile(task, whole * of + tile0 + i, from, to, tiles[0]);
-        if (t->first < t->last) first = attn__min(t->first / ATTN__CHUNK * ATTN__CHUNK, first);
-        last = attn__max(t->last, last);
+        t = tiles[i] = attn__open_tile(task, whole * of + tile0 + i, tiles[0]);
+        from = attn__min(attn__chunk_of_part(t, part) * ATTN__CHUNK, from);
+        to = attn__max(attn__min(attn__chunk_of_part(t, part + 1) * ATTN__CHUNK, c->keys), to);
+    }
+    if (part && from >= to) return;
+    for (i = 0; i < n; i++) {
+        if (part) tiles[i]->slots = attn__slots_of_tile(task, tiles[i]);
+        attn__begin_tile(tiles[i], from, to, part == 0);
     }
     if (!attn__has_row_results(c)) return;
     if (n > 1 && attn__heads_are_lanes(tiles[0], n)) attn__heads_to_lanes(tiles, n);
     free_part = tiles[0]->m.part;               /* a tile merges its outputs into it, and leaves the old ones' place */
-    for (c0 = attn__max(first, from); !c->softmax_only && c0 < attn__min(last, to); c0 += ATTN__CHUNK) {
+    for (c0 = from; !c->softmax_only && c0 < to; c0 += ATTN__CHUNK) {
         const int64_t keys = attn__min(tiles[0]->last - c0, ATTN__CHUNK);
         if (c->task_heads > 1 && keys > 0 && attn__reach_whole(tiles, n, c0, keys)) {
             attn__chunk_of_heads(tiles, n, c0, keys, &free_part);
@@ -10778,17 +10905,21 @@ static void attn__run_group(attn__task *task)
             free_part = t->m.part;
         }
     }
-    for (i = 0; i < n && !tiles[i]->slots; i++) {
-        tiles[i]->m.part = free_part;
-        attn__finish_tile(tiles[i]);
-        free_part = tiles[i]->m.part;
+    for (i = 0; i < n && part == 0; i++) {
+        t = tiles[i];
+        t->m.part = free_part;
+        if (c->parts == 1) attn__finish_tile(t);
+        else attn__save_part(t, attn__slots_of_tile(task, t));
+        free_part = t->m.part;
     }
 }
 
+/* Groups of an entry; or a part of one, where the keys are cut. */
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__entry_call(task);
-    const int64_t groups = attn__groups(c, c->tiles), some = attn__groups_of_a_task(c), used = task->memory.bytes;
+    const int64_t groups = attn__mul64(attn__groups(c, c->tiles), c->parts), some = attn__groups_of_a_task(c);
+    const int64_t used = task->memory.bytes;
     const int64_t first = task->index * some, end = attn__min(first + some, groups);
     for (task->index = first; task->index < end; task->index++) {
         task->memory.bytes = used;
@@ -10798,20 +10929,30 @@ ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 
 static void attn__run_tiles(attn__task *task)
 {
-    if (task->c->ragged) attn__run_entry_groups(task);
+    if (task->c->by_entry) attn__run_entry_groups(task);
     else attn__run_group(task);
 }
 
-static void attn__run_join(attn__task *task)
+static void attn__join_tile(attn__task *task, int64_t index)
 {
-    const attn__call *c = task->c;
-    attn__tile *t = attn__open_tile(task, task->index, NULL);
+    attn__tile *t = attn__open_tile(task, index, NULL);
     int64_t c0;
-    if (!attn__has_row_results(c)) return;
-    attn__begin_outputs(t);
-    for (c0 = t->first / ATTN__CHUNK * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
-        attn__join_saved(t, c0);
+    t->slots = attn__slots_of_tile(task, t);
+    attn__load_slot(t, t->slots, t->top, t->sum, t->m.o);
+    for (c0 = attn__chunk_of_part(t, 1) * ATTN__CHUNK; c0 < t->last; c0 += ATTN__CHUNK)
+        if (c0 + ATTN__CHUNK > t->first) attn__join_saved(t, c0);
     attn__finish_tile(t);
+}
+
+static void attn__run_join(attn__task *task)    /* a tile; those of an entry are shared out among its tasks */
+{
+    const attn__call *c = attn__entry_call(task);
+    const int64_t used = task->memory.bytes, step = attn__mul64(attn__groups(c, 1), c->parts);
+    int64_t i = task->index, end = c->by_entry ? c->streams : i + 1;
+    for (; c->parts > 1 && attn__has_row_results(c) && i < end; i += step) {
+        task->memory.bytes = used;
+        attn__join_tile(task, i);
+    }
 }
 
 #ifndef ATTN_NO_BACKWARD
@@ -12452,8 +12593,8 @@ static void attn__put_types(attn__text *t, const attn__call *c)
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
     ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
-    if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[c->ragged != 0]);
-    if (c->parts > 1) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
+    if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[c->by_entry]);
+    if (c->slots) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
     ATTN__FORMAT(t, "% tasks", plan->tasks[plan->phases - 1]);
 }
 #ifndef ATTN_NO_BACKWARD

@@ -710,6 +710,7 @@ static void room_makes_no_tasks(void) {
     d.k.size[2] = d.v.size[2] = 1 << 24;
     d.k.stride[2] = d.v.stride[2] = 0; /* so that they reach no other array */
     d.key_lengths = attn_view_i32(&length, 1, 1, 0, 0, 0), d.out = attn_out_bhsd(out, 1, 1, 1, SIZE);
+    d.parallel.workers = 9;
     CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
     CHECK(plan.phases == 1 && plan.tasks[0] == 1);
     d.score = ATTN_SCORE_COSINE;

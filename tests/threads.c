@@ -378,6 +378,7 @@ static void test_long_rows(void) {
         for (int64_t h = 0; h < 2; h++) {
             attn_desc one = row_alone(&d, 0, h, n % ROWS);
             attn_plan plan;
+            one.parallel.workers = 3;
             CHECK_STATUS(attn_plan_forward(&one, &plan, 0), ATTN_OK);
             CHECKF(plan.phases == (scores[n % 3] == ATTN_SCORE_COSINE ? 3 : 2) && plan.tasks[plan.phases - 2] > 2,
                    "the keys of one row are not cut in three or more");
@@ -400,6 +401,7 @@ static void test_long_rows_with_room(void) {
     own = copy_results(&d);
     own.k = attn_view_slice(d.k, 2, 0, KEYS), own.v = attn_view_slice(d.v, 2, 0, KEYS);
     d.key_lengths = one_int(KEYS);
+    d.parallel.workers = 3;
     CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
     CHECKF(plan.phases == 2 && plan.tasks[0] > 2, "the keys are not cut");
     run_desc(&own, "without room");
@@ -421,6 +423,7 @@ static void test_long_masked_rows(void) {
             put_at(&d.mask, 0, 0, 0, key, 0);
             put_at(&d.v, 0, 0, key, column, n % 2 ? INFINITY : NAN);
         }
+        d.parallel.workers = 2;
         CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
         CHECKF(plan.phases == 2 && plan.tasks[0] > 1, "the keys of %d rows are not cut", rows);
         check_everywhere(&d, "many keys, some excluded");
@@ -444,6 +447,114 @@ static void test_long_empty_rows(void) {
         for (int32_t at = 0; at < plan.phases; at++)
             for (int64_t i = 0; i < plan.tasks[at]; i++) attn_task(&plan, workspace, at, i, at);
         for (int i = 0; i < 2 * COLUMNS; i++) CHECKF(out[i] == 0, "element %d: %g", i, (double)out[i]);
+        test_release();
+    }
+}
+
+/* ---- many workers: whatever there are, and in whatever order their tasks come, one worker's bits. Some of these calls
+   cut keys among tasks, some tiles. */
+enum { PLAIN, SHORT_WINDOW, PAGED, UNEVEN, CODES, HALVES, STARTED, CARRIED, WIDE, TILES, GROUPED_TILES, MANY_KINDS };
+static attn_view heads_side_by_side(int32_t type, int64_t pages, int64_t heads, int64_t page, int64_t size) {
+    attn_view v = attn_view_swap(make_view(type, LAYOUT_PACKED, 4, pages, page, heads, size), 1, 2);
+    if (type == ATTN_I8) fill(&v, draw_int, -127, 127);
+    else fill(&v, draw_normal, 0, 1);
+    return v;
+}
+
+static void put_keys_in_pages(attn_desc *d, int64_t batch, int64_t heads, int64_t keys, int64_t page, int32_t type) {
+    const int64_t pages = batch * keys / page;
+    int64_t *order = random_order(pages);
+    d->k = heads_side_by_side(type, pages, heads, page, d->q.size[3]);
+    d->v = heads_side_by_side(type, pages, heads, page, d->v.size[3]);
+    d->page_table = make_view(ATTN_I32, LAYOUT_PACKED, 2, batch, keys / page, 0, 0);
+    for (int64_t i = 0; i < pages; i++) put_at(&d->page_table, 0, 0, i % batch, i / batch, (double)order[i]);
+    free(order);
+    if (type != ATTN_I8) return;
+    d->k_scale = make_filled(LAYOUT_PACKED, 0.02, 4, pages, heads, page, 1);
+    d->v_scale = make_filled(LAYOUT_PACKED, 0.02, 4, pages, heads, page, 1);
+}
+
+static attn_desc many_call(int kind) {
+    enum { KEYS = 16 * 320 };
+    static const int lengths[4] = {700, KEYS - 777, 0, 9};
+    const int cut_tiles = kind == TILES || kind == GROUPED_TILES, batched = kind == UNEVEN || kind == STARTED;
+    const int64_t batch = batched ? 4 : 1, heads = kind == GROUPED_TILES ? 4 : kind == TILES ? 2 : 8;
+    const int64_t heads_kv = kind == GROUPED_TILES ? 2 : kind == TILES ? 2 : kind == WIDE ? 1 : 4;
+    const int64_t rows = cut_tiles ? 700 + test_int(0, 60) : kind == WIDE ? 2 : kind == STARTED ? 2 : 1;
+    const int64_t keys = cut_tiles ? 900 : KEYS, size = cut_tiles ? 40 : test_int(96, 100);
+    attn_desc d = make_desc(batch, heads, heads_kv, rows, keys, size, size + 5);
+    ask_for(&d, kind == PLAIN || kind == STARTED || kind == TILES ? RESULT_ALL : RESULT_OUT | RESULT_LSE,
+            LAYOUT_PACKED);
+    d.causal = cut_tiles || kind == CARRIED;
+    d.align = kind == CARRIED ? ATTN_ALIGN_POSITIONS : ATTN_ALIGN_BOTTOM_RIGHT;
+    if (kind == PLAIN) d.bias = make_filled(LAYOUT_PACKED, 1, 2, 1, keys, 0, 0), d.dropout = 0.25f;
+    if (kind == SHORT_WINDOW) d.window = 1, d.window_left = 1500;
+    if (kind == PAGED || kind == UNEVEN || kind == CODES)
+        put_keys_in_pages(&d, batch, heads_kv, keys, 16,
+                          kind == CODES    ? ATTN_I8
+                          : kind == UNEVEN ? ATTN_BF16
+                                           : ATTN_F32);
+    if (kind == HALVES) d.k = retyped(&d.k, ATTN_F16, LAYOUT_PACKED), d.v = retyped(&d.v, ATTN_F16, LAYOUT_PACKED);
+    if (kind == PAGED || kind == WIDE) d.key_lengths = one_int(keys - 333);
+    if (batched) {
+        d.key_lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
+        for (int b = 0; b < batch; b++) put_at(&d.key_lengths, 0, 0, 0, b, lengths[b]);
+    }
+    if (kind == STARTED) {
+        d.query_starts = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
+        d.key_starts = make_view(ATTN_I64, LAYOUT_PACKED, 1, batch, 0, 0, 0);
+        for (int b = 0; b < batch; b++)
+            put_at(&d.query_starts, 0, 0, 0, b, b % 2), put_at(&d.key_starts, 0, 0, 0, b, 77);
+    }
+    if (kind != CARRIED) return d;
+    attn_out carry = make_out(LAYOUT_PACKED, 4, batch, heads, rows, size + 5 + 2);
+    attn_desc before = d;
+    d.positions = before.positions = one_int(3 * keys);
+    memset(&before.lse, 0, sizeof before.lse);
+    before.carry_out = carry;
+    run_desc(&before, "the keys before");
+    d.carry_in = attn_view_of(carry), d.key_origin = keys;
+    return d;
+}
+
+static void test_many_workers(void) {
+    static const int32_t workers[] = {2, 3, 5, 8, 16, 31, 64, 127, 128};
+    for (int kind = 0; kind < MANY_KINDS; kind++) {
+        attn_desc d = many_call(kind);
+        for (int n = 0; n < test_isa_count(); n++) {
+            const attn_isa isa = test_isa(n);
+            const int slow = isa != ATTN_ISA_AVX2 && isa != ATTN_ISA_NEON;
+            int64_t tasks = 0;
+            d.isa = (int32_t)isa, d.parallel.workers = 1;
+            poison_results(&d);
+            if (!run_desc(&d, "one worker")) break;
+            attn_desc want = copy_results(&d);
+            for (int w = 0; w < 9; w++) {
+                attn_plan plan;
+                if (workers[w] != 16 && (slow || (w + kind) % 3)) continue; /* they have the same driver */
+                d.parallel.workers = workers[w];
+                CHECK_STATUS(attn_plan_forward(&d, &plan, 0), ATTN_OK);
+                void *workspace = test_guarded(plan.workspace_bytes);
+                for (int backwards = slow; backwards < 2; backwards++) {
+                    poison_results(&d);
+                    for (int32_t p = 0; p < plan.phases; p++)
+                        for (int64_t i = 0; i < plan.tasks[p]; i++)
+                            attn_task(&plan, workspace, p, backwards ? plan.tasks[p] - 1 - i : i,
+                                      (int32_t)(i % workers[w]));
+                    check_same_results(&d, &want, "many workers, in order or in reverse");
+                }
+                poison_results(&d);
+                if (!slow) run_plan(&plan, workers[w]);
+                if (!slow) check_same_results(&d, &want, "many workers, in any order");
+                if (workers[w] == 8) check_pool(&d, &want, 8);
+                memset(&d.parallel, 0, sizeof d.parallel);
+                for (int32_t p = tasks = 0; p < plan.phases; p++)
+                    if (plan.tasks[p] > tasks) tasks = plan.tasks[p];
+                if (workers[w] == 16 && (kind != WIDE || isa == ATTN_ISA_AVX2 || isa == ATTN_ISA_AVX512)) /* 16 rows */
+                    CHECKF(tasks >= 16 && (kind >= TILES || tasks <= 8 * 16), "kind %d: %ld tasks for 16 workers", kind,
+                           (long)tasks);
+            }
+        }
         test_release();
     }
 }
@@ -813,6 +924,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.long_rows_with_room", test_long_rows_with_room},
                                    {"threads.long_masked_rows", test_long_masked_rows},
                                    {"threads.long_empty_rows", test_long_empty_rows},
+                                   {"threads.many_workers", test_many_workers},
                                    {"threads.backward_pool", test_backward_pool},
                                    {"threads.backward_outside", test_backward_outside},
                                    {"threads.backward_rounds", test_backward_rounds},

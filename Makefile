@@ -142,7 +142,7 @@ bench-sequences: build/sequences build/bench ## Measure packed entries, masks, p
 bench-peers: | build ## Compare with PyTorch, onnxruntime, ggml and OpenBLAS, installed into VENV (ARGS="--rows TEXT").
 	@VENV=$(VENV) COMMIT=$(COMMIT) sh bench/peers.sh $(ARGS)
 
-bench-scaling: build/workers build/scaling ## How far calls spread, to 128 workers; time and memory against every size, drawn in bench/plots (ARGS=TEXT: some).
+bench-scaling: build/workers build/scaling ## How far calls spread over up to 128 workers; time and memory by size, drawn (ARGS=TEXT: some).
 	build/workers $(ARGS)
 	@mkdir -p bench/plots
 	build/scaling bench/plots $(ARGS)

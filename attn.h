@@ -238,10 +238,10 @@
              that is summed or accumulated needs f32 room of its size), and depends on sizes, types, options and workers
              alone, and on whether the heads of k and v lie side by side within a row ([B,S,H,D]), not on what lengths
              hold (with ATTN_CUDA also on where arrays lie). That of the largest call serves all others with the same
-             options. The smallest calls need some 35 KB for each worker, their gradients 250 KB, and each worker one
-             head's dk and dv as floats; of more than two workers each has up to 2 MB for these and for dq in parts. A
-             workspace serves one call at a time. It must not overlap an array of the call (not checked). Stack: at most
-             16 KB per call or task (compiled with optimisation).
+             options. The smallest calls need some 35 KB for each worker, their gradients 250 KB and room for one head's
+             dk and dv as floats; with more than two workers up to 2 MB each, for these and for parts of dq. A workspace
+             serves one call at a time. It must not overlap an array of the call (not checked). Stack: at most 16 KB per
+             call or task (compiled with optimisation).
 
    THREADS   Independent tasks go to desc.parallel, else the calling thread runs them; a plan (attn_plan_forward) lets
              the caller schedule them. All functions are thread-safe: there are no mutable globals, and no init call.
@@ -647,8 +647,8 @@ typedef struct attn_grad {
 ATTN_DEF attn_status attn_forward(const attn_desc *desc, attn_error *err);
 
 /* Bytes of workspace that attn_forward(desc) needs, which may be 0; never less for a larger size (on a GPU: see
-   attn_cuda.cuh). With several workers keys may be cut among tasks: that has min(B*H*Sq, 8*workers) * (Sk/256 + 3) *
-   (Dv + 2) floats of it at most. Data pointers may be NULL here. */
+   attn_cuda.cuh). With several workers keys may be cut among tasks, which takes at most min(B*H*Sq, 8*workers) *
+   (Sk/256 + 3) * (Dv + 2) floats. Data pointers may be NULL here. */
 ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, attn_error *err);
 
 /* The same work cut into tasks, for callers who spread them over frames or threads themselves:
@@ -661,7 +661,7 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
    may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. There are about four
+   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. There are two to four
    tasks for each of parallel.workers where the work is worth it: keys that few queries share are cut, else tiles of
    queries are narrower. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
@@ -1512,7 +1512,8 @@ typedef struct attn__product {
     /* of dots and skinny alone, which take B of any type: */
     const char *const *groups;  /* where each b_group rows of B begin, b_row apart; after them where what is read
                                    after B begins */
-    int64_t      b_group;       /* ATTN__GROUP; of dots also 4 or 8, of skinny 1, of one row more than a group: all */
+    int64_t      b_group;       /* ATTN__GROUP; of dots also 4 or 8; of skinny 1, or, for one row, more: then all rows
+                                   lie together from groups[0] on, and nothing is prefetched */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
@@ -3566,7 +3567,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     }
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
-/* N vectors from a column on of S of B's rows, which lie together, times the factors that begin at `a`. */
+
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. */
 ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
                                     const int32_t type)
 {
@@ -3589,6 +3591,7 @@ ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__produc
 ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t type)
 {
     int64_t k, i;
+    ATTN_ASSERT(p->rows == 1 && !p->b_first && p->depth <= p->b_group);
     for (k = 0; k + 4 <= p->depth; k += 4) {
         for (i = 0; i + 4 <= p->vecs; i += 4) ATTN__V(add_rows)(4, 4, p, k, i*ATTN__LANES, type);
         for (; i < p->vecs; i++) ATTN__V(add_rows)(4, 1, p, k, i*ATTN__LANES, type);
@@ -5382,10 +5385,10 @@ typedef struct attn__backward {
     int64_t bias_in_common;     /* the bias's gradient sums over streams, which one task must do in order */
     int64_t all_blocks;         /* dS is a result over all keys, so all blocks are visited */
     int64_t key_parts, query_parts;     /* 0, 0: a task does all of a unit; else tasks of each kind per unit */
-    int64_t rounds, slots;      /* or so many rounds, each of a unit's blocks of queries from.. to the next round's; */
+    int64_t rounds, slots;      /* or so many rounds; the i-th has a unit's blocks round[i] .. round[i + 1]; */
     int64_t round[ATTN__MAX_ROUNDS + 1];        /* see >>gradients */
-    int64_t cells, cell_floats; /* a unit's, each room for dq of a block against a block of keys; 0: it has slots */
-    int64_t sum_floats, all_sums;       /* floats of the sums of all keys; of these for all workers, and of the cells */
+    int64_t cells, cell_floats; /* of a unit, each room for dq of one block against one of keys; 0: slots */
+    int64_t sum_floats, all_sums;       /* floats of a set of sums of all keys; of all sets, and of the cells */
     int64_t save_u, save_t, save_b;     /* u or da, dt, db: rows that parameters are summed from */
     int64_t main_tasks, rows;   /* rows: B*H*Sq */
 } attn__backward;
@@ -5436,7 +5439,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t task_heads;         /* or, if above 1, of few rows, those of so many streams: see attn__chunk_of_heads */
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
-    int32_t uneven, by_entry;   /* entries may have, have tasks of their own: see ragged, attn__cut_keys */
+    int32_t uneven, by_entry;   /* may entries have tasks of their own; do they? See ragged, attn__cut_keys */
     int64_t work;               /* chunks of all groups of tiles, where the keys of some are cut; else 0 */
     int64_t parts;              /* tasks among which those of a group are cut; 1: not cut */
     int64_t row_slots, slot0;   /* slots of a row; in front of an entry */
@@ -6370,7 +6373,7 @@ enum {
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
     ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
-    ATTN__BMM_DOTS = 8,         /* up to so many, columns of b that lie side by side are */
+    ATTN__BMM_DOTS = 8,         /* up to so many, and lanes of a vector, columns of b that lie side by side are */
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
     ATTN__BMM_LARGE = 1 << 21,  /* where it has at least so many floats, and b's columns */
@@ -6886,14 +6889,20 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     attn__cut_rows(e);
 }
 
-/* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. */
-static int64_t attn__entries_to_see(const attn__call *c)
+/* Entries to look at: where all are alike, by strides of 0 or because there is nothing in them, two of them. Of what
+   they hold the rows and keys, or also positions and pages. */
+static int64_t attn__entries_to_cut(const attn__call *c)
 {
     const int alike = !c->query_starts.stride[0] && !c->key_starts.stride[0] && !c->query_lengths.stride[0] &&
-                      (!c->key_lengths.stride[0] || (c->key_lengths.rank == 2 && !c->queries)) &&
-                      (!c->positions.stride[0] || c->positions.rank < 2 || !c->queries) &&
-                      (!c->page_table.stride[0] || !c->keys);
+                      (!c->key_lengths.stride[0] || (c->key_lengths.rank == 2 && !c->queries));
     return alike ? attn__min(c->batch, 2) : c->batch;
+}
+
+static int64_t attn__entries_to_see(const attn__call *c)
+{
+    const int alike = (!c->positions.stride[0] || c->positions.rank < 2 || !c->queries) &&
+                      (!c->page_table.stride[0] || !c->keys);
+    return alike ? attn__entries_to_cut(c) : c->batch;
 }
 /* Results of queries and keys, outside of an entry's keys. */
 static void attn__fill_outside(const attn__array *a, int64_t b, int64_t h, int64_t i, const attn__call *c,
@@ -7020,7 +7029,7 @@ typedef struct attn__shared {
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
     float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
-    int64_t *entries;           /* [2*B + 1]: tasks before each entry's, and before those in front of it; then slots */
+    int64_t *entries;           /* [4*B + 1]: tasks before each entry's, before those in front of it; then slots */
 } attn__shared;
 
 static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
@@ -7744,6 +7753,7 @@ static int64_t attn__groups(const attn__call *c, int64_t tiles)
 
 static int64_t attn__groups_of_a_task(const attn__call *c)
 { return c->parts > 1 ? 1 : attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
+
 /* ---- One query over a long cache would be a task for each key head: its keys are cut, as far as the workers ask. The
    first part merges its chunks as ever and leaves the outcome in a slot; of the others each chunk leaves maximum,
    sum and outputs in one, and another step joins all in order. */
@@ -7786,10 +7796,10 @@ static void attn__tally(const attn__call *c, int64_t b, int before, int64_t *n)
     n[ATTN__WORK] = attn__mul64(groups, cut.chunks);
 }
 
-/* One of these, of all. before: tasks before each entry's rows, and before the rows in front of them; then slots. */
+/* One of these sums over all entries. before: is filled with attn__shared.entries. */
 static int64_t attn__count_entries(const attn__call *c, int which, int64_t *before)
 {
-    const int64_t all = before ? c->batch : attn__entries_to_see(c);
+    const int64_t all = before ? c->batch : attn__entries_to_cut(c);
     int64_t f, i, sum[ATTN__TALLIES] = {0}, n[ATTN__TALLIES];
     for (f = 0; f < 2 * all; f++) {
         if (before) before[f] = sum[ATTN__TASKS];
@@ -7801,7 +7811,7 @@ static int64_t attn__count_entries(const attn__call *c, int which, int64_t *befo
     return all < c->batch ? attn__mul64(sum[which] / all, c->batch) : sum[which];
 }
 
-/* Tasks that have `each` per batch entry of the arrays; with starts as many as the entries' rows make. */
+/* Tasks that have `each` per batch entry of the arrays; with entries of their own as many as their rows make. */
 static int64_t attn__row_tasks(const attn__call *c, int64_t each)
 {
     if (!c->by_entry || !attn__knows_entries(c)) return attn__mul64(attn__batch_of_rows(c), each);
@@ -7821,7 +7831,7 @@ static void attn__cut_keys(attn__call *c)
     c->slots = attn__count_entries(c, ATTN__SLOTS, NULL);
     if (c->slots > c->most_slots) c->slots = 0;
     if (!c->slots) c->work = 0;
-    else if (c->uneven && c->key_lengths.stride[0]) c->by_entry = 1;
+    else if (c->uneven && (c->key_lengths.stride[0] || c->query_lengths.stride[0])) c->by_entry = 1;
     if (c->slots && !c->by_entry) attn__set_parts(c, attn__cut_of(c, 0, 0));
 }
 
@@ -7890,7 +7900,7 @@ static void attn__set_sums(attn__call *c)
     w->sum_floats = m.bytes / (int64_t)sizeof(float);
     w->all_sums = attn__mul64(c->workers, w->sum_floats);
     if (w->does != (ATTN__DO_Q | ATTN__DO_K) || c->workers <= 2 || c->ragged || score->elements || score->finish_rows ||
-        c->d_alibi.rank || w->bias == ATTN__BIAS_ROWS) return;
+        c->d_alibi.rank || (c->d_bias.rank && c->bias_size[3] == 1)) return;
     w->cell_floats = attn__mul64(w->pad_u, ATTN_GRAD_QUERIES);
     most = attn__add64(attn__mul64(attn__min(units, c->workers), w->sum_floats), attn__mul64(blocks, w->cell_floats));
     w->all_sums = attn__max(w->all_sums, attn__min(most, attn__mul64(c->workers, ATTN__WORKER_SUMS)));
@@ -10840,7 +10850,7 @@ static const attn__call *attn__entry_call(attn__task *task)
         ATTN__COPY(e, c, offsetof(attn__call, d_out));
         e->entry = f / 2;
     }
-    attn__set_parts(e, attn__cut_of(c, f / 2, (int)(f % 2)));
+    if (c->work) attn__set_parts(e, attn__cut_of(c, f / 2, (int)(f % 2)));
     e->slot0 = before[2 * c->batch + 1 + f];
     task->index -= before[f];
     return task->c = e;
@@ -11526,7 +11536,7 @@ static void attn__clear_outside(const attn__pass *p)
 }
 
 /* Blocks q0 .. q1 of queries of the pass's head against its keys. With cells dq of each goes there and is not added up;
-   or, of dq alone, it is there, and only this is left. */
+   or a pass for dq alone adds up what is there. */
 static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
 {
     const int leaves = p->cells && (p->does & ATTN__DO_K);
@@ -12592,7 +12602,8 @@ static void attn__put_types(attn__text *t, const attn__call *c)
 
 static void attn__put_forward(attn__text *t, const attn_plan *plan, const attn__call *c)
 {
-    ATTN__FORMAT(t, ", tiles of % queries x % keys, ", c->ld, ATTN__CHUNK);
+    ATTN__FORMAT(t, ", tiles of % queries x % keys, ",
+                 c->stream_rows > ATTN__SKINNY ? c->tile_lanes : c->ld, ATTN__CHUNK);
     if (c->key_blocks > 0) ATTN__FORMAT(t, "% tasks for the keys, then ", plan->tasks[c->by_entry]);
     if (c->slots) ATTN__FORMAT(t, "% tasks for parts of the keys, then ", plan->tasks[plan->phases - 2]);
     ATTN__FORMAT(t, "% tasks", plan->tasks[plan->phases - 1]);
@@ -13346,6 +13357,7 @@ ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t ro
 ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t index, float *memory)
 {
     const int64_t part = index / m->row_parts, batch = part / m->column_tiles, width = m->f->width;
+    const int64_t unit = m->dots ? (int64_t)ATTN__SIDE : width;         /* of columns */
     attn__columns t;
     float *results;
     int64_t row, rows, r, v0;
@@ -13355,9 +13367,10 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.rows = attn__share(attn__blocks(m->rows, ATTN__BMM_ROWS), m->row_parts, index % m->row_parts, &t.row);
     t.row *= ATTN__BMM_ROWS;
     t.rows = attn__min(m->rows - t.row, t.rows * ATTN__BMM_ROWS);
-    t.vectors = attn__share(attn__blocks(m->columns, width), m->column_tiles, part % m->column_tiles, &t.first);
-    t.first *= width;
-    t.count = attn__min(m->columns - t.first, t.vectors * width);
+    t.count = unit * attn__share(attn__blocks(m->columns, unit), m->column_tiles, part % m->column_tiles, &t.first);
+    t.first *= unit;
+    t.count = attn__min(m->columns - t.first, t.count);
+    t.vectors = attn__blocks(t.count, width);
     t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
     t.copy = memory;
     results = t.copy + m->copied;
@@ -13500,10 +13513,11 @@ static void attn__join_entries(attn__matmul *m)
    is read less often, several; but fewer than that, and not all rows, where workers would have nothing to do. */
 static void attn__cut_product(attn__matmul *m, int64_t workers)
 {
-    const int64_t tile = attn__lanes(m->f), tiles = attn__blocks(m->columns, tile), terms = attn__max(m->depth, 1);
+    const int64_t tile = attn__lanes(m->f), terms = attn__max(m->depth, 1);
     const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
     const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
     int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
+    int64_t tiles = attn__blocks(m->columns, tile);
     m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= ATTN__SKINNY_SHARED &&
                    (m->rows % 2 == 1 || !attn__is_f32(&m->b));       /* three are slow in place: two, then one */
     m->dots = m->f->types && m->b.stride[2] == 1 && m->b.stride[3] > 1 && m->columns >= 2 * ATTN__SIDE &&
@@ -13515,6 +13529,7 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
     else if (m->in_place) most = ATTN__BMM_ROWS / ATTN__BMM_THIN * ATTN__BMM_TILES;
     else if (attn__mul64(m->rows, m->depth) < ATTN__BMM_LARGE) most = 1;
+    if (m->dots) tiles = m->columns / ATTN__SIDE;
     m->column_tiles = attn__max(attn__blocks(tiles, most), attn__min(tiles, attn__blocks(workers, batch)));
     m->column_tiles = attn__max(m->column_tiles, 1);
     tasks = attn__mul64(batch, m->column_tiles);
@@ -14197,7 +14212,7 @@ typedef struct attn__append {
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
     int64_t      most;          /* rows that an entry gets, at most */
-    int64_t      some;          /* rows of a task, as if each entry got so many */
+    int64_t      some;          /* rows of a task, `most` of each entry counted */
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -14295,7 +14310,7 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
 static void attn__append_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__append *p = (const attn__append *)arg;
-    const int64_t end = attn__min((index + 1) * p->some, p->d->key_lengths.size[0] * p->most);
+    const int64_t end = attn__min((index + 1) * p->some, attn__mul64(p->d->key_lengths.size[0], p->most));
     int64_t at = index * p->some, n;
     (void)worker;
     ATTN__IN_FP_STATE(for (; at < end; at += n) {
@@ -14310,6 +14325,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 {
     attn__append p;
     attn_desc d;
+    int64_t rows;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     attn__zero(&p, sizeof p);
     p.d = &d;
@@ -14319,8 +14335,10 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
+    rows = attn__mul64(lengths.size[0], p.most);
     p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
-    attn__for_each(&d.parallel, attn__blocks(attn__mul64(lengths.size[0], p.most), p.some), attn__append_task, &p);
+    p.some = attn__max(p.some, attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(d.parallel.workers, 1)));
+    attn__for_each(&d.parallel, attn__blocks(rows, p.some), attn__append_task, &p);
     return attn__success(err);
 }
 

@@ -132,9 +132,9 @@ int multi_head_start(const job *j) {
         size_t forward = d->workspace_bytes;
         g->d_out = attn_view_f32(j->d_out, 3, j->batch, j->queries, j->d, 0);
         g->dquery = attn_out_f32(j->d_q, 3, j->batch, j->queries, j->d, 0);
-        g->dw_query = attn_out_f32(j->d_w_q, 2, j->d, j->d, 0, 0),
+        g->dw_query = attn_out_f32(j->d_w_q, 2, j->d, j->d, 0, 0);
         g->dw_key = attn_out_f32(j->d_w_k, 2, j->d, j->d, 0, 0);
-        g->dw_value = attn_out_f32(j->d_k, 2, j->d, j->d, 0, 0),
+        g->dw_value = attn_out_f32(j->d_k, 2, j->d, j->d, 0, 0);
         g->dw_result = attn_out_f32(j->d_v, 2, j->d, j->d, 0, 0);
         if (attn_mha_backward_workspace_size(m, g, &d->workspace_bytes, NULL)) return 1;
         if (d->workspace_bytes < forward) d->workspace_bytes = forward;

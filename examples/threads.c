@@ -3,13 +3,14 @@
    with cc -O2 -fopenmp threads.c -lm) or a small job system on pthreads (older systems want -lpthread too),
    with a worker for each core, and what that gains is measured. Then the same tasks are spread by hand over the
    frames of a game loop. The bits are always the same. */
+#ifndef _OPENMP
+#define _POSIX_C_SOURCE 200809L /* clock_gettime, sysconf */
+#endif
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { MOST_WORKERS = 64 };
 static int workers; /* as many as there are cores, and at least two */
@@ -23,12 +24,23 @@ static void run_tasks(void *user, int64_t count, attn_task_fn task, void *arg) {
     for (int64_t i = 0; i < count; i++) task(arg, i, omp_get_thread_num());
 }
 
+static int core_count(void) { return omp_get_num_procs(); }
+static double seconds_now(void) { return omp_get_wtime(); }
 static void *start_workers(void) { return NULL; } /* OpenMP has its own */
 static void stop_workers(void *user) { (void)user; }
 static const char *const how = "OpenMP";
 
 #else
 #include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+static int core_count(void) { return (int)sysconf(_SC_NPROCESSORS_ONLN); }
+static double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* The threads and the caller take indices until none is left. */
 typedef struct job_system {
@@ -124,11 +136,9 @@ static void fill(float *x) {
 
 /* Seconds of one call. */
 static double time_of(const attn_desc *d) {
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = seconds_now();
     must(attn_forward(d, &err));
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    return seconds_now() - start;
 }
 
 /* The least times of both calls, which are made in turn, as a machine does other things now and then. */
@@ -166,8 +176,8 @@ static int run_over_frames(const attn_desc *d, int per_frame) {
 int main(void) {
     static float q[N], k[N], v[N], alone[N], together[N], spread[N];
     attn_desc d = {0};
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    workers = cores < 2 ? 2 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
+    int cores = core_count();
+    workers = cores < 2 ? 2 : cores > MOST_WORKERS ? MOST_WORKERS : cores;
     fill(q);
     fill(k);
     fill(v);

@@ -392,7 +392,7 @@ static void check_own_lines(const operation *op, attn_isa isa) {
 static void test_own_lines(void) {
     for (const operation *op = operations; op < operations + OPERATIONS; op++)
         for (int n = 0; n < test_isa_count(); n++) {
-            /* these make several such calls in one place: one's worker has what another one's may have had before */
+            /* these make several such calls in one place: a line may belong to another worker in the next of them */
             if (op->run == run_mha || op->run == run_mha_backward || op->run == run_bmm_backward) continue;
             set_up();
             check_own_lines(op, test_isa(n));

@@ -453,7 +453,21 @@ static void test_long_empty_rows(void) {
 
 /* ---- many workers: whatever there are, and in whatever order their tasks come, one worker's bits. Some of these calls
    cut keys among tasks, some tiles. */
-enum { PLAIN, SHORT_WINDOW, PAGED, UNEVEN, CODES, HALVES, STARTED, CARRIED, WIDE, TILES, GROUPED_TILES, MANY_KINDS };
+enum {
+    PLAIN,
+    SHORT_WINDOW,
+    PAGED,
+    UNEVEN,
+    CODES,
+    HALVES,
+    STARTED,
+    CARRIED,
+    WIDE,
+    SHARED,
+    TILES,
+    GROUPED_TILES,
+    MANY_KINDS
+};
 static attn_view heads_side_by_side(int32_t type, int64_t pages, int64_t heads, int64_t page, int64_t size) {
     attn_view v = attn_view_swap(make_view(type, LAYOUT_PACKED, 4, pages, page, heads, size), 1, 2);
     if (type == ATTN_I8) fill(&v, draw_int, -127, 127);
@@ -478,9 +492,14 @@ static attn_desc many_call(int kind) {
     enum { KEYS = 16 * 320 };
     static const int lengths[4] = {700, KEYS - 777, 0, 9};
     const int cut_tiles = kind == TILES || kind == GROUPED_TILES, batched = kind == UNEVEN || kind == STARTED;
-    const int64_t batch = batched ? 4 : 1, heads = kind == GROUPED_TILES ? 4 : kind == TILES ? 2 : 8;
+    const int64_t batch = batched          ? 4
+                          : kind == SHARED ? 2
+                                           : 1,
+                  heads = kind == GROUPED_TILES ? 4
+                          : kind == TILES       ? 2
+                                                : 8;
     const int64_t heads_kv = kind == GROUPED_TILES ? 2 : kind == TILES ? 2 : kind == WIDE ? 1 : 4;
-    const int64_t rows = cut_tiles ? 700 + test_int(0, 60) : kind == WIDE ? 2 : kind == STARTED ? 2 : 1;
+    const int64_t rows = cut_tiles ? 700 + test_int(0, 60) : kind == WIDE || kind == STARTED || kind == SHARED ? 2 : 1;
     const int64_t keys = cut_tiles ? 900 : KEYS, size = cut_tiles ? 40 : test_int(96, 100);
     attn_desc d = make_desc(batch, heads, heads_kv, rows, keys, size, size + 5);
     ask_for(&d, kind == PLAIN || kind == STARTED || kind == TILES ? RESULT_ALL : RESULT_OUT | RESULT_LSE,
@@ -499,6 +518,13 @@ static attn_desc many_call(int kind) {
     if (batched) {
         d.key_lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
         for (int b = 0; b < batch; b++) put_at(&d.key_lengths, 0, 0, 0, b, lengths[b]);
+    }
+    if (kind == SHARED) { /* lengths for each query, the same for all entries, of which one has fewer queries */
+        d.key_lengths = make_view(ATTN_I32, LAYOUT_PACKED, 2, 1, rows, 0, 0);
+        d.query_lengths = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
+        for (int i = 0; i < 2; i++)
+            put_at(&d.key_lengths, 0, 0, 0, i, i ? KEYS - 99 : 256), put_at(&d.query_lengths, 0, 0, 0, i, 2 - i);
+        d.key_lengths.size[0] = batch, d.key_lengths.stride[0] = 0;
     }
     if (kind == STARTED) {
         d.query_starts = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
@@ -909,10 +935,32 @@ static void test_tasks_for_all(void) {
         }
 }
 
+/* A row times columns that lie side by side: a task has at least so many as are multiplied together. */
+static void test_tasks_of_columns(void) {
+    enum { COLUMNS = 640, TOGETHER = 32 };
+    for (int n = 0; n < test_isa_count(); n++) {
+        recorder r = {IN_ORDER, 0, 0};
+        attn_desc o;
+        memset(&o, 0, sizeof o);
+        o.isa = (int32_t)test_isa(n);
+        o.parallel.workers = 64;
+        o.parallel.run = run_recorded;
+        o.parallel.user = &r;
+        CHECK_STATUS(attn_bmm(make_filled(LAYOUT_PACKED, 1, 2, 1, 70, 0, 0),
+                              attn_view_swap(make_filled(LAYOUT_PACKED, 1, 2, COLUMNS, 70, 0, 0), 0, 1),
+                              make_out(LAYOUT_PACKED, 2, 1, COLUMNS, 0, 0), &o, 0),
+                     ATTN_OK);
+        const int multiplies = o.isa == ATTN_ISA_AVX2 || o.isa == ATTN_ISA_AVX512; /* others may make copies */
+        CHECKF(r.tasks > 0 && (!multiplies || r.tasks == COLUMNS / TOGETHER), "%ld tasks", (long)r.tasks);
+        test_release();
+    }
+}
+
 const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.callback", test_callback},
                                    {"threads.two_tasks", test_two_tasks},
                                    {"threads.tasks_for_all", test_tasks_for_all},
+                                   {"threads.tasks_of_columns", test_tasks_of_columns},
                                    {"threads.plan", test_plan},
                                    {"threads.plan_again", test_plan_again},
                                    {"threads.plan_on_threads", test_plan_on_threads},

@@ -629,7 +629,7 @@ def _dtype(x):
     return str(x.dtype).replace("torch.", "") if _is_torch(x) else x.dtype.name
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=64)
 def _type_of(dtype):
     """The attn_type of a dtype of NumPy or torch, or None."""
     name = _TYPES.get(dtype.name if isinstance(dtype, np.dtype) else str(dtype).replace("torch.", ""))

@@ -3412,18 +3412,16 @@ ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, con
     const int64_t four[4] = {0, 4*row, 8*row, 12*row};
     const int E = ATTN__NUMBERS_OF(type), numbers = (int)step;
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
-    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], scale[2], x[ATTN__LANES];
-    float scales[4*ATTN__GROUP];
+    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[ATTN__LANES];
     int64_t k, end;
     int i, n;
     for (k = 0; k < p->depth; k = end + ATTN__RUN) {
-        ATTN__EACH(i, 2) acc[i] = scale[i] = ATTN__ALL(0.0f);
+        ATTN__EACH(i, 2) acc[i] = ATTN__ALL(0.0f);
         for (end = k + ATTN__RUN; k < end; k += step) ATTN__EACH(i, 2) {
             const int64_t at = k + i*ATTN__RUN;
-            if (type == ATTN_I8) scale[i] = ATTN__V(scale_of_step)(scales, p, j, at, scale[i]);
             ATTN__V(transpose_step)(x, from + at*size, row, four, type);
-            ATTN__EACH(n, numbers) acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]),
-                                                          ATTN__V(element)(x[n/E], n%E, type, scale[i]), acc[i]);
+            ATTN__EACH(n, numbers)
+                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
         }
         if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
         sum = ATTN__ADD(acc[0], acc[1]);
@@ -3472,10 +3470,10 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
         const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
-        const int pieces = ATTN__TYPES && type != ATTN_I8 && p->b_group < ATTN__GROUP; \
+        const int chains = ATTN__TYPES && type != ATTN_I8, pieces = chains && p->b_group < ATTN__GROUP; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (p->rows == 1 && p->depth >= ATTN__LONG_ROW && p->depth % (2*ATTN__RUN) == 0) \
+        else if (chains && p->rows == 1 && p->depth >= ATTN__LONG_ROW && p->depth % (2*ATTN__RUN) == 0) \
             for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \

@@ -8020,9 +8020,9 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     attn__add_step(plan, c, ATTN__STEP_ROWS, rows);
     if (w->rounds == 0) attn__add_step(plan, c, ATTN__STEP_BLOCKS, w->main_tasks);
     for (i = 0; i < w->rounds; i++) {
-        const int64_t units = c->batch * c->heads_kv, n = units * (w->round[i + 1] - w->round[i]);
-        attn__add_step(plan, c, ATTN__STEP_ROUND, w->cells ? units * w->key_parts : n);
-        attn__add_step(plan, c, ATTN__STEP_MERGE, w->cells ? n : units * w->key_parts);
+        const int64_t units = c->batch * c->heads_kv, queries = units * (w->round[i + 1] - w->round[i]);
+        attn__add_step(plan, c, ATTN__STEP_ROUND, w->cells ? units * w->key_parts : queries);
+        attn__add_step(plan, c, ATTN__STEP_MERGE, w->cells ? queries : units * w->key_parts);
     }
     if (attn__bias_floats(c)) attn__add_step(plan, c, ATTN__STEP_BIAS, bias);
     if (sums > 0) attn__add_step(plan, c, ATTN__STEP_SUMS, sums);

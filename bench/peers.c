@@ -49,13 +49,13 @@ enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
 
 /* Multi-head attention of x [B,S,E], here q, E = d; as torch.nn.Linear has them [E,E], w_q, w_k and, in the places of k
    and v, the matrices of values and results. */
-#define MULTI_HEAD(b, s, e, h) SIZES(b, h, h, s, s, e, e), .kind = 'm', .projected = 1
+#define MULTI_HEAD(which, b, s, e, h) SIZES(b, h, h, s, s, e, e), .kind = which, .projected = 1
 static const job multi_head_table[] = {
-    {"multi-head, 1x128 tokens of 512", MULTI_HEAD(1, 128, 512, 8)},
-    {"multi-head, 8x128 tokens of 512", MULTI_HEAD(8, 128, 512, 8)},
-    {"multi-head, 1x1024 tokens of 1024", MULTI_HEAD(1, 1024, 1024, 16)},
-    {"multi-head, one token of 1024", MULTI_HEAD(1, 1, 1024, 16)},
-    {"multi-head, forward+backward, 8x128 tokens of 512", MULTI_HEAD(8, 128, 512, 8), .kind = 'n'},
+    {"multi-head, 1x128 tokens of 512", MULTI_HEAD('m', 1, 128, 512, 8)},
+    {"multi-head, 8x128 tokens of 512", MULTI_HEAD('m', 8, 128, 512, 8)},
+    {"multi-head, 1x1024 tokens of 1024", MULTI_HEAD('m', 1, 1024, 1024, 16)},
+    {"multi-head, one token of 1024", MULTI_HEAD('m', 1, 1, 1024, 16)},
+    {"multi-head, forward+backward, 8x128 tokens of 512", MULTI_HEAD('n', 8, 128, 512, 8)},
 };
 enum { MULTI_HEAD_COUNT = sizeof multi_head_table / sizeof *multi_head_table };
 

@@ -709,13 +709,13 @@ static call few_heads(int shape) {
 static void run_adverse(call *c, const attn_plan *plan, int32_t workers) {
     void *workspace = test_guarded(plan->workspace_bytes); /* NaN everywhere */
     prepare_grads(c);
-    for (int32_t phase = 0; phase < plan->phases; phase++) {
-        const int64_t count = plan->tasks[phase];
+    for (int32_t p = 0; p < plan->phases; p++) {
+        const int64_t count = plan->tasks[p];
         int64_t *order = random_order(count);
         for (int64_t i = 0; i < count; i++) {
             const int64_t index = workers % 3 == 0 ? i : workers % 3 == 1 ? count - 1 - i : order[i];
-            const int worker = i % 3 == 0 ? 0 : i % 3 == 1 ? workers - 1 : test_int(0, workers - 1);
-            attn_task(plan, workspace, phase, index, worker);
+            const int who = i % 3 == 0 ? 0 : i % 3 == 1 ? workers - 1 : test_int(0, workers - 1);
+            attn_task(plan, workspace, p, index, who);
         }
         free(order);
     }

@@ -11986,7 +11986,7 @@ ATTN__NOINLINE static void attn__run_task(const attn__call *c, void *workspace, 
     attn__map shared = {attn__align(workspace), 0};
     const attn__map own = {shared.base + c->shared_bytes + worker * c->worker_bytes, 0};
     attn__task task = {c, attn__none_shared, own, index, worker, phase};
-    if (c->shared_bytes) attn__take_shared(&shared, c, &task.shared);
+    if (c->shared_bytes || c->is_backward) attn__take_shared(&shared, c, &task.shared);
     if (amx) c->pairs->begin();
     run[c->step[phase]](&task);
     if (amx) c->pairs->end();

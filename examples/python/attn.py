@@ -601,14 +601,11 @@ def _stream(x):
 
 def _check_device(name, x, taken):
     """Refuses a tensor that does not lie where it can be used; taken: also on a device."""
-    strided = x.layout is sys.modules["torch"].strided
-    if strided and x.is_cpu:
-        return
     on_device = taken and _is_on_device(x)
-    if not strided or not on_device:
+    if x.layout is not sys.modules["torch"].strided or not (on_device or x.is_cpu):
         raise TypeError(f"{name}: {'this binding' if taken else 'this function'} takes dense tensors in main memory, "
                         f"not {x.layout} on {x.device}")
-    if not hasattr(lib, "attn_cuda_prepare"):
+    if on_device and not hasattr(lib, "attn_cuda_prepare"):
         raise TypeError(f"{name} lies on {x.device}, for which this library has no kernels: name one that has them, "
                         "which `make cuda-lib` builds, in ATTN_LIBRARY")
 

@@ -13171,7 +13171,7 @@ typedef struct attn__columns {
     int64_t first, count;               /* its columns of b, */
     int64_t vectors, in_place;          /* these in vectors; the first of them, whose b is read where it lies */
     float  *panel, *c, *copy;           /* b's other tiles one after the other; what is computed; rows as floats */
-    int64_t c_row;
+    int64_t c_row;                      /* floats from a row of c to the next */
     int     in_out;                     /* c lies in the result, whose columns are whole vectors */
 } attn__columns;
 
@@ -13278,10 +13278,10 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
-    const int64_t width = m->f->width, groups_of_side = ATTN__SIDE / ATTN__GROUP;
+    const int64_t width = m->f->width;
     const attn__rows a = attn__bmm_few_rows(t);
     const float *rows[ATTN__MAX_WIDTH];
-    const char *groups[2 * ATTN__SIDE / ATTN__GROUP];
+    const char *groups[ATTN__SIDE / ATTN__GROUP];
     float ones[ATTN__MAX_WIDTH];
     attn__product p;
     int64_t j, i;
@@ -13302,10 +13302,10 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.b_type = m->b.type;
     p.b_group = ATTN__GROUP;
     p.groups = groups;
-    p.ahead1 = p.ahead2 = 0;
+    p.ahead1 = p.ahead2 = 0;                    /* what is prefetched is what is used: rows far apart push it out */
     p.columns = t->c + m->rows * p.c_row;
     for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
-        for (i = 0; i < 2 * groups_of_side; i++)
+        for (i = 0; i < ATTN__SIDE / ATTN__GROUP; i++)
             groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, 0, t->first + j + i * ATTN__GROUP);
         p.c = t->c + j;
         m->f->dots(&p, ATTN__SIDE);

@@ -88,41 +88,36 @@ static void test_large(void) {
     }
 }
 
-/* Few rows, whose b is read where it lies: of any type, beginning anywhere; alone, or of entries that share one b. */
+/* Few rows: of any type, beginning anywhere; alone, or of entries that share one b, [k,n], or stored as [n,k]. */
+static void check_few_rows(int64_t m, int64_t k, int64_t n, int shared, layout la, int transposed) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    int64_t entries = test_int(1, 3), entries_b = shared ? 1 : entries;
+    attn_view a = make_filled(la, 1, 3, entries, m, k, 0);
+    attn_view b = make_filled(LAYOUT_PACKED, 1, 3, entries_b, transposed ? n : k, transposed ? k : n, 0);
+    attn_view x = retyped(&a, types[test_int(0, 2)], la);
+    attn_view y = retyped(&b, types[test_int(0, 2)], test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED);
+    attn_out out = make_out(test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED, 3, entries, m, n, 0);
+    check_product(x, transposed ? attn_view_swap(y, 1, 2) : y, out, transposed ? "few rows, b transposed" : "few rows");
+    test_release();
+}
+
+/* b is read where it lies. */
 static void test_few_rows(void) {
     static const int64_t depths[] = {0, 1, 15, 16, 17, 63, 64, 65, 80, 128, 130, 257, 300},
                          columns[] = {1, 7, 8, 9, 100, 203};
-    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
     for (int i = 0; i < 240; i++) {
         int64_t m = i % 2 ? test_int(1, 4) : test_int(5, 18), k = depths[test_int(0, 12)], n = columns[test_int(0, 5)];
-        int64_t entries = test_int(1, 3), shared = i % 3 != 0;
-        layout la = i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1);
-        attn_view a = make_filled(la, 1, 3, entries, m, k, 0);
-        attn_view b = make_filled(LAYOUT_PACKED, 1, 3, shared ? 1 : entries, k, n, 0);
-        attn_view x = retyped(&a, types[test_int(0, 2)], la);
-        attn_view y = retyped(&b, types[test_int(0, 2)], test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED);
-        attn_out out = make_out(test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED, 3, entries, m, n, 0);
-        check_product(x, y, out, "few rows");
-        test_release();
+        check_few_rows(m, k, n, i % 3 != 0, i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1), 0);
     }
 }
 
-/* Few rows, and columns of b that lie side by side, of any type: as many as are multiplied where they lie, and more. */
+/* Its columns lie side by side: as many as are multiplied where they lie, and more. */
 static void test_few_rows_transposed(void) {
-    static const int64_t depths[] = {1, 3, 63, 64, 80, 127, 128, 130, 1024, 1152, 1100},
+    static const int64_t depths[] = {0, 1, 3, 63, 64, 80, 127, 128, 130, 1024, 1152, 1100},
                          columns[] = {63, 64, 65, 95, 96, 100, 203, 777};
-    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
     for (int i = 0; i < 240; i++) {
-        int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 10)], n = columns[test_int(0, 7)];
-        int64_t entries = test_int(1, 3), shared = i % 2;
-        layout la = i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1);
-        attn_view a = make_filled(la, 1, 3, entries, m, k, 0);
-        attn_view b = make_filled(LAYOUT_PACKED, 1, 3, shared ? 1 : entries, n, k, 0);
-        attn_view x = retyped(&a, types[test_int(0, 2)], la);
-        attn_view y = retyped(&b, types[test_int(0, 2)], test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED);
-        attn_out out = make_out(test_int(0, 1) ? LAYOUT_GAPS : LAYOUT_PACKED, 3, entries, m, n, 0);
-        check_product(x, attn_view_swap(y, 1, 2), out, "few rows, b transposed");
-        test_release();
+        int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 11)], n = columns[test_int(0, 7)];
+        check_few_rows(m, k, n, i % 2, i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1), 1);
     }
 }
 

@@ -1726,6 +1726,9 @@ typedef struct attn__pair_kernels {
     void (*weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n);
     /* one vector of rows of n numbers, an even number from 2*width on: pair x of the l-th goes to to[x*ld + l] */
     void (*queries)(float *to, int64_t ld, const attn__half *const *rows, int64_t n);
+    /* back: the rows of the first `lanes` of a vector, n numbers from from[x*ld + l] times scale[l], rounded */
+    void (*results)(attn__half *const *rows, int64_t lanes, const float *from, int64_t ld, int64_t n,
+                    const float *scale);
     /* `keys` rows of n values, from a vector on: column x of a pair of keys goes to to[x*column], the next pair's to
        the place behind it */
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
@@ -2912,12 +2915,17 @@ ATTN__HELPER void ATTN__V(store_f16)(attn__half *p, ATTN__VEC x)
     ATTN__STORE_HALVES(p, ATTN__PICK(y, ATTN__ALL_BITS(0x7e00u), ATTN__V(is_nan)(x)));
 }
 #endif
-ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
+/* in the upper halves; the lower ones hold what is left of the rounding */
+ATTN__HELPER ATTN__VEC ATTN__V(round_bf16)(ATTN__VEC x)
 {
     const ATTN__VEC odd = ATTN__AND(ATTN__RIGHT(x, 16), ATTN__ALL_BITS(1));
     const ATTN__VEC y = ATTN__ADD_BITS(ATTN__ADD_BITS(x, ATTN__ALL_BITS(0x7fffu)), odd);
-    ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 16),
-                                    ATTN__ALL_BITS(0xffffu)));
+    return ATTN__PICK(y, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x));
+}
+
+ATTN__HELPER void ATTN__V(store_bf16)(attn__half *p, ATTN__VEC x)
+{
+    ATTN__STORE_HALVES(p, ATTN__AND(ATTN__RIGHT(ATTN__V(round_bf16)(x), 16), ATTN__ALL_BITS(0xffffu)));
 }
 
 /* LANES elements as floats; codes without their scale */
@@ -4533,6 +4541,25 @@ ATTN__KERNEL void ATTN__V(pair_queries)(float *to, int64_t ld, const attn__half 
     }
 }
 
+ATTN__KERNEL void ATTN__V(pair_results)(attn__half *const *rows, int64_t lanes, const float *from, int64_t ld,
+                                        int64_t n, const float *scale)
+{
+    const ATTN__VEC by = ATTN__LOAD(scale), upper = ATTN__ALL_BITS(0xffff0000u), lower = ATTN__ALL_BITS(0xffffu);
+    ATTN__VEC x[ATTN__LANES], odd;
+    int64_t j, at;
+    int i;
+    for (j = 0; j < n; j += 2*ATTN__LANES) {
+        at = attn__min(j, n - 2*ATTN__LANES);
+        ATTN__EACH(i, ATTN__LANES) {
+            odd = ATTN__V(round_bf16)(ATTN__MUL(ATTN__LOAD(from + (at + 2*i + 1)*ld), by));
+            x[i] = ATTN__V(round_bf16)(ATTN__MUL(ATTN__LOAD(from + (at + 2*i)*ld), by));
+            x[i] = ATTN__XOR(ATTN__AND(ATTN__RIGHT(x[i], 16), lower), ATTN__AND(odd, upper));
+        }
+        ATTN__V(transpose)(x);
+        for (i = 0; i < ATTN__LANES && i < lanes; i++) ATTN__STORE((float *)(void *)(rows[i] + at), x[i]);
+    }
+}
+
 ATTN__HELPER ATTN__VEC ATTN__V(two_values)(const attn__half *even, const attn__half *odd)
 {
     return ATTN__XOR(ATTN__LOAD_HALVES(even), ATTN__LEFT(ATTN__LOAD_HALVES(odd), 16));
@@ -4548,7 +4575,8 @@ ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows,
 }
 
 static const attn__pair_kernels ATTN__V(pairs) = {
-    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_values), 2, 1, NULL, NULL, NULL
+    ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(pair_values),
+    2, 1, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #else
@@ -4559,10 +4587,10 @@ static const attn__pair_kernels ATTN__V(pairs) = {
    that they read and write memory. */
 #if ATTN__LANES == 16 && ATTN__HAS_AMX
 #define ATTN__AMX               ATTN__WITH("avx512f,avx512dq,fma,amx-tile,amx-bf16")
-#define ATTN__AMX_LOAD(t, p) __asm__ __volatile__( \
-    "tileloadd {(%0,%1), %%tmm" #t "|tmm" #t ", [%0+%1]}" :: "r"((p).at), "r"((p).row) : "memory")
-#define ATTN__AMX_STORE(t, p) __asm__ __volatile__( \
-    "tilestored {%%tmm" #t ", (%0,%1)|[%0+%1], tmm" #t "}" :: "r"((p).at), "r"((p).row) : "memory")
+#define ATTN__AMX_LOAD(t, at, row) __asm__ __volatile__( \
+    "tileloadd {(%0,%1), %%tmm" #t "|tmm" #t ", [%0+%1]}" :: "r"(at), "r"(row) : "memory")
+#define ATTN__AMX_STORE(t, at, row) __asm__ __volatile__( \
+    "tilestored {%%tmm" #t ", (%0,%1)|[%0+%1], tmm" #t "}" :: "r"(at), "r"(row) : "memory")
 #define ATTN__AMX_ZERO(t) __asm__ __volatile__("tilezero {%%tmm" #t "|tmm" #t "}" ::)
 #define ATTN__AMX_ADD(c, a, b) __asm__ __volatile__( \
     "tdpbf16ps {%%tmm" #b ", %%tmm" #a ", %%tmm" #c "|tmm" #c ", tmm" #a ", tmm" #b "}" ::)
@@ -4579,134 +4607,119 @@ ATTN__AMX static void ATTN__V(amx_begin)(void)
 
 ATTN__AMX static void ATTN__V(amx_end)(void) { __asm__ __volatile__("tilerelease" ::); }
 
-/* Up to 16 rows of 16 numbers of 32 bits, of which `rows` and `columns` exist. finite: of pairs what is infinite or NaN
-   counts as 0. */
-typedef struct attn__amx_part {
-    char   *at;
-    int64_t row;                /* bytes from one to the next */
-    int64_t rows, columns;
-    int     finite;
-} attn__amx_part;
+/* An operand's pairs, and bytes from one row to the next. By number: what is not read need not exist. */
+typedef struct attn__amx_operand {
+    uintptr_t at;
+    int64_t   row;
+} attn__amx_operand;
 
-/* From float `at` of an array on, which may not exist where no row does. */
-static attn__amx_part attn__amx_part_of(const float *array, int64_t at, int64_t row, int64_t rows, int64_t columns)
+static attn__amx_operand attn__amx_operand_of(const float *array, int64_t at, int64_t row)
 {
-    char *const place = (char *)((uintptr_t)array + (uintptr_t)at*sizeof(float));
-    const attn__amx_part p = {place, row*(int64_t)sizeof(float), attn__min(rows, ATTN__AMX_SIDE),
-                              attn__min(columns, ATTN__AMX_SIDE), 0};
-    return p;
+    const attn__amx_operand o = {(uintptr_t)array + (uintptr_t)at*sizeof(float), row*(int64_t)sizeof(float)};
+    return o;
 }
 
 static int attn__is_finite_half(attn__half x) { return (x & 0x7f80) != 0x7f80; }
 
-/* A whole one, in room, from one of which a part is missing: zeros stand for that. */
-static attn__amx_part attn__amx_filled(const attn__amx_part *p, attn__half *room)
+enum { ATTN__AMX_ROOM = 2*ATTN__AMX_SIDE*ATTN__AMX_SIDE };     /* pairs of two registers */
+
+/* An operand in room, `width` pairs a row: zeros beyond the rows and columns that exist, and, finite, for what is
+   infinite or NaN. */
+static attn__amx_operand attn__amx_filled(attn__amx_operand o, int64_t rows, int64_t columns, int64_t width,
+                                          int finite, attn__half *room)
 {
-    const attn__amx_part whole = {(char *)room, 4*ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE, 0};
+    const attn__amx_operand filled = {(uintptr_t)room, width*(int64_t)sizeof(float)};
     int64_t r, x;
-    attn__zero(room, 4*ATTN__AMX_SIDE*ATTN__AMX_SIDE);
-    for (r = 0; r < p->rows; r++, room += 2*ATTN__AMX_SIDE) {
-        ATTN__COPY(room, p->at + r*p->row, 4*(size_t)p->columns);
-        for (x = 0; p->finite && x < 2*p->columns; x++) if (!attn__is_finite_half(room[x])) room[x] = 0;
+    attn__zero(room, sizeof(float)*ATTN__AMX_ROOM);
+    for (r = 0; r < rows; r++, room += 2*width, o.at += (uintptr_t)o.row) {
+        ATTN__COPY(room, (const void *)o.at, sizeof(float)*(size_t)columns);
+        for (x = 0; finite && x < 2*columns; x++) if (!attn__is_finite_half(room[x])) room[x] = 0;
     }
-    return whole;
+    return filled;
 }
 
-/* Register t from memory, and back. */
-ATTN__INLINE ATTN__AMX void ATTN__V(amx_load)(const int t, attn__amx_part p)
+/* 16 pairs of each sum: of four registers of sums, so that all that is loaded is used twice, or of fewer. */
+ATTN__INLINE ATTN__AMX void ATTN__V(amx_step)(attn__amx_operand a, attn__amx_operand b, const int below,
+                                              const int beside)
 {
-    attn__half room[2*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
-    if (p.rows < ATTN__AMX_SIDE || p.columns < ATTN__AMX_SIDE || p.finite) p = attn__amx_filled(&p, room);
-    if (t == 0) ATTN__AMX_LOAD(0, p);
-    if (t == 1) ATTN__AMX_LOAD(1, p);
-    if (t == 2) ATTN__AMX_LOAD(2, p);
-    if (t == 3) ATTN__AMX_LOAD(3, p);
-    if (t == 4) ATTN__AMX_LOAD(4, p);
-    if (t == 5) ATTN__AMX_LOAD(5, p);
-    if (t == 6) ATTN__AMX_LOAD(6, p);
-    if (t == 7) ATTN__AMX_LOAD(7, p);
+    ATTN__AMX_LOAD(4, a.at, a.row);
+    ATTN__AMX_LOAD(6, b.at, b.row);
+    ATTN__AMX_ADD(0, 4, 6);
+    if (beside) {
+        ATTN__AMX_LOAD(7, b.at + 4*ATTN__AMX_SIDE, b.row);
+        ATTN__AMX_ADD(1, 4, 7);
+    }
+    if (!below) return;
+    ATTN__AMX_LOAD(5, a.at + ATTN__AMX_SIDE*(uintptr_t)a.row, a.row);
+    ATTN__AMX_ADD(2, 5, 6);
+    if (beside) ATTN__AMX_ADD(3, 5, 7);
 }
 
-ATTN__INLINE ATTN__AMX void ATTN__V(amx_store)(const int t, attn__amx_part p)
+/* The sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. */
+ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane)
 {
-    float room[ATTN__AMX_SIDE*ATTN__AMX_SIDE];
-    const attn__amx_part c = p;
-    int64_t r;
-    if (c.rows < ATTN__AMX_SIDE) p = attn__amx_part_of(room, 0, ATTN__AMX_SIDE, ATTN__AMX_SIDE, ATTN__AMX_SIDE);
-    if (t == 0) ATTN__AMX_STORE(0, p);
-    if (t == 1) ATTN__AMX_STORE(1, p);
-    if (t == 2) ATTN__AMX_STORE(2, p);
-    if (t == 3) ATTN__AMX_STORE(3, p);
-    for (r = 0; p.at != c.at && r < c.rows; r++) ATTN__COPY(c.at + r*c.row, room + r*ATTN__AMX_SIDE, 4*ATTN__AMX_SIDE);
-}
-
-/* Of the sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. */
-ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane, int64_t lanes)
-{
-    const int64_t end = attn__min(p->rows, row + 2*ATTN__AMX_SIDE);
-    const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF);
-    ATTN__VEC x = ATTN__ALL(1.0f), y, top[2];
-    int64_t i;
-    for (; lanes > 0; lane += ATTN__LANES, lanes -= ATTN__LANES) {
-        float *c = p->c + row*p->c_row + lane;
-        if (p->x) x = ATTN__LOAD(p->x + lane);
-        top[0] = top[1] = none;
-        for (i = row; i < end; i++, c += p->c_row) {
-            y = ATTN__LOAD(c);
-            if (p->x) ATTN__STORE(c, y = ATTN__MUL(y, x));
-            top[i & 1] = ATTN__MAX(y, top[i & 1]);
+    const int64_t rows = attn__min(p->rows - row, 2*ATTN__AMX_SIDE);
+    const int beside = p->vecs*ATTN__LANES - lane > ATTN__AMX_SIDE;
+    float *c = p->c + row*p->c_row + lane;
+    ATTN__VEC x, even, odd;
+    int64_t l, i;
+    for (l = lane; l <= lane + beside*ATTN__LANES; l += ATTN__LANES, c += ATTN__LANES) {
+        x = ATTN__LOAD(p->x ? p->x + l : c);
+        for (i = 0; p->x && i < rows; i++) ATTN__STORE(c + i*p->c_row, ATTN__MUL(ATTN__LOAD(c + i*p->c_row), x));
+        if (p->onto != ATTN__TOP) continue;
+        even = ATTN__LOAD(p->top + l);
+        odd = ATTN__ALL(ATTN__NEG_INF);
+        for (i = 0; i + 1 < rows; i += 2) {
+            even = ATTN__MAX(ATTN__LOAD(c + i*p->c_row), even);
+            odd = ATTN__MAX(ATTN__LOAD(c + (i + 1)*p->c_row), odd);
         }
-        if (p->onto == ATTN__TOP)
-            ATTN__STORE(p->top + lane, ATTN__MAX(ATTN__MAX(top[0], top[1]), ATTN__LOAD(p->top + lane)));
+        if (i < rows) even = ATTN__MAX(ATTN__LOAD(c + i*p->c_row), even);
+        ATTN__STORE(p->top + l, ATTN__MAX(odd, even));
     }
 }
 
-/* Up to 32 rows from `row` on times up to 32 lanes: four sums, so that all that is loaded is used twice. */
-ATTN__AMX static void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane)
+/* Up to 32 rows from `row` on times 32 lanes, or 16. */
+ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, const int below,
+                                               const int beside)
 {
-    const int64_t rows = p->rows - row, lanes = attn__min(p->vecs*ATTN__LANES - lane, 2*ATTN__AMX_SIDE);
-    const int below = rows > ATTN__AMX_SIDE, beside = lanes > ATTN__AMX_SIDE;
-    attn__amx_part a[2], b[2], c[4];
-    int64_t k;
-    int i;
-    for (i = 0; i < 4; i++)
-        c[i] = attn__amx_part_of(p->c, (row + i/2*ATTN__AMX_SIDE)*p->c_row + lane + i%2*ATTN__AMX_SIDE, p->c_row,
-                                 rows - i/2*ATTN__AMX_SIDE, ATTN__AMX_SIDE);
-    ATTN__AMX_ZERO(0);
-    ATTN__AMX_ZERO(1);
-    ATTN__AMX_ZERO(2);
-    ATTN__AMX_ZERO(3);
+    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), width = side + beside*side;
+    const int64_t kept = rows/side*side, over = rows - kept;       /* rows of whole registers, and of one that is not */
+    const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED;
+    attn__half room_a[2*ATTN__AMX_ROOM], room_b[2*ATTN__AMX_ROOM];
+    float room_c[ATTN__AMX_ROOM], *const sums = p->c + row*p->c_row + lane;
+    attn__amx_operand a = attn__amx_operand_of(p->a, row*p->a_row, p->a_row), x;
+    attn__amx_operand b = attn__amx_operand_of(p->b, lane, p->b_row), y;
+    attn__amx_operand c = attn__amx_operand_of(sums, 0, p->c_row);
+    attn__amx_operand d = attn__amx_operand_of(sums, side*p->c_row, p->c_row);
+    int64_t k, i;
+    if (over) *(kept ? &d : &c) = attn__amx_filled(attn__amx_operand_of(sums, kept*p->c_row, p->c_row),
+        p->onto == ATTN__GO_ON ? over : 0, width, width, 0, (attn__half *)(void *)room_c);
     if (p->onto == ATTN__GO_ON) {
-        ATTN__V(amx_load)(0, c[0]);
-        if (beside) ATTN__V(amx_load)(1, c[1]);
-        if (below) ATTN__V(amx_load)(2, c[2]);
-        if (below && beside) ATTN__V(amx_load)(3, c[3]);
+        ATTN__AMX_LOAD(0, c.at, c.row);
+        if (beside) ATTN__AMX_LOAD(1, c.at + 4*ATTN__AMX_SIDE, c.row);
+        if (below) ATTN__AMX_LOAD(2, d.at, d.row);
+        if (below && beside) ATTN__AMX_LOAD(3, d.at + 4*ATTN__AMX_SIDE, d.row);
+    } else {
+        ATTN__AMX_ZERO(0);
+        ATTN__AMX_ZERO(1);
+        ATTN__AMX_ZERO(2);
+        ATTN__AMX_ZERO(3);
     }
-    for (k = 0; k < p->depth; k += ATTN__AMX_SIDE) {
-        for (i = 0; i < 2; i++) {
-            a[i] = attn__amx_part_of(p->a, (row + i*ATTN__AMX_SIDE)*p->a_row + k, p->a_row, rows - i*ATTN__AMX_SIDE,
-                                     p->depth - k);
-            b[i] = attn__amx_part_of(p->b, k*p->b_row + lane + i*ATTN__AMX_SIDE, p->b_row, p->depth - k,
-                                     ATTN__AMX_SIDE);
-            a[i].finite = p->kind == ATTN__PRODUCT_OF_ALLOWED;
-        }
-        ATTN__V(amx_load)(4, a[0]);
-        ATTN__V(amx_load)(6, b[0]);
-        ATTN__AMX_ADD(0, 4, 6);
-        if (beside) {
-            ATTN__V(amx_load)(7, b[1]);
-            ATTN__AMX_ADD(1, 4, 7);
-        }
-        if (!below) continue;
-        ATTN__V(amx_load)(5, a[1]);
-        ATTN__AMX_ADD(2, 5, 6);
-        if (beside) ATTN__AMX_ADD(3, 5, 7);
+    for (k = 0; k < p->depth; k += side) {
+        x = a;
+        y = b;
+        if (over || finite || p->depth - k < side)
+            x = attn__amx_filled(a, rows, attn__min(p->depth - k, side), side, finite, room_a);
+        if (p->depth - k < side) y = attn__amx_filled(b, p->depth - k, width, width, 0, room_b);
+        ATTN__V(amx_step)(x, y, below, beside);
+        a.at += 4*ATTN__AMX_SIDE;
+        b.at += ATTN__AMX_SIDE*(uintptr_t)b.row;
     }
-    ATTN__V(amx_store)(0, c[0]);
-    if (beside) ATTN__V(amx_store)(1, c[1]);
-    if (below) ATTN__V(amx_store)(2, c[2]);
-    if (below && beside) ATTN__V(amx_store)(3, c[3]);
-    if (p->x || p->onto == ATTN__TOP) ATTN__V(amx_finish)(p, row, lane, lanes);
+    ATTN__AMX_STORE(0, c.at, c.row);
+    if (beside) ATTN__AMX_STORE(1, c.at + 4*ATTN__AMX_SIDE, c.row);
+    if (below) ATTN__AMX_STORE(2, d.at, d.row);
+    if (below && beside) ATTN__AMX_STORE(3, d.at + 4*ATTN__AMX_SIDE, d.row);
+    for (i = 0; i < over; i++) ATTN__COPY(sums + (kept + i)*p->c_row, room_c + i*width, sizeof(float)*(size_t)width);
 }
 
 /* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
@@ -4727,11 +4740,28 @@ static void attn__add_nonfinite(const attn__product *p)
     }
 }
 
-static void ATTN__V(amx_product)(const attn__product *p)
+/* All lanes of some rows, then the next rows': what A has of them stays in the first cache. A block is finished when
+   the next one is under way, so that its sums are not waited for. */
+ATTN__AMX static void ATTN__V(amx_product)(const attn__product *p)
 {
-    int64_t row, lane;
-    for (lane = 0; lane < p->vecs*ATTN__LANES; lane += 2*ATTN__AMX_SIDE)
-        for (row = 0; row < p->rows; row += 2*ATTN__AMX_SIDE) ATTN__V(amx_block)(p, row, lane);
+    const int64_t step = 2*ATTN__AMX_SIDE, lanes = p->vecs*ATTN__LANES;
+    const int64_t lines = (lanes + step - 1)/step*ATTN__LANES;     /* one for each block of a row, in floats */
+    const int finish = p->x || p->onto == ATTN__TOP;
+    int64_t row, lane, last_row = -1, last_lane = 0, i;
+    for (row = 0; row < p->rows; row += step)
+        for (lane = 0; lane < lanes; lane += step) {
+            const int64_t rows = attn__min(p->rows - row, step);
+            const int below = rows > ATTN__AMX_SIDE, beside = lanes - lane > ATTN__AMX_SIDE;
+            if (below && beside) ATTN__V(amx_block)(p, row, lane, 1, 1);
+            else if (below) ATTN__V(amx_block)(p, row, lane, 1, 0);
+            else ATTN__V(amx_block)(p, row, lane, 0, beside);
+            for (i = lane/2; p->fetch && i < rows*p->fetch_row; i += lines)
+                ATTN__PREFETCH_FAR(attn__ahead(attn__ahead(p->fetch, row, p->fetch_row), 1, i));
+            if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane);
+            last_row = row;
+            last_lane = lane;
+        }
+    if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane);
     if (p->kind == ATTN__PRODUCT_OF_ALLOWED) attn__add_nonfinite(p);
 }
 
@@ -4753,7 +4783,7 @@ ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
     const ATTN__VEC by = ATTN__ALL(p->scale*1.44269504f);
     ATTN__VEC w[2], top, base, shift, sum[2];       /* of even keys, of odd ones */
     ATTN__MASK is_large;
-    const float *s;
+    float *s, *to;
     int64_t j;
     int i, large;
     top = p->known ? ATTN__LOAD(p->top) : none;
@@ -4767,37 +4797,69 @@ ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
     base = ATTN__CLEAR(base, is_large);
     sum[0] = sum[1] = ATTN__ALL(0.0f);
     for (j = 0; j < p->n; j += 2) {
+        s = p->s + j*p->ld;
+        to = p->s + j/2*p->ld;
+        if (j >= p->from && !large && !p->mark) {   /* most of them */
+            for (; j + 2 <= p->to; j += 2, s += 2*p->ld, to += p->ld) {
+                w[0] = ATTN__V(amx_exp)(ATTN__LOAD(s), by, base);
+                w[1] = ATTN__V(amx_exp)(ATTN__LOAD(s + p->ld), by, base);
+                sum[0] = ATTN__ADD(sum[0], w[0]);
+                sum[1] = ATTN__ADD(sum[1], w[1]);
+                ATTN__V(store_pairs)(to, w[0], w[1]);
+            }
+            if (j >= p->n) break;
+        }
         ATTN__EACH(i, 2) {
             w[i] = ATTN__ALL(-0.0f);
             if (j + i < p->from || j + i >= p->to) continue;
-            s = p->s + (j + i)*p->ld;
-            w[i] = ATTN__LOAD(s);
+            w[i] = ATTN__LOAD(s + i*p->ld);
             if (large) w[i] = ATTN__SUB(w[i], shift);
             w[i] = ATTN__V(amx_exp)(w[i], by, base);
-            if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s), none));
+            if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s + i*p->ld), none));
             sum[i] = ATTN__ADD(sum[i], w[i]);
         }
-        ATTN__V(store_pairs)(p->s + j/2*p->ld, w[0], w[1]);
+        ATTN__V(store_pairs)(to, w[0], w[1]);
     }
     ATTN__STORE(p->top, top);
     ATTN__STORE(p->sum, ATTN__ADD(sum[0], sum[1]));
 }
 
-ATTN__KERNEL void ATTN__V(amx_values)(float *to, const attn__half *const *rows, int64_t n)
+/* Eight columns of 32 keys: the j-th, the eighth after it and so on in one register, so that turning its quarters, of
+   eight keys each, is all there is to do. */
+ATTN__PAIRED static void ATTN__V(amx_values)(float *to, const attn__half *const *rows, int64_t n)
 {
-    ATTN__VEC x[ATTN__LANES];
+    __m512i r[8], two[8], four[8];
     int64_t j, at;
     int i;
-    for (j = 0; j < n; j += ATTN__LANES) {
-        at = attn__min(j, n - ATTN__LANES);
-        ATTN__EACH(i, ATTN__LANES) x[i] = ATTN__V(two_values)(rows[2*i] + at, rows[2*i + 1] + at);
-        ATTN__V(transpose)(x);
-        ATTN__EACH(i, ATTN__LANES) ATTN__STORE(to + (at + i)*ATTN__AMX_ROW, x[i]);
+    for (j = 0; j < n; j += 8) {
+        at = attn__min(j, n - 8);
+        ATTN__EACH(i, 8) {
+            r[i] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(rows[i] + at)));
+            r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x00f0,
+                                               _mm_loadu_si128((const __m128i *)(const void *)(rows[i + 8] + at)));
+            r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00,
+                                               _mm_loadu_si128((const __m128i *)(const void *)(rows[i + 16] + at)));
+            r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000,
+                                               _mm_loadu_si128((const __m128i *)(const void *)(rows[i + 24] + at)));
+        }
+        ATTN__EACH(i, 4) {
+            two[i] = _mm512_unpacklo_epi16(r[2*i], r[2*i + 1]);
+            two[i + 4] = _mm512_unpackhi_epi16(r[2*i], r[2*i + 1]);
+        }
+        ATTN__EACH(i, 4) {
+            four[2*i] = _mm512_unpacklo_epi32(two[2*i], two[2*i + 1]);
+            four[2*i + 1] = _mm512_unpackhi_epi32(two[2*i], two[2*i + 1]);
+        }
+        ATTN__EACH(i, 8) {
+            const __m512i x = four[i/4*4 + i/2%2], y = four[i/4*4 + i/2%2 + 2];
+            _mm512_storeu_si512(to + (at + i)*ATTN__AMX_ROW, i%2 ? _mm512_unpackhi_epi64(x, y)
+                                                                 : _mm512_unpacklo_epi64(x, y));
+        }
     }
 }
 
 static const attn__pair_kernels ATTN__V(amx) = {
-    ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(amx_values),
+    ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(amx_values),
     2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_begin), ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
@@ -6357,6 +6419,7 @@ enum {
     ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V few queries read side by side */
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
+    ATTN__AMX_TILES = 8,        /* the same, where AMX has values turned as well [Xeon, AMX, 1a837db] */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
@@ -6643,19 +6706,19 @@ ATTN__INLINE void attn__copy_row(const attn__kernels *f, attn__place at, int64_t
     else attn__copy_floats_of(f, at, NULL, 1, n, to, n);
 }
 
-ATTN__NOINLINE static void attn__round_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
+ATTN__NOINLINE static void attn__round_row(const attn__kernels *f, const attn__place *at, int64_t n, const float *from)
 {
-    const attn__array *a = at.a;
+    const attn__array *a = at->a;
     int64_t x;
     if (!attn__is_f32(a) && a->stride[3] == 1)
-        f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, at.b, at.h, at.row, at.column), n);
-    else for (x = 0; x < n; x++) attn__write(a, at.b, at.h, at.row, at.column + x, from[x]);
+        f->round(from, a->type, (attn__half *)(uintptr_t)attn__place_of(a, at->b, at->h, at->row, at->column), n);
+    else for (x = 0; x < n; x++) attn__write(a, at->b, at->h, at->row, at->column + x, from[x]);
 }
 
 ATTN__INLINE void attn__store_row(const attn__kernels *f, attn__place at, int64_t n, const float *from)
 {
     if (attn__is_contiguous(at.a)) attn__copy_floats(attn__at(at.a, at.b, at.h, at.row, at.column), from, n);
-    else attn__round_row(f, at, n, from);
+    else attn__round_row(f, &at, n, from);
 }
 
 static void attn__fill_row(attn__place at, int64_t n, float value)
@@ -7123,6 +7186,7 @@ typedef struct attn__tile {
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
+    int64_t ahead, ahead_keys;          /* from which on it prefetches how many keys of the next chunk: its share */
     float *slots;                       /* not NULL: where its chunks are left */
     float *lane_max;                    /* not NULL: the scores' maximum of each lane is left here, by the products or,
                                            where there is a bias, by adding it */
@@ -7733,6 +7797,7 @@ static void attn__set_tiles(attn__call *c)
     c->copy_floats = attn__room_to_copy(c);
     c->skinny_floats = attn__skinny_floats(c);
     c->task_tiles = !attn__is_f32(&c->k) || !attn__is_f32(&c->v) || c->page ? ATTN__TASK_TILES : 1;
+    if (c->fast && attn__by_amx(c)) c->task_tiles = ATTN__AMX_TILES;
     attn__set_task_heads(c);
 }
 
@@ -8179,6 +8244,23 @@ static void attn__load_lanes(const attn__tile *t, const attn__array *a, int64_t 
     }
 }
 
+/* Can the kernels of pairs take rows of an array, and give them? */
+static int attn__are_pairs(const attn__tile *t, const attn__array *a, int64_t n)
+{
+    return t->c->fast && a->type == ATTN_BF16 && a->stride[3] == 1 && n % 2 == 0 && n >= 2 * t->f->width;
+}
+
+static void attn__store_bf16_pairs(const attn__tile *t, const attn__array *a, int64_t column, int64_t n,
+                                   const float *factor, const float *from)
+{
+    const int64_t width = t->f->width;
+    attn__half *rows[ATTN__MAX_LANES];
+    int64_t l;
+    for (l = 0; l < t->lanes; l++) rows[l] = (attn__half *)(uintptr_t)attn__place_of(a, t->b, t->h[l], t->i[l], column);
+    for (l = 0; l < t->lanes; l += width)
+        t->c->pairs->results(rows + l, attn__min(t->lanes - l, width), from + l, t->ld, n, factor + l);
+}
+
 static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t column, int64_t n, const float *factor,
                               const float *from)
 {
@@ -8186,6 +8268,10 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
     float *rows[ATTN__MAX_LANES];
     int64_t l, x, count;
     if (!a->rank) return;
+    if (attn__are_pairs(t, a, n)) {
+        attn__store_bf16_pairs(t, a, column, n, factor, from);
+        return;
+    }
     if (direct) attn__lane_rows(t, a, column, t->lanes, rows);
     for (x = 0; x < n; x += count) {
         count = direct ? n : attn__min(n - x, attn__columns_at_once(t));
@@ -8498,7 +8584,7 @@ static void attn__load_bf16_pairs(const attn__tile *t)
     attn__half *to = (attn__half *)(void *)t->m.query;
     int64_t l, x;
     for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
-    if (q->stride[3] == 1 && n % 2 == 0 && n >= 2 * width) {
+    if (attn__are_pairs(t, q, n)) {
         for (l = 0; l < t->ld; l += width) t->c->pairs->queries(t->m.query + l, t->ld, rows + l, n);
         return;
     }
@@ -8587,6 +8673,7 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.depth = attn__blocks(t->c->size_k, 2);
     p.chain = ATTN__RUN / 2;
     p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
+    attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
     t->c->pairs->product(&p);
 }
 
@@ -10109,22 +10196,31 @@ static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
     return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
 }
 
+/* Of all columns of v. */
+static attn__product attn__product_of_values(const attn__tile *t, int32_t kind)
+{
+    attn__product p;
+    p.x = NULL;
+    p.fetch = NULL;
+    p.vecs = t->vecs;
+    p.rows = t->c->size_v;
+    p.b_row = p.c_row = t->ld;
+    p.chain = ATTN__HUGE;
+    p.kind = kind;
+    p.onto = ATTN__FROM_ZERO;
+    p.fetch_row = t->c->bias.stride[2];
+    return p;
+}
+
 /* paired: NULL, or the reach of all keys, where j and r are in pairs */
 static void attn__chunk_values(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, const attn__reach *r,
                                const attn__reach *paired, int32_t kind, float *acc)
 {
     const attn__call *c = t->c;
-    attn__product p;
+    attn__product p = attn__product_of_values(t, kind);
     attn__stretch s;
     attn__rows v;
     int64_t j, n;
-    p.x = NULL;
-    p.rows = c->size_v;
-    p.b_row = p.c_row = t->ld;
-    p.chain = ATTN__HUGE;
-    p.kind = kind;
-    p.onto = ATTN__FROM_ZERO;
-    p.fetch_row = c->bias.stride[2];
     for (j = j0; j < j1; j = s.end) {
         s = attn__stretch_at(r, j, j1);
         p.fetch = paired ? NULL : attn__next_bias(t, c0, j);
@@ -10183,6 +10279,36 @@ static void attn__keep_part(attn__tile *t)
     t->m.part = o;
 }
 
+/* By AMX all at once, if all lanes take all keys: some rows at a time, merged while the first cache holds them. */
+static int attn__merge_values(attn__tile *t, int64_t c0, const attn__reach *paired, const attn__reach *half,
+                              int32_t kind, const float *old, const float *fresh)
+{
+    const attn__rows v = attn__bf16_values(t, c0, 0, half->n, paired);
+    const float *fetch, *o = attn__outputs_before(t, c0);
+    attn__product p = attn__product_of_values(t, kind);
+    attn__merging m = {0, t->ld, NULL, NULL, NULL, t->m.acc, old, fresh};
+    int64_t x;
+    int finite = 1;
+    p.a_row = v.column;
+    p.a_k = v.row;
+    p.b = t->m.s;
+    p.c = t->m.acc;
+    p.depth = half->n;
+    attn__fetch_stored(t, &t->c->v, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_v, p.rows, &p);
+    fetch = p.fetch;
+    for (x = 0; x < t->c->size_v; x += p.rows) {
+        p.a = v.at + x * v.column;
+        p.rows = attn__min(t->c->size_v - x, 2 * ATTN__AMX_SIDE);
+        if (fetch) p.fetch = attn__ahead(fetch, x, p.fetch_row);
+        t->c->pairs->product(&p);
+        m.rows = p.rows;
+        m.to = t->m.part + x * t->ld;
+        m.o = o ? o + x * t->ld : NULL;
+        finite &= t->f->merge(&m);
+    }
+    return finite;
+}
+
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is
    added to the others where the chunk is merged, unless that is for later. Returns as the one above. */
 static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
@@ -10193,11 +10319,15 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
     const int64_t chain = paired ? of_pairs : (int64_t)ATTN__CHAIN;
     const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;
+    attn__stretch all;
     attn__reach half;
     int64_t j, end;
     if (paired) {
         attn__to_bf16_pairs(t, paired, &half);
         r = &half;
+        all = attn__stretch_at(r, 0, r->n);
+        if (attn__by_amx(t->c) && !t->slots && all.end == r->n && all.to - all.from == t->vecs)
+            return attn__merge_values(t, c0, paired, r, kind, old, fresh);
     }
     for (j = 0; j < r->n; j = end) {
         float *part = j ? t->m.part : t->m.acc;
@@ -10647,6 +10777,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
     t->as_rows = t->unscaled = 0;
+    t->ahead = t->ahead_keys = 0;
     t->slots = NULL;
     head = attn__quotient(row0, c->queries);
     attn__open_lanes(t, t->head + head, row0 - head * c->queries);
@@ -10883,11 +11014,12 @@ static void attn__run_group(attn__task *task)
     const int64_t group = entry * groups + attn__longest_first(c, index - entry * groups, groups);
     const int64_t whole = attn__quotient(group, each), tile0 = (group - whole * each) * side;
     const int64_t n = attn__min(of - tile0, side);
-    attn__tile *tiles[ATTN__TASK_HEADS] = {NULL}, *t;
+    attn__tile *tiles[ATTN__TASK_HEADS] = {NULL}, *t;      /* or of a task */
     float *free_part;
     int64_t i, c0, from = ATTN__HUGE, to = 0;       /* the chunks that some tile has */
     for (i = 0; i < n; i++) {
         t = tiles[i] = attn__open_tile(task, whole * of + tile0 + i, tiles[0]);
+        t->ahead_keys = attn__share(ATTN__CHUNK, n, i, &t->ahead);
         from = attn__min(attn__chunk_of_part(t, part) * ATTN__CHUNK, from);
         to = attn__max(attn__min(attn__chunk_of_part(t, part + 1) * ATTN__CHUNK, c->keys), to);
     }

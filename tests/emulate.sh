@@ -8,8 +8,8 @@ emulate() {
     sed -e 's/__asm__("vdpbf16ps.*/(sum) = _mm512_dpbf16_ps(sum, a, b)/' \
         -e 's/__asm__("vcvtne2ps2bf16.*/both = _mm512_cvtne2ps_pbh(odd, even);/' -e 's/_mm512_/simde_mm512_/g' -e 's/__m512/simde__m512/g' -e 's/__mmask/simde__mmask/g' \
         -e '/define ATTN__AMX_/s/__asm__ __volatile__(/(/' -e 's/"tilezero.*/emulated_tile_zero(t))/' \
-        -e 's/"tileloadd.*/emulated_tile_loadd(t, (p).at, (p).row))/' \
-        -e 's/"tilestored.*/emulated_tile_stored(t, (p).at, (p).row))/' \
+        -e 's/"tileloadd.*/emulated_tile_loadd(t, at, row))/' \
+        -e 's/"tilestored.*/emulated_tile_stored(t, at, row))/' \
         -e 's/"tdpbf16ps.*/emulated_tile_dpbf16ps(c, a, b))/' -e 's/,amx-tile,amx-bf16//' \
         -e 's/__asm__ __volatile__("ldtilecfg.*/emulated_tile_loadconfig(rows_and_bytes);/' \
         -e 's/__asm__ __volatile__("tilerelease.*/emulated_tile_release(); }/' \

@@ -77,7 +77,11 @@ EMULATED simde__m512 emulated_reduce(simde__m512 x) {
     float lane[16];
     int i;
     simde_mm512_storeu_ps(lane, x);
-    for (i = 0; i < 16; i++) lane[i] = __builtin_isinf(lane[i]) ? 0 : lane[i] - __builtin_floorf(lane[i]);
+    for (i = 0; i < 16; i++) {  /* the difference is rounded down, too: below 0 by less than 2^-25 it is not 1 */
+        float x = lane[i], n = __builtin_floorf(x), f = x - n;
+        if ((double)f + (double)n > (double)x) f = __builtin_nextafterf(f, 0);
+        lane[i] = __builtin_isinf(x) ? 0 : f;
+    }
     return simde_mm512_loadu_ps(lane);
 }
 #undef simde_mm512_scalef_ps

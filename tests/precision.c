@@ -193,10 +193,12 @@ static void bits_of_values(void) {
     }
 }
 
-/* of weights by AMX: 2^x = 2^n p(f), n the floor of x; rounded after their sum is taken, that of even keys apart from
-   that of odd ones. Values of 1 in a place of their own each show them. */
+/* of weights by AMX: 2^x = 2^n p(f), n the floor of x, f rounded down; rounded after their sum is taken, that of even
+   keys apart from that of odd ones. Values of 1 in a place of their own each show them. */
 static float amx_exp(float score, float by, float top) {
-    float x = fmaf(score, by, -top), f = x - floorf(x), p = fmaf(0.013426470f, f, 0.052243177f);
+    float x = fmaf(score, by, -top), f = x - floorf(x), p;
+    if ((double)f + (double)floorf(x) > (double)x) f = nextafterf(f, 0);
+    p = fmaf(0.013426470f, f, 0.052243177f);
     p = fmaf(fmaf(fmaf(p, f, 0.24127963f), f, 0.69304496f), f, 1);
     return ldexpf(p, (int)floorf(x));
 }
@@ -559,6 +561,32 @@ static void other_results(void) {
     }
 }
 
+/* ---- results of bf16: those of f32, rounded once */
+static void rounded_results(void) {
+    for (int n = 0; n < 24; n++) {
+        attn_desc d = large_case(n * 5 % 36), fast, typed;
+        if (n % 4 == 1) d.softcap = 3;
+        if (n % 4 == 2) fill(&d.v, draw_normal, 0, 1e-38); /* results are subnormal, too */
+        if (n % 4 == 3) put_at(&d.v, 0, 0, d.k.size[2] / 2, 3, n % 8 == 3 ? INFINITY : NAN);
+        ask_for(&d, RESULT_ALL, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            fast.isa = (int32_t)test_isa(isa);
+            typed = fast;
+            for (int r = 0; r < RESULT_COUNT; r++) {
+                attn_out *o = result_of(&typed, r);
+                if (o == &typed.lse || o == &typed.stats) *o = copy_out(o);
+                else
+                    *o = make_out_of(ATTN_BF16, n % 3 ? LAYOUT_PACKED : draw_own_places(), o->rank, o->size[0],
+                                     o->size[1], o->size[2], o->size[3]);
+            }
+            if (run_desc(&fast, "floats") && run_desc(&typed, "rounded"))
+                check_rounded_results(&typed, &fast, attn_isa_string(test_isa(isa)));
+        }
+        test_release();
+    }
+}
+
 /* ---- the backward pass takes no notice */
 static void gradients(void) {
     for (int n = 0; n < 20; n++) {
@@ -640,6 +668,7 @@ const test_case suite_precision[] = {
     {"precision.small_gaps_not_read", small_gaps_not_read},
     {"precision.far_scores", far_scores},
     {"precision.other_results", other_results},
+    {"precision.rounded_results", rounded_results},
     {"precision.gradients", gradients},
     {"precision.large_scale", large_scale},
     {"precision.asked_later", asked_later},

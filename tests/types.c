@@ -73,34 +73,6 @@ static attn_desc typed_call(attn_desc *d, int codes) {
     return typed;
 }
 
-/* `typed` holds `plain`, floats, rounded once. */
-static int check_rounded(const attn_out *typed, const attn_out *plain, const char *what) {
-    attn_view x = attn_view_of(*typed), y = attn_view_of(*plain);
-    int64_t index[4] = {0, 0, 0, 0}, low, high;
-    CHECKF(gaps_untouched(typed), "%s: wrote between the elements", what);
-    if (!typed->rank || !view_extent(&x, &low, &high)) return 1;
-    do {
-        uint32_t got = bits_at(&x, index), want = bits_at(&y, index);
-        if (want == UINT32_MAX) want >>= 32 - 8 * type_bytes(x.type); /* packed, of no entry: not written */
-        else if (x.type != ATTN_F32) want = ref_half(x.type, ((const float *)y.data)[offset_of(&y, index)]);
-        if (got != want)
-            return CHECKF(0, "%s: [%ld,%ld,%ld,%ld] of type %d has the bits %x, want %x", what, (long)index[0],
-                          (long)index[1], (long)index[2], (long)index[3], (int)x.type, (unsigned)got, (unsigned)want);
-    } while (next_index(&x, index));
-    return CHECKF(1, "%s", what);
-}
-static int check_rounded_results(const attn_desc *typed, const attn_desc *plain, const char *what) {
-    attn_desc x = *typed, y = *plain;
-    char text[80];
-    int same = 1;
-    for (int n = 0; n < RESULT_COUNT; n++) {
-        snprintf(text, sizeof text, "%s, result %d", what, n);
-        same &= check_rounded(result_of(&x, n), result_of(&y, n), text);
-    }
-    if (!same) ref_print(plain);
-    return same;
-}
-
 static void check_typed(attn_desc *d, int case_of) {
     char what[60];
     ref_result r;

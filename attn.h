@@ -1504,6 +1504,7 @@ typedef struct attn__product {
     int32_t      onto;          /* GO_ON: the first chain starts from what C holds; ADD_AFTER: it is added to that;
                                    ADD_FAR: which has to be fetched first. TOP: from zero, and */
     float       *top;           /* TOP: top[lane] becomes the largest of itself and the lane's results, NaN left out */
+    int32_t      padded;        /* by AMX: rows of A up to a multiple of ATTN__AMX_SIDE may be read */
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are prefetched as the rows of A (of B: single rows of
@@ -4621,19 +4622,15 @@ static attn__amx_operand attn__amx_operand_of(const float *array, int64_t at, in
 
 static int attn__is_finite_half(attn__half x) { return (x & 0x7f80) != 0x7f80; }
 
-enum { ATTN__AMX_ROOM = 2*ATTN__AMX_SIDE*ATTN__AMX_SIDE };     /* pairs of two registers */
-
-/* An operand in room, `width` pairs a row: zeros beyond the rows and columns that exist, and, finite, for what is
-   infinite or NaN. */
-static attn__amx_operand attn__amx_filled(attn__amx_operand o, int64_t rows, int64_t columns, int64_t width,
-                                          int finite, attn__half *room)
+/* `rows` rows of A, up to two registers of them, in room: zeros below them and, finite, for what is infinite or NaN. */
+static attn__amx_operand attn__amx_filled(attn__amx_operand a, int64_t rows, int finite, attn__half *room)
 {
-    const attn__amx_operand filled = {(uintptr_t)room, width*(int64_t)sizeof(float)};
+    const attn__amx_operand filled = {(uintptr_t)room, 4*ATTN__AMX_SIDE};
     int64_t r, x;
-    attn__zero(room, sizeof(float)*ATTN__AMX_ROOM);
-    for (r = 0; r < rows; r++, room += 2*width, o.at += (uintptr_t)o.row) {
-        ATTN__COPY(room, (const void *)o.at, sizeof(float)*(size_t)columns);
-        for (x = 0; finite && x < 2*columns; x++) if (!attn__is_finite_half(room[x])) room[x] = 0;
+    attn__zero(room, 8*ATTN__AMX_SIDE*ATTN__AMX_SIDE);
+    for (r = 0; r < rows; r++, room += 2*ATTN__AMX_SIDE, a.at += (uintptr_t)a.row) {
+        ATTN__COPY(room, (const void *)a.at, 4*ATTN__AMX_SIDE);
+        for (x = 0; finite && x < 2*ATTN__AMX_SIDE; x++) if (!attn__is_finite_half(room[x])) room[x] = 0;
     }
     return filled;
 }
@@ -4678,27 +4675,29 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
     }
 }
 
-/* Up to 32 rows from `row` on times 32 lanes, or 16. */
+/* Up to 32 rows from `row` on times 32 lanes, or 16. Sums of a register of which rows are missing pass through room. */
 ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, const int below,
                                                const int beside)
 {
-    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), width = side + beside*side;
-    const int64_t kept = rows/side*side, over = rows - kept;       /* rows of whole registers, and of one that is not */
-    const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED;
-    attn__half room_a[2*ATTN__AMX_ROOM], room_b[2*ATTN__AMX_ROOM];
-    float room_c[ATTN__AMX_ROOM], *const sums = p->c + row*p->c_row + lane;
-    attn__amx_operand a = attn__amx_operand_of(p->a, row*p->a_row, p->a_row), x;
-    attn__amx_operand b = attn__amx_operand_of(p->b, lane, p->b_row), y;
-    attn__amx_operand c = attn__amx_operand_of(sums, 0, p->c_row);
-    attn__amx_operand d = attn__amx_operand_of(sums, side*p->c_row, p->c_row);
+    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), over = rows % side;
+    const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED, fill = finite || (over && !p->padded);
+    const size_t width = sizeof(float)*(size_t)(side + beside*side);
+    attn__half room[4*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
+    float some[ATTN__AMX_SIDE][2*ATTN__AMX_SIDE], *const sums = p->c + row*p->c_row + lane;
+    float *const last = sums + (rows - over)*p->c_row;
+    attn__amx_operand a = attn__amx_operand_of(p->a, row*p->a_row, p->a_row);
+    attn__amx_operand b = attn__amx_operand_of(p->b, lane, p->b_row);
+    attn__amx_operand c[2];
     int64_t k, i;
-    if (over) *(kept ? &d : &c) = attn__amx_filled(attn__amx_operand_of(sums, kept*p->c_row, p->c_row),
-        p->onto == ATTN__GO_ON ? over : 0, width, width, 0, (attn__half *)(void *)room_c);
+    c[0] = attn__amx_operand_of(sums, 0, p->c_row);
+    c[1] = attn__amx_operand_of(sums, side*p->c_row, p->c_row);
+    if (over) c[rows > side] = attn__amx_operand_of(some[0], 0, 2*side);
     if (p->onto == ATTN__GO_ON) {
-        ATTN__AMX_LOAD(0, c.at, c.row);
-        if (beside) ATTN__AMX_LOAD(1, c.at + 4*ATTN__AMX_SIDE, c.row);
-        if (below) ATTN__AMX_LOAD(2, d.at, d.row);
-        if (below && beside) ATTN__AMX_LOAD(3, d.at + 4*ATTN__AMX_SIDE, d.row);
+        for (i = 0; i < over; i++) ATTN__COPY(some[i], last + i*p->c_row, width);
+        ATTN__AMX_LOAD(0, c[0].at, c[0].row);
+        if (beside) ATTN__AMX_LOAD(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
+        if (below) ATTN__AMX_LOAD(2, c[1].at, c[1].row);
+        if (below && beside) ATTN__AMX_LOAD(3, c[1].at + 4*ATTN__AMX_SIDE, c[1].row);
     } else {
         ATTN__AMX_ZERO(0);
         ATTN__AMX_ZERO(1);
@@ -4706,20 +4705,15 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t r
         ATTN__AMX_ZERO(3);
     }
     for (k = 0; k < p->depth; k += side) {
-        x = a;
-        y = b;
-        if (over || finite || p->depth - k < side)
-            x = attn__amx_filled(a, rows, attn__min(p->depth - k, side), side, finite, room_a);
-        if (p->depth - k < side) y = attn__amx_filled(b, p->depth - k, width, width, 0, room_b);
-        ATTN__V(amx_step)(x, y, below, beside);
+        ATTN__V(amx_step)(fill ? attn__amx_filled(a, rows, finite, room) : a, b, below, beside);
         a.at += 4*ATTN__AMX_SIDE;
         b.at += ATTN__AMX_SIDE*(uintptr_t)b.row;
     }
-    ATTN__AMX_STORE(0, c.at, c.row);
-    if (beside) ATTN__AMX_STORE(1, c.at + 4*ATTN__AMX_SIDE, c.row);
-    if (below) ATTN__AMX_STORE(2, d.at, d.row);
-    if (below && beside) ATTN__AMX_STORE(3, d.at + 4*ATTN__AMX_SIDE, d.row);
-    for (i = 0; i < over; i++) ATTN__COPY(sums + (kept + i)*p->c_row, room_c + i*width, sizeof(float)*(size_t)width);
+    ATTN__AMX_STORE(0, c[0].at, c[0].row);
+    if (beside) ATTN__AMX_STORE(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
+    if (below) ATTN__AMX_STORE(2, c[1].at, c[1].row);
+    if (below && beside) ATTN__AMX_STORE(3, c[1].at + 4*ATTN__AMX_SIDE, c[1].row);
+    for (i = 0; i < over; i++) ATTN__COPY(last + i*p->c_row, some[i], width);
 }
 
 /* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
@@ -7288,6 +7282,12 @@ struct attn__score {
 enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 
 static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
+static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
+/* Pairs of so many numbers, a row of q or k; by AMX with zeros behind them. */
+static int64_t attn__pairs_of(const attn__call *c, int64_t n)
+{
+    return attn__by_amx(c) ? attn__up(attn__blocks(n, 2), ATTN__AMX_SIDE) : attn__blocks(n, 2);
+}
 
 enum { ATTN__CALL_FLOATS = (int)(sizeof(attn__call) + 3) / 4 };
 static const attn__score *attn__score_of(const attn__call *c);
@@ -7304,7 +7304,8 @@ static float attn__sink_of(const attn__call *c, int64_t h)
 /* Floats of a query as keys are multiplied by it. */
 static int64_t attn__query_floats(const attn__call *c)
 {
-    return c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
+    const int64_t floats = c->score == ATTN_SCORE_ADDITIVE ? attn__mul64(2, attn__round4(c->hidden)) : c->size_k;
+    return attn__max(floats, attn__by_amx(c) ? attn__pairs_of(c, c->size_k) : 0);
 }
 
 /* Room for the rows of an operand that become floats, the most that a step asks for; mostly none. */
@@ -7335,14 +7336,22 @@ static int64_t attn__scale_floats(const attn__call *c)
     return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
 
-/* Room for keys and values as floats, of one chunk. */
+/* Room for keys and values of one chunk as floats, or by AMX as pairs: of v a row for each column. */
+static int64_t attn__expanded_floats(const attn__call *c, const attn__array *a, int64_t size)
+{
+    if (!c->page && attn__is_f32(a)) return 0;
+    if (!attn__by_amx(c)) return attn__mul64(ATTN__CHUNK, size);
+    if (a == &c->k) return attn__mul64(ATTN__CHUNK, attn__max(attn__pairs_of(c, size), size));
+    return attn__max(attn__mul64(ATTN__AMX_ROW, attn__up(size, ATTN__AMX_SIDE)), attn__mul64(ATTN__CHUNK, size));
+}
+
 static attn__expanded *attn__take_expanded(attn__map *map, const attn__call *c)
 {
     attn__expanded *expanded;
     float *k, *v;
     expanded = (attn__expanded *)(void *)attn__take(map, 2, (int64_t)(sizeof *expanded + 3) / 4);
-    k = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_k) : attn__copied(&c->k, ATTN__CHUNK, c->size_k));
-    v = attn__take(map, 1, c->page ? attn__mul64(ATTN__CHUNK, c->size_v) : attn__copied(&c->v, ATTN__CHUNK, c->size_v));
+    k = attn__take(map, 1, attn__expanded_floats(c, &c->k, c->size_k));
+    v = attn__take(map, 1, attn__expanded_floats(c, &c->v, c->size_v));
     if (!expanded) return NULL;
     expanded[0].rows = k;
     expanded[0].b = expanded[0].head = expanded[0].first = expanded[0].end = -1;
@@ -7361,7 +7370,6 @@ static int64_t attn__share(int64_t vectors, int64_t tiles, int64_t tile, int64_t
 }
 
 static int64_t attn__lanes(const attn__kernels *f) { return (int64_t)f->width * f->vecs; }
-static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
 /* What the arrays of the workspace have in front of an entry, in keys of one stream. */
 static int64_t attn__keys_before(const attn__call *c, int64_t b, int64_t stream)
 {
@@ -8330,13 +8338,15 @@ static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t
 static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, const attn__expanded *expanded,
                                     int64_t from, int64_t end)
 {
-    const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__blocks(t->c->size_k, 2);
-    const int64_t keys = t->c->pairs->keys;
+    const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__pairs_of(t->c, t->c->size_k);
+    const int64_t keys = t->c->pairs->keys, used = attn__blocks(t->c->size_k, 2);
     attn__key_run p;
     int64_t j;
     if (a == &t->c->k) for (j = from; j < end; j++) {
+        float *to = expanded->rows + (j - chunk) * pairs;
         p = attn__key_run_of(t->c, t->b, j, 1);
-        attn__pair_numbers((attn__half *)(void *)(expanded->rows + (j - chunk) * pairs),
+        if (pairs > used) attn__fill(to + used, 1, pairs - used, 0.0f);
+        attn__pair_numbers((attn__half *)(void *)to,
                            (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
                            t->c->size_k);
     } else for (j = from / keys * keys; j < end; j += keys)
@@ -8579,11 +8589,12 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
 static void attn__load_bf16_pairs(const attn__tile *t)
 {
     const attn__array *q = &t->c->q;
-    const int64_t n = t->c->size_q, width = t->f->width;
+    const int64_t n = t->c->size_q, used = attn__blocks(n, 2), width = t->f->width;
     const attn__half *rows[ATTN__MAX_LANES];
     attn__half *to = (attn__half *)(void *)t->m.query;
     int64_t l, x;
     for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
+    attn__fill(t->m.query + used * t->ld, 1, (attn__pairs_of(t->c, n) - used) * t->ld, 0.0f);
     if (attn__are_pairs(t, q, n)) {
         for (l = 0; l < t->ld; l += width) t->c->pairs->queries(t->m.query + l, t->ld, rows + l, n);
         return;
@@ -8652,16 +8663,16 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     }
 }
 
-/* Rows of k as pairs: by AMX where they lie, if there are so many pairs side by side. */
+/* Rows of k as pairs: by AMX where they lie, if they are whole lines of the cache. */
 static attn__rows attn__bf16_keys(const attn__tile *t, int64_t key, int64_t n)
 {
     const attn__array *k = &t->c->k;
-    const int64_t pairs = attn__blocks(t->c->size_k, 2);
-    const int odd = t->c->size_k % 2 || k->stride[2] % 2;
+    const int64_t pairs = attn__pairs_of(t->c, t->c->size_k), line = 2 * ATTN__AMX_SIDE;
     const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
-    if (!attn__by_amx(t->c) || k->stride[3] != 1 || odd || p.n < n)
+    const uintptr_t at = (uintptr_t)attn__place_of(k, p.b, t->head_kv, p.row, 0);
+    if (!attn__by_amx(t->c) || k->stride[3] != 1 || t->c->size_k % line || k->stride[2] % line || at % 64 || p.n < n)
         return attn__packed_rows(attn__expand(t, k, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
-    return attn__packed_rows((const float *)attn__place_of(k, p.b, t->head_kv, p.row, 0), k->stride[2] / 2);
+    return attn__packed_rows((const float *)at, k->stride[2] / 2);
 }
 
 static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
@@ -8670,7 +8681,8 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     attn__set_scores(&p, t, j0, j1, x0, x1);
     attn__set_a(&p, attn__bf16_keys(t, c0 + j0, j1 - j0));
     p.kind = ATTN__PRODUCT;
-    p.depth = attn__blocks(t->c->size_k, 2);
+    p.padded = 0;
+    p.depth = attn__pairs_of(t->c, t->c->size_k);
     p.chain = ATTN__RUN / 2;
     p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
     attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
@@ -10102,7 +10114,7 @@ static int attn__makes_pairs(const attn__call *c)
 static void attn__softmax_pairs(attn__tile *t, const attn__reach *r, int32_t x, int mark, float *cmax, float *csum)
 {
     const int64_t lane0 = x * t->f->width;
-    const attn__pair_softmax p = {t->m.s + lane0, t->ld, r->from[x], r->to[x], r->n,
+    const attn__pair_softmax p = {t->m.s + lane0, t->ld, r->from[x], r->to[x], attn__up(r->n, t->c->pairs->keys),
                                   t->unscaled ? t->c->scale : 1.0f, t->lane_max != NULL, mark,
                                   cmax + lane0, csum + lane0};
     t->c->pairs->softmax(&p);
@@ -10166,10 +10178,10 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
 ATTN__NOINLINE static void attn__to_bf16_pairs(const attn__tile *t, const attn__reach *r, attn__reach *half)
 {
     const attn__pair_kernels *f = t->c->pairs;
-    const int32_t keys = f->keys, n = (int32_t)attn__blocks(r->n, 2);
+    const int32_t keys = f->keys, n = (int32_t)attn__up(r->n, keys) / 2;
     int64_t l;
     for (l = 0; l < t->vecs && !attn__makes_pairs(t->c); l++)
-        f->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], r->n);
+        f->weights(t->m.s + l * t->f->width, t->ld, r->from[l], r->to[l], attn__up(r->n, keys));
     *half = *r;
     half->n = n;
     for (l = 0; l < r->vecs; l++) {
@@ -10207,6 +10219,7 @@ static attn__product attn__product_of_values(const attn__tile *t, int32_t kind)
     p.b_row = p.c_row = t->ld;
     p.chain = ATTN__HUGE;
     p.kind = kind;
+    p.padded = 1;
     p.onto = ATTN__FROM_ZERO;
     p.fetch_row = t->c->bias.stride[2];
     return p;
@@ -10315,7 +10328,7 @@ static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, 
                                const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
-    const int64_t of_pairs = attn__by_amx(t->c) ? r->n : (int64_t)ATTN__CHAIN / 2;
+    const int64_t of_pairs = attn__by_amx(t->c) ? (int64_t)ATTN__CHUNK : (int64_t)ATTN__CHAIN / 2;
     const int64_t chain = paired ? of_pairs : (int64_t)ATTN__CHAIN;
     const int64_t size = t->c->size_v;
     const int by_few = t->skinny && kind == ATTN__PRODUCT;

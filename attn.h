@@ -582,7 +582,7 @@ typedef struct attn_desc {
        count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits are those of CPUs
        with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for other
        types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
-       parameters) and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a
+       parameters), by AMX for fewer than 32 numbers in a row of k (scores) or v (out), and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a
        batch that is not packed a short entry may have other bits than alone. On a device it concerns attn_backward
        alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is
        used */
@@ -6413,6 +6413,7 @@ enum {
     ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V few queries read side by side */
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
+    ATTN__AMX_COLUMNS = 32,     /* by AMX: numbers of a row of q and k, or of v, from which on it is the faster one */
     ATTN__AMX_TILES = 8,        /* the same, where AMX has values turned as well [Xeon, AMX, 1a837db] */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
@@ -7661,11 +7662,12 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
 static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
+    const int64_t least = attn__by_amx(c) ? ATTN__AMX_COLUMNS : 0;
     int32_t fast = 0;
     if (!c->pairs || c->is_backward || c->on_device || c->stream_rows <= ATTN__SKINNY) return 0;
-    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 &&
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 && c->size_k >= least &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
-    if (attn__has_outputs(c) && c->v.type == ATTN_BF16) fast |= ATTN__FAST_VALUES;
+    if (attn__has_outputs(c) && c->v.type == ATTN_BF16 && c->size_v >= least) fast |= ATTN__FAST_VALUES;
     return fast;
 }
 
@@ -8306,20 +8308,25 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
 {
     const attn__pair_kernels *f = t->c->pairs;
     const attn__array *v = &t->c->v;
-    const attn__half *row[2 * ATTN__AMX_SIDE];
+    const attn__half *row[2 * ATTN__AMX_SIDE], *part[2 * ATTN__AMX_SIDE];
     attn__half *pair;
-    int64_t x, i;
-    int whole = v->stride[3] == 1 && t->c->size_v >= t->f->width;
+    const int64_t zeros = 2 * (int64_t)(sizeof attn__zeros / sizeof *attn__zeros);
+    int64_t x, i, n;
+    const int whole = v->stride[3] == 1 && t->c->size_v >= t->f->width;
     for (i = 0; i < f->keys; i++) {
         row[i] = NULL;
         if (j + i >= first && j + i < end && (!reached || reached[(j + i) % ATTN__CHUNK])) {
             const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
             row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
         }
-        whole = whole && row[i];
     }
-    if (whole) f->values(to, row, t->c->size_v);
-    else for (x = 0; x < t->c->size_v; x++) {
+    for (x = 0; whole && x < t->c->size_v; x += n) {        /* as many columns as there are zeros */
+        n = t->c->size_v - x;
+        if (n > zeros) n = zeros / 2;
+        for (i = 0; i < f->keys; i++) part[i] = row[i] ? row[i] + x : (const attn__half *)(const void *)attn__zeros;
+        f->values(to + x * f->column, part, n);
+    }
+    for (; x < t->c->size_v; x++) {
         pair = (attn__half *)(void *)(to + x * f->column);
         for (i = 0; i < f->keys; i++) pair[i] = (attn__half)(row[i] ? row[i][x * v->stride[3]] : 0);
     }

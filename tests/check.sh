@@ -441,6 +441,7 @@ item_suites_emulated() {
     [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
     mkdir -p "$tree/tests"
     emulate attn.h "$tree/attn.h"
+    of_few_columns "$tree/attn.h"
     cp tests/attn.c "$tree/tests/attn.c"
     { $(emulator) $EMULATION -c "$tree/tests/attn.c" -o "$tree/attn.o" &&
         $CC -O1 -w $(for s in $(sh tests/suites.sh); do echo "tests/$s.c"; done) "$tree/attn.o" \

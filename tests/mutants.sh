@@ -30,7 +30,7 @@ plant() { # plant DIRECTORY SECTION: a tree with the header on standard input
     mkdir -p "$1/tests"
     cp tests/attn.c tests/golden.c "$1/tests"
     cat >"$1/attn.h"
-    if emulates "$2"; then mv "$1/attn.h" "$1/plain.h"; emulate "$1/plain.h" "$1/attn.h"; fi
+    if emulates "$2"; then mv "$1/attn.h" "$1/plain.h"; emulate "$1/plain.h" "$1/attn.h"; of_few_columns "$1/attn.h"; fi
 }
 build() { # build DIRECTORY SECTION
     $(compiler_of "$2") -c "$1/tests/attn.c" -o "$1/attn.o" 2>"$1/log"

@@ -3896,6 +3896,9 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
             }
             if (top) ATTN__EACH(x, ATTN__LANES) m[x % 4] = ATTN__MAX(r[x], m[x % 4]);
         }
+        for (x = 1; x < ATTN__LANES && rows[i + x] == rows[i] + x;) x++;      /* are lanes side by side already? */
+        for (; x == ATTN__LANES && j < n; j++)
+            m[0] = ATTN__MAX(ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(rows[i] + j*stride), keep), m[0]);
         for (; j < n; j++) {
             for (x = 0; x < ATTN__LANES; x++) block[x] = rows[i + x][j*stride];
             m[0] = ATTN__MAX(ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(block), keep), m[0]);

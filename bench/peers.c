@@ -36,15 +36,26 @@ int start(const job *j) { return pool_start(&workers, j->threads), 0; }
 #define PREFILL(name, stored_as) \
     {"stored as " name ": 8x2048 d64", SELF(8, 2048, 64), .type = stored_as}, \
         {"stored as " name ": 8x2048 d128", SELF(8, 2048, 128), .type = stored_as},
+#define FAST(name, ...) \
+    { "stored as bf16, and its products: " name, __VA_ARGS__, .type = WORK_BF16, .precision = 1 }
 static const job typed_table[] = {
-    DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16) DECODE("i8", WORK_I8) DECODE("q8_0", WORK_Q8_0)
-        PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0){
-            "stored as bf16, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_BF16, .precision = 1},
-    {"stored as bf16, and its products: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_BF16, .precision = 1},
+    FAST("8x512 d64", SELF(8, 512, 64)),
+    FAST("8x512 d128", SELF(8, 512, 128)),
+    FAST("8x2048 d64", SELF(8, 2048, 64)),
+    FAST("8x2048 d64 causal", SELF(8, 2048, 64), .causal = 1),
+    FAST("8x2048 d128", SELF(8, 2048, 128)),
+    FAST("8x2048 d128 causal", SELF(8, 2048, 128), .causal = 1),
+    FAST("4x4096 d128 causal", SELF(4, 4096, 128), .causal = 1),
+    FAST("1x8192 d64", SELF(1, 8192, 64)),
+    FAST("1x8192 d128", SELF(1, 8192, 128)),
+    FAST("32 heads on 8, 2048 d128 causal", SIZES(1, 32, 8, 2048, 2048, 128, 128), .causal = 1),
+    FAST("cross, 8x64 queries, 4096 keys d64", SIZES(1, 8, 8, 64, 4096, 64, 64)),
+    FAST("cross, 8x64 queries, 4096 keys d128", SIZES(1, 8, 8, 64, 4096, 128, 128)),
     {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
     {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16},
-};
+    DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16) DECODE("i8", WORK_I8) DECODE("q8_0", WORK_Q8_0)
+        PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0)};
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
 
 /* Multi-head attention of x [B,S,E], here q, E = d; as torch.nn.Linear has them [E,E], w_q, w_k and, in the places of k
@@ -94,6 +105,7 @@ int typed_start(const job *j) {
     size_t bytes;
     if (attn_start(j)) return 1;
     d->precision = j->precision;
+    if (d->precision) attn_enable_amx(NULL); /* where there is none, it runs without */
     if (j->kind == 'b') ours.left.type = ours.right.type = d->out.type = j->type;
     else if (j->type == WORK_F16 || j->type == WORK_BF16) d->q.type = d->out.type = d->k.type = d->v.type = j->type;
     else if (j->type == WORK_Q8_0) {

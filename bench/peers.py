@@ -152,7 +152,10 @@ BARS = {
        for t in ("f16", "bf16", "i8", "q8_0") for n in ("one query", "8 queries") for h in ("8 heads", "32 heads on 8")
        for s in (4096, 32768)},  # 1.7: what bounds it is the memory
     **{f"stored as {t}: 8x2048 d{d}": beside_ggml(1, typed(0.95)) for t in ("f16", "bf16", "q8_0") for d in (64, 128)},
-    **{f"stored as bf16, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
+    **{f"stored as bf16, and its products: {work}": typed(1.6) for work in (
+        "8x512 d64", "8x512 d128", "8x2048 d64", "8x2048 d64 causal", "8x2048 d128", "8x2048 d128 causal",
+        "4x4096 d128 causal", "1x8192 d64", "1x8192 d128", "32 heads on 8, 2048 d128 causal",
+        "cross, 8x64 queries, 4096 keys d64", "cross, 8x64 queries, 4096 keys d128")},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION

@@ -582,8 +582,9 @@ typedef struct attn_desc {
        count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits are those of CPUs
        with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for other
        types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
-       parameters), by AMX for fewer than 32 numbers in a row of k (scores) or v (out), and in attn_backward. These rows are those of the arrays, where packed those of an entry: in a
-       batch that is not packed a short entry may have other bits than alone. On a device it concerns attn_backward
+       parameters), by AMX for fewer than 32 numbers in a row of k (scores) or of v (out), and in attn_backward. The
+       rows per head are those of the arrays, where packed those of an entry: in a batch that is not packed a short
+       entry may have other bits than alone. On a device it concerns attn_backward
        alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is
        used */
     int32_t precision ATTN__0;
@@ -3896,7 +3897,7 @@ ATTN__KERNEL void ATTN__V(bias)(float *s, int64_t ld, int64_t n, const float *co
             }
             if (top) ATTN__EACH(x, ATTN__LANES) m[x % 4] = ATTN__MAX(r[x], m[x % 4]);
         }
-        for (x = 1; x < ATTN__LANES && rows[i + x] == rows[i] + x;) x++;      /* are lanes side by side already? */
+        for (x = 1; j < n && x < ATTN__LANES && rows[i + x] == rows[i] + x;) x++;      /* are lanes side by side? */
         for (; x == ATTN__LANES && j < n; j++)
             m[0] = ATTN__MAX(ATTN__V(add_bias)(s + j*ld + i, ATTN__LOAD(rows[i] + j*stride), keep), m[0]);
         for (; j < n; j++) {
@@ -5493,6 +5494,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t tile_lanes;         /* of the call's tiles: ld, or fewer for more tasks */
     int64_t tiles;              /* tiles per stream; a task has so many of them side by side: */
     int64_t task_tiles;
+    int64_t task_groups;        /* with entries of their own: groups of tiles of a task */
     int64_t task_heads;         /* or, if above 1, of few rows, those of so many streams: see attn__chunk_of_heads */
     int64_t key_blocks;         /* blocks of ATTN__CHUNK keys per stream to prepare; 0: nothing to prepare */
     int64_t key_floats;         /* prepared floats per key */
@@ -6416,8 +6418,9 @@ enum {
     ATTN__SKINNY_KEYS = 32,     /* keys whose rows of V few queries read side by side */
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
-    ATTN__AMX_COLUMNS = 32,     /* by AMX: numbers of a row of q and k, or of v, from which on it is the faster one */
-    ATTN__AMX_TILES = 8,        /* the same, where AMX has values turned as well [Xeon, AMX, 1a837db] */
+    ATTN__AMX_TILES = 8,        /* the same by AMX, which has values turned as well [Xeon, 1a837db] */
+    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way [Xeon, 1a837db] */
+    ATTN__MOST_TILES = 8,       /* of all these: tiles of a task, or heads */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
     ATTN__ENTRY_GROUPS = 8,     /* with starts: so many tasks' work is one task, since each makes its entry's call */
@@ -7716,7 +7719,7 @@ static int64_t attn__most_task_heads(const attn__call *c)
 static int64_t attn__worker_bytes(const attn__call *c)
 {
     attn__map m = {NULL, c->uneven ? attn__bytes_of(2 * ATTN__CALL_FLOATS) : 0};
-    int64_t i;
+    int64_t tiles = attn__max(c->task_tiles, c->task_heads), i;
 #ifndef ATTN_NO_BACKWARD
     if (c->is_backward) {
         const int64_t calls = m.bytes;
@@ -7728,8 +7731,10 @@ static int64_t attn__worker_bytes(const attn__call *c)
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f, ATTN__SUM_ROWS)));
     }
 #endif
+    if (attn__by_amx(c) && c->not_f32 && attn__mul64(c->heads, c->queries) > ATTN__SKINNY)
+        tiles = attn__max(tiles, ATTN__AMX_TILES);      /* also where a key head has few rows: see attn__set_room */
     attn__take_tile(&m, c);
-    for (i = 1; i < attn__max(c->task_tiles, c->task_heads); i++) attn__take_next_tile(&m, c, NULL);
+    for (i = 1; i < tiles; i++) attn__take_next_tile(&m, c, NULL);
     return m.bytes;
 }
 
@@ -7827,8 +7832,7 @@ static int64_t attn__groups(const attn__call *c, int64_t tiles)
     return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
 
-static int64_t attn__groups_of_a_task(const attn__call *c)
-{ return c->parts > 1 ? 1 : attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1); }
+static int64_t attn__groups_of_a_task(const attn__call *c) { return c->parts > 1 ? 1 : c->task_groups; }
 
 /* ---- One query over a long cache would be a task for each key head: its keys are cut, as far as the workers ask. The
    first part merges its chunks as ever and leaves the outcome in a slot; of the others each chunk leaves maximum,
@@ -7930,6 +7934,13 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
     int64_t tasks;
     attn__cut_keys(c);
     if (!c->slots && c->workers > 1 && !c->on_device) attn__cut_tiles(c);
+    c->task_groups = attn__max(ATTN__ENTRY_GROUPS / c->task_heads, 1);
+    if (c->by_entry && c->workers > 1 && attn__knows_entries(c)) {
+        const int64_t most = c->task_groups;
+        c->task_groups = 1;             /* as which they are counted */
+        tasks = attn__count_entries(c, ATTN__TASKS, NULL);
+        c->task_groups = attn__max(attn__min(tasks / attn__tasks_wanted(c), most), 1);
+    }
     tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts);
     if (c->by_entry) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
     if (c->key_blocks > 0)
@@ -8323,9 +8334,9 @@ static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int
             row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
         }
     }
-    for (x = 0; whole && x < t->c->size_v; x += n) {        /* as many columns as there are zeros */
+    for (x = 0; whole && x < t->c->size_v; x += n) {        /* at most as many columns as there are zeros */
         n = t->c->size_v - x;
-        if (n > zeros) n = zeros / 2;
+        if (n > zeros) n = zeros / 2;                       /* so that no less than a vector is left */
         for (i = 0; i < f->keys; i++) part[i] = row[i] ? row[i] + x : (const attn__half *)(const void *)attn__zeros;
         f->values(to + x * f->column, part, n);
     }
@@ -8442,7 +8453,7 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
                                int64_t rows, attn__product *p)
 {
     attn__key_run at;
-    if (attn__is_f32(a) || a->stride[3] != 1 || a->stride[2] != size || key + n > t->last) return;
+    if (n <= 0 || attn__is_f32(a) || a->stride[3] != 1 || a->stride[2] != size || key + n > t->last) return;
     at = attn__key_run_of(t->c, t->b, key, n);
     if (at.n < n) return;
     p->fetch = (const float *)attn__place_of(a, at.b, t->head_kv, at.row, 0);
@@ -8695,7 +8706,8 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.depth = attn__pairs_of(t->c, t->c->size_k);
     p.chain = ATTN__RUN / 2;
     p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
-    attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
+    if (attn__by_amx(t->c))
+        attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
     t->c->pairs->product(&p);
 }
 
@@ -11037,7 +11049,7 @@ static void attn__run_group(attn__task *task)
     const int64_t group = entry * groups + attn__longest_first(c, index - entry * groups, groups);
     const int64_t whole = attn__quotient(group, each), tile0 = (group - whole * each) * side;
     const int64_t n = attn__min(of - tile0, side);
-    attn__tile *tiles[ATTN__TASK_HEADS] = {NULL}, *t;      /* or of a task */
+    attn__tile *tiles[ATTN__MOST_TILES] = {NULL}, *t;
     float *free_part;
     int64_t i, c0, from = ATTN__HUGE, to = 0;       /* the chunks that some tile has */
     for (i = 0; i < n; i++) {

@@ -430,28 +430,30 @@ static attn_desc shape(int32_t score, const int64_t n[AXES]) {
     return d;
 }
 
-static size_t bytes_of_long(int64_t heads_kv, int64_t queries, int64_t keys, attn_isa isa) {
+static size_t bytes_of_long(int64_t heads_kv, int64_t queries, int64_t keys, attn_isa isa, int fast) {
     attn_desc d;
     size_t bytes = 0;
     memset(&d, 0, sizeof d);
-    d.q = attn_view_bhsd(0, 1, 6, queries, 8);
-    d.k = attn_view_bhsd(0, 1, heads_kv, keys, 8);
-    d.v = attn_view_bhsd(0, 1, heads_kv, keys, 8);
-    d.out = attn_out_bhsd(0, 1, 6, queries, 8);
+    d.q = attn_view_bhsd(0, 1, 6, queries, 64);
+    d.k = attn_view_bhsd(0, 1, heads_kv, keys, 64);
+    d.v = attn_view_bhsd(0, 1, heads_kv, keys, 64);
+    d.out = attn_out_bhsd(0, 1, 6, queries, 64);
     d.isa = (int32_t)isa;
+    if (fast) d.q.type = d.k.type = d.v.type = ATTN_BF16, d.precision = ATTN_PRECISION_FAST;
     CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
     return bytes;
 }
 static void test_monotone_long(void) { /* around the sizes from which on keys are cut among tasks */
     static const int64_t keys[] = {3840, 3841, 4096, 9000}, heads_kv[] = {1, 2, 3, 6};
-    for (int n = 0; n < test_isa_count(); n++)
+    for (int n = 0; n < 2 * test_isa_count(); n++)
         for (int64_t queries = 1; queries < 12; queries++)
             for (int k = 0; k < 4; k++)
                 for (int h = 0; h < 4; h++) {
-                    size_t bytes = bytes_of_long(heads_kv[h], queries, keys[k], test_isa(n));
-                    CHECK(k == 3 || bytes <= bytes_of_long(heads_kv[h], queries, keys[k + 1], test_isa(n)));
-                    CHECK(h == 3 || bytes <= bytes_of_long(heads_kv[h + 1], queries, keys[k], test_isa(n)));
-                    CHECK(bytes <= bytes_of_long(heads_kv[h], queries + 1, keys[k], test_isa(n)));
+                    attn_isa isa = test_isa(n / 2);
+                    size_t bytes = bytes_of_long(heads_kv[h], queries, keys[k], isa, n % 2);
+                    CHECK(k == 3 || bytes <= bytes_of_long(heads_kv[h], queries, keys[k + 1], isa, n % 2));
+                    CHECK(h == 3 || bytes <= bytes_of_long(heads_kv[h + 1], queries, keys[k], isa, n % 2));
+                    CHECK(bytes <= bytes_of_long(heads_kv[h], queries + 1, keys[k], isa, n % 2));
                 }
 }
 
@@ -479,6 +481,10 @@ static void test_monotone(void) {
                     d.isa = (int32_t)test_isa(n);
                     if (beside) put_heads_side_by_side(&d.k), put_heads_side_by_side(&d.v);
                     if (beside && d.k.rank) d.k.type = types[0], d.v.type = types[1];
+                    if (axis >= 5 * AXES && d.q.rank) {
+                        d.q.type = d.k.type = d.v.type = ATTN_BF16;
+                        d.precision = ATTN_PRECISION_FAST;
+                    }
                     size_t bytes = bytes_of(&d);
                     if (!CHECKF(bytes >= before, "score %d, axis %d: %lu bytes at %ld, %lu before", (int)score, axis,
                                 (unsigned long)bytes, (long)*grows, (unsigned long)before))

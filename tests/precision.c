@@ -126,29 +126,32 @@ static float score_of(const attn_view *q, const attn_view *k, int64_t i, int64_t
     return sum * scale;
 }
 static void bits_of_scores(void) {
-    static const int sizes[] = {1, 33, 40, 63, 64, 65, 130, 200};
+    static const int sizes[] = {1, 2, 32, 33, 40, 63, 64, 65, 130, 200};
     static const double deviations[] = {1, 1e-19, 1e-38};
+    int compared = 0;
     if (!has_products()) return;
-    for (int n = 0; n < 24; n++) {
-        attn_desc d = make_desc(1, 1, 1, 9 + n * 3, 19 + n, sizes[n % 8], 1), fast;
-        fill(&d.q, draw_normal, 0, deviations[n / 8]);
-        fill(&d.k, draw_normal, 0, n / 8 == 2 ? 1 : deviations[n / 8]);
+    for (int n = 0; n < 30; n++) {
+        attn_desc d = make_desc(1, 1, 1, 9 + n * 3, 19 + n, sizes[n % 10], 1), fast;
+        fill(&d.q, draw_normal, 0, deviations[n / 10]);
+        fill(&d.k, draw_normal, 0, n / 10 == 2 ? 1 : deviations[n / 10]);
         fast = in_bf16(&d, 7);
         fast.isa = ATTN_ISA_AVX512;
         fast.scale = 0.25f;
         ask_for(&fast, RESULT_SCORES, LAYOUT_PACKED);
         run_desc(&fast, "scores");
         int same = expected(&fast) != 0, amx = by_amx(&fast);
+        compared += same;
         for (int64_t i = 0; i < d.q.size[2]; i++)
             for (int64_t j = 0; j < d.k.size[2]; j++) {
                 attn_view scores = attn_view_of(fast.scores);
                 float want = (amx ? amx_score_of : score_of)(&fast.q, &fast.k, i, j, 0.25f);
                 float got = (float)ref_at(&scores, 0, 0, i, j);
-                same = same && CHECKF(got == want, "d %d: score %d,%d is %a, want %a", sizes[n % 8], (int)i, (int)j,
+                same = same && CHECKF(got == want, "d %d: score %d,%d is %a, want %a", sizes[n % 10], (int)i, (int)j,
                                       (double)got, (double)want);
             }
         test_release();
     }
+    CHECKF(compared >= 24, "%d cases compared", compared);
 }
 
 /* of out: equal scores make each weight 1 before the sum divides, so what is left is the order of the additions */
@@ -175,8 +178,9 @@ static float amx_value_of(const attn_view *v, int64_t x) {
     return out / (float)v->size[2];
 }
 static void bits_of_values(void) {
+    int compared = 0;
     if (!has_products()) return;
-    for (int n = 0; n < 12; n++) {
+    for (int n = 0; n < 16; n++) {
         attn_desc d = make_desc(1, 1, 1, 9 + n * 5, 256 << n % 3, 3, 1 + n * 7), fast;
         d.score = ATTN_SCORE_CONSTANT;
         fill(&d.v, draw_normal, 0, 1);
@@ -186,6 +190,7 @@ static void bits_of_values(void) {
         run_desc(&fast, "out");
         attn_view out = attn_view_of(fast.out);
         int same = expected(&fast) != 0, amx = by_amx(&fast);
+        compared += same;
         for (int64_t i = 0; i < d.q.size[2]; i++)
             for (int64_t x = 0; x < d.v.size[3]; x++) {
                 float want = (amx ? amx_value_of : value_of)(&fast.v, x), got = (float)ref_at(&out, 0, 0, i, x);
@@ -194,6 +199,7 @@ static void bits_of_values(void) {
             }
         test_release();
     }
+    CHECKF(compared >= 11, "%d cases compared", compared);
 }
 
 /* of weights by AMX: 2^x = 2^n p(f), n the floor of x, f rounded down; rounded after their sum is taken, that of even
@@ -566,6 +572,30 @@ static void other_results(void) {
     }
 }
 
+/* ---- a full table of pages: none is looked up beyond it, to be prefetched, say; keys are cut, weights come last */
+static void full_table(void) {
+    enum { PAGE = 256, PAGES = 20 };
+    for (int n = 0; n < 8; n++) {
+        attn_desc d = make_desc(1, 12, 1, 1 + n % 2, PAGES * PAGE, 32, 32), fast, paged;
+        ask_for(&d, RESULT_OUT | RESULT_WEIGHTS, LAYOUT_PACKED);
+        d.out = make_out_of(ATTN_BF16, LAYOUT_PACKED, 4, 1, 12, 1 + n % 2, 32);
+        d.weights = make_out_of(ATTN_BF16, LAYOUT_PACKED, 4, 1, 12, 1 + n % 2, PAGES * PAGE);
+        fast = in_bf16(&d, 7);
+        fast.k = copy_view(&fast.k, LAYOUT_PACKED), fast.v = copy_view(&fast.v, LAYOUT_PACKED);
+        run_desc(&fast, "keys side by side");
+        paged = copy_results(&fast);
+        poison_results(&paged);
+        for (attn_view *v = &paged.k; v; v = v == &paged.k ? &paged.v : NULL) {
+            v->size[0] = PAGES, v->size[2] = PAGE;
+            v->stride[0] = v->stride[1] = PAGE * 32;
+        }
+        paged.page_table = make_view(ATTN_I32, LAYOUT_PACKED, 2, 1, PAGES, 0, 0);
+        for (int p = 0; p < PAGES; p++) put_at(&paged.page_table, 0, 0, 0, p, p);
+        if (run_planned(&paged, 4)) check_same_results(&fast, &paged, "keys in pages");
+        test_release();
+    }
+}
+
 /* ---- results of bf16: those of f32, rounded once */
 static void rounded_results(void) {
     for (int n = 0; n < 24; n++) {
@@ -673,6 +703,7 @@ const test_case suite_precision[] = {
     {"precision.small_gaps_not_read", small_gaps_not_read},
     {"precision.far_scores", far_scores},
     {"precision.other_results", other_results},
+    {"precision.full_table", full_table},
     {"precision.rounded_results", rounded_results},
     {"precision.gradients", gradients},
     {"precision.large_scale", large_scale},

@@ -8306,13 +8306,22 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
     }
 }
 
-/* Numbers of bf16, `step` apart, as pairs side by side; a 0 after the last, where they are odd. */
-static void attn__pair_numbers(attn__half *to, const attn__half *from, int64_t step, int64_t n)
+/* n rows of bf16, `size` numbers of each, as `pairs` pairs side by side: zeros after the last. */
+static void attn__pair_rows(const attn__array *a, const void *place, int64_t n, int64_t size, int64_t pairs, float *to)
 {
-    int64_t x;
-    if (step == 1) ATTN__COPY(to, from, (size_t)n * sizeof *to);
-    else for (x = 0; x < n; x++) to[x] = from[x * step];
-    if (n % 2) to[n] = 0;
+    const attn__half *from = (const attn__half *)place;
+    attn__half *row;
+    int64_t r, x;
+    if (a->stride[3] == 1 && a->stride[2] == size && size == 2 * pairs) {
+        ATTN__COPY(to, from, (size_t)(n * size) * sizeof *from);
+        return;
+    }
+    for (r = 0; r < n; r++, to += pairs) {
+        row = (attn__half *)(void *)to;
+        if (a->stride[3] == 1) ATTN__COPY(row, from + r * a->stride[2], (size_t)size * sizeof *row);
+        else for (x = 0; x < size; x++) row[x] = from[r * a->stride[2] + x * a->stride[3]];
+        for (x = size; x < 2 * pairs; x++) row[x] = 0;
+    }
 }
 
 /* Of v the keys from j on that the kernels take together, as far as they are within first .. end and reached by a row
@@ -8360,16 +8369,13 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
                                     int64_t from, int64_t end)
 {
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__pairs_of(t->c, t->c->size_k);
-    const int64_t keys = t->c->pairs->keys, used = attn__blocks(t->c->size_k, 2);
+    const int64_t keys = t->c->pairs->keys;
     attn__key_run p;
     int64_t j;
-    if (a == &t->c->k) for (j = from; j < end; j++) {
+    if (a == &t->c->k) for (j = from; j < end; j += p.n) {
         float *to = expanded->rows + (j - chunk) * pairs;
-        p = attn__key_run_of(t->c, t->b, j, 1);
-        if (pairs > used) attn__fill(to + used, 1, pairs - used, 0.0f);
-        attn__pair_numbers((attn__half *)(void *)to,
-                           (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0), a->stride[3],
-                           t->c->size_k);
+        p = attn__key_run_of(t->c, t->b, j, end - j);
+        attn__pair_rows(a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, t->c->size_k, pairs, to);
     } else for (j = from / keys * keys; j < end; j += keys)
         attn__pair_values(t, j, expanded->first, expanded->end, NULL,
                           (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);

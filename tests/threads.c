@@ -956,22 +956,26 @@ static void test_tasks_of_columns(void) {
     }
 }
 
-/* Sequences one after the other, of few tiles each: not so many tiles to a task that workers are left without. */
+/* Sequences one after the other, of few tiles each: not so many tiles to a task that workers are left without; one
+   worker has fewer tasks than many. */
 static void test_tasks_of_sequences(void) {
-    enum { WORKERS = 8, SEQUENCES = 4, ROWS = 256 };
+    enum { SEQUENCES = 4, ROWS = 256 };
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc d = make_desc(1, 2, 2, SEQUENCES * ROWS, SEQUENCES * ROWS, 8, 8);
         attn_plan plan;
-        int64_t most = 0;
+        int64_t tasks[3] = {0, 0, 0};
         d.query_starts = d.key_starts = make_ints(ATTN_I32, 1, SEQUENCES, 0, 0, 0, 0, 0);
         for (int i = 0; i < SEQUENCES; i++) ((int32_t *)(uintptr_t)d.query_starts.data)[i] = i * ROWS;
         d.query_lengths = d.key_lengths = make_ints(ATTN_I32, 1, SEQUENCES, 0, 0, 0, ROWS, ROWS);
         ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
         d.isa = (int32_t)test_isa(n);
-        d.parallel.workers = WORKERS;
-        CHECK_STATUS(attn_plan_forward(&d, &plan, NULL), ATTN_OK);
-        for (int32_t i = 0; i < plan.phases; i++) most = plan.tasks[i] > most ? plan.tasks[i] : most;
-        CHECKF(most >= WORKERS, "%ld tasks for %d workers", (long)most, WORKERS);
+        for (int w = 0; w < 3; w++) {
+            d.parallel.workers = 1 << 3 * w;
+            CHECK_STATUS(attn_plan_forward(&d, &plan, NULL), ATTN_OK);
+            for (int32_t i = 0; i < plan.phases; i++) tasks[w] = plan.tasks[i] > tasks[w] ? plan.tasks[i] : tasks[w];
+        }
+        CHECKF(tasks[1] >= 8 && tasks[0] < tasks[2], "%ld, %ld, %ld tasks for 1, 8, 64 workers", (long)tasks[0],
+               (long)tasks[1], (long)tasks[2]);
         test_release();
     }
 }

@@ -596,6 +596,45 @@ static void full_table(void) {
     }
 }
 
+/* ---- keys whose rows are whole lines of the cache are read where they lie, unless their numbers are apart or pages
+   are shorter than a chunk */
+static attn_view in_whole_lines(const attn_view *v, int64_t apart) { /* a copy of [1,1,rows,columns] */
+    const int64_t rows = v->size[2], columns = v->size[3];
+    attn_view room = make_view(ATTN_BF16, LAYOUT_PACKED, 1, rows * columns * apart + 32, 0, 0, 0), w = *v;
+    w.data = (const void *)(((uintptr_t)room.data + 63) / 64 * 64);
+    w.stride[3] = apart, w.stride[2] = columns * apart, w.stride[0] = w.stride[1] = rows * columns * apart;
+    for (int64_t j = 0; j < rows; j++)
+        for (int64_t x = 0; x < columns; x++) put_at(&w, 0, 0, j, x, ref_at(v, 0, 0, j, x));
+    return w;
+}
+static void whole_lines(void) {
+    enum { PAGE = 16, PAGES = 20 };
+    for (int n = 0; n < 8; n++) {
+        attn_desc d = make_desc(1, 1, 1, 20, PAGE * PAGES, 32 << n % 2, 32), fast, other;
+        ask_for(&d, RESULT_OUT, LAYOUT_PACKED);
+        fast = in_bf16(&d, 7);
+        fast.k = in_whole_lines(&fast.k, 1), fast.v = copy_view(&fast.v, LAYOUT_PACKED);
+        run_desc(&fast, "side by side");
+        other = copy_results(&fast);
+        poison_results(&other);
+        other.k = in_whole_lines(&fast.k, 2);
+        if (run_desc(&other, "apart")) check_same_results(&fast, &other, "numbers of keys apart");
+        poison_results(&other);
+        other.k = fast.k;
+        other.page_table = make_view(ATTN_I32, LAYOUT_PACKED, 2, 1, PAGES, 0, 0);
+        for (attn_view *v = &other.k; v; v = v == &other.k ? &other.v : NULL) {
+            attn_view from = copy_view(v, LAYOUT_PACKED);
+            v->size[0] = PAGES, v->size[2] = PAGE, v->stride[0] = v->stride[1] = PAGE * v->stride[2];
+            for (int64_t j = 0; j < PAGE * PAGES; j++)
+                for (int64_t x = 0; x < v->size[3]; x++)
+                    put_at(v, PAGES - 1 - j / PAGE, 0, j % PAGE, x, ref_at(&from, 0, 0, j, x));
+        }
+        for (int p = 0; p < PAGES; p++) put_at(&other.page_table, 0, 0, 0, p, PAGES - 1 - p);
+        if (run_desc(&other, "pages")) check_same_results(&fast, &other, "keys in pages, the last one first");
+        test_release();
+    }
+}
+
 /* ---- results of bf16: those of f32, rounded once */
 static void rounded_results(void) {
     for (int n = 0; n < 24; n++) {
@@ -704,6 +743,7 @@ const test_case suite_precision[] = {
     {"precision.far_scores", far_scores},
     {"precision.other_results", other_results},
     {"precision.full_table", full_table},
+    {"precision.whole_lines", whole_lines},
     {"precision.rounded_results", rounded_results},
     {"precision.gradients", gradients},
     {"precision.large_scale", large_scale},

@@ -743,7 +743,7 @@ static inline attn_view retyped(attn_view *v, int32_t type, layout how) {
 }
 
 /* `typed` holds `plain`, floats, rounded once. */
-static inline int check_rounded(const attn_out *typed, const attn_out *plain, const char *what) {
+static inline int check_rounded_once(const attn_out *typed, const attn_out *plain, const char *what) {
     attn_view x = attn_view_of(*typed), y = attn_view_of(*plain);
     int64_t index[4] = {0, 0, 0, 0}, low, high;
     CHECKF(gaps_untouched(typed), "%s: wrote between the elements", what);
@@ -764,7 +764,7 @@ static inline int check_rounded_results(const attn_desc *typed, const attn_desc 
     int same = 1;
     for (int n = 0; n < RESULT_COUNT; n++) {
         snprintf(text, sizeof text, "%s, result %d", what, n);
-        same &= check_rounded(result_of(&x, n), result_of(&y, n), text);
+        same &= check_rounded_once(result_of(&x, n), result_of(&y, n), text);
     }
     if (!same) ref_print(plain);
     return same;

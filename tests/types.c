@@ -191,7 +191,7 @@ static void check_typed_grads(call *c, int case_of) {
         if (isa % 2 ? !run_call(&typed, "gradients") : !run_call_planned(&typed, test_int(1, 3))) continue;
         for (int n = 0; n < GRAD_COUNT; n++) {
             snprintf(what, sizeof what, "case %d, %s, %s", case_of, ref_grad_names[n], attn_isa_string(test_isa(isa)));
-            if (!check_rounded(grad_of(&typed.g, n), grad_of(&c->g, n), what)) ref_print(&c->d);
+            if (!check_rounded_once(grad_of(&typed.g, n), grad_of(&c->g, n), what)) ref_print(&c->d);
         }
     }
 }
@@ -243,12 +243,12 @@ static void pieces(void) {
             options.isa = (int32_t)test_isa(isa);
             poison(&to), poison(&tda), poison(&tdb), poison(&ts);
             CHECK_STATUS(attn_bmm(tx, ty, to, &options, NULL), ATTN_OK);
-            check_rounded(&to, &o, "product");
+            check_rounded_once(&to, &o, "product");
             CHECK_STATUS(attn_bmm_backward(tx, ty, td, tda, tdb, 0, &options, NULL), ATTN_OK);
-            check_rounded(&tda, &da, "gradient of a");
-            check_rounded(&tdb, &db, "gradient of b");
+            check_rounded_once(&tda, &da, "gradient of a");
+            check_rounded_once(&tdb, &db, "gradient of b");
             CHECK_STATUS(attn_softmax(tx, ts, &options, NULL), ATTN_OK);
-            check_rounded(&ts, &s, "softmax");
+            check_rounded_once(&ts, &s, "softmax");
         }
         test_release();
     }
@@ -266,7 +266,7 @@ static void in_place(void) {
         memcpy(&self, &tx, sizeof self);
         CHECK_STATUS(attn_softmax(x, out, &options, NULL), ATTN_OK);
         CHECK_STATUS(attn_softmax(tx, self, &options, NULL), ATTN_OK);
-        check_rounded(&self, &out, "in place");
+        check_rounded_once(&self, &out, "in place");
         test_release();
     }
 }
@@ -284,7 +284,7 @@ static void merged(void) {
         attn_out tout = make_out_of(draw_type(), draw_layout(), 4, 2, 3, sq, dv);
         CHECK_STATUS(attn_merge(a, la, b, lb, out, lse, NULL), ATTN_OK);
         CHECK_STATUS(attn_merge(ta, la, tb, lb, tout, lse, NULL), ATTN_OK);
-        check_rounded(&tout, &out, "merged");
+        check_rounded_once(&tout, &out, "merged");
         test_release();
     }
 }
@@ -345,10 +345,10 @@ static void layers(void) {
             t.attention = &options;
             poison(&t.out);
             CHECK_STATUS(attn_mha(&t, NULL), ATTN_OK);
-            check_rounded(&t.out, &m.out, "multi-head attention");
+            check_rounded_once(&t.out, &m.out, "multi-head attention");
             for (int i = 0; i < 11; i++) poison(typed[i]);
             CHECK_STATUS(attn_mha_backward(&t, &tg, NULL), ATTN_OK);
-            for (int i = 0; i < 11; i++) check_rounded(typed[i], plain[i], "its gradient");
+            for (int i = 0; i < 11; i++) check_rounded_once(typed[i], plain[i], "its gradient");
         }
         /* and added to what is there: the sum is rounded, not its parts */
         attn_view start = make_filled(LAYOUT_PACKED, 1, 3, m.query.size[0], m.query.size[1], m.query.size[2], 0);
@@ -364,7 +364,7 @@ static void layers(void) {
                         ref_at(&start, 0, index[0], index[1], index[2])));
         } while (next_index(&sum, index));
         CHECK_STATUS(attn_mha_backward(&t, &tg, NULL), ATTN_OK);
-        if (tg.dquery.type != ATTN_F32) check_rounded(&tg.dquery, &g.dquery, "added to the gradient of the query");
+        if (tg.dquery.type != ATTN_F32) check_rounded_once(&tg.dquery, &g.dquery, "added to the gradient of the query");
         test_release();
     }
 }

@@ -6443,6 +6443,9 @@ enum {
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
     ATTN__SUM_MOST = 256        /* of a product's gradient, where that leaves enough tasks [Zen 3] */
 };
+typedef char attn__tiles_fit[(int)ATTN__TASK_TILES <= (int)ATTN__MOST_TILES &&
+                             (int)ATTN__AMX_TILES <= (int)ATTN__MOST_TILES &&
+                             (int)ATTN__TASK_HEADS <= (int)ATTN__MOST_TILES ? 1 : -1];
 
 /* Rows that are few: beyond half of a vector's lanes the tile's own way is the faster one, unless it has to make floats
    of keys and values for them first; four are always few. [Zen 5, 86c03fe] */

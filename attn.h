@@ -1736,6 +1736,10 @@ typedef struct attn__pair_kernels {
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
     int32_t keys, column;
     void (*softmax)(const attn__pair_softmax *p);       /* or NULL, as are these: */
+    /* in place: n rows of s, of so many lanes, rounded; 32-fold either. pairs: NULL, or where rows 2j and 2j + 1 become
+       row j, ld floats apart, too */
+    void (*halves)(float *s, int64_t row, int64_t n, int64_t lanes, float *pairs, int64_t ld);
+    int (*finite)(const float *pairs, int64_t n);       /* n: a multiple of the width */
     void (*begin)(void), (*end)(void);  /* of a task */
 } attn__pair_kernels;
 
@@ -4581,7 +4585,7 @@ ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows,
 
 static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(pair_values),
-    2, 1, NULL, NULL, NULL
+    2, 1, NULL, NULL, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #else
@@ -4656,8 +4660,9 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_step)(attn__amx_operand a, attn__amx_ope
     if (beside) ATTN__AMX_ADD(3, 5, 7);
 }
 
-/* The sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. */
-ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane)
+/* The sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. sums: NULL, or
+   those that are added after, rows of 32. */
+ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane, const float *sums)
 {
     const int64_t rows = attn__min(p->rows - row, 2*ATTN__AMX_SIDE);
     const int beside = p->vecs*ATTN__LANES - lane > ATTN__AMX_SIDE;
@@ -4665,6 +4670,9 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
     ATTN__VEC x, even, odd;
     int64_t l, i;
     for (l = lane; l <= lane + beside*ATTN__LANES; l += ATTN__LANES, c += ATTN__LANES) {
+        for (i = 0; sums && i < rows; i++)
+            ATTN__STORE(c + i*p->c_row, ATTN__ADD(ATTN__LOAD(c + i*p->c_row),
+                                                  ATTN__LOAD(sums + i*2*ATTN__AMX_SIDE + l - lane)));
         x = ATTN__LOAD(p->x ? p->x + l : c);
         for (i = 0; p->x && i < rows; i++) ATTN__STORE(c + i*p->c_row, ATTN__MUL(ATTN__LOAD(c + i*p->c_row), x));
         if (p->onto != ATTN__TOP) continue;
@@ -4679,25 +4687,27 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
     }
 }
 
-/* Up to 32 rows from `row` on times 32 lanes, or 16. Sums of a register of which rows are missing pass through room. */
-ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, const int below,
-                                               const int beside)
+/* Up to 32 rows from `row` on times 32 lanes, or 16. Sums of a register of which rows are missing pass through room.
+   to: NULL, or where they go instead, 32 rows of 32. */
+ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, float *to,
+                                               const int below, const int beside)
 {
-    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), over = rows % side;
+    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), over = to ? 0 : rows % side;
+    const int64_t c_row = to ? 2*side : p->c_row;
     const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED, fill = finite || (over && !p->padded);
     const size_t width = sizeof(float)*(size_t)(side + beside*side);
     attn__half room[4*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
-    float some[ATTN__AMX_SIDE][2*ATTN__AMX_SIDE], *const sums = p->c + row*p->c_row + lane;
-    float *const last = sums + (rows - over)*p->c_row;
+    float some[ATTN__AMX_SIDE][2*ATTN__AMX_SIDE], *const sums = to ? to : p->c + row*c_row + lane;
+    float *const last = sums + (rows - over)*c_row;
     attn__amx_operand a = attn__amx_operand_of(p->a, row*p->a_row, p->a_row);
     attn__amx_operand b = attn__amx_operand_of(p->b, lane, p->b_row);
     attn__amx_operand c[2];
     int64_t k, i;
-    c[0] = attn__amx_operand_of(sums, 0, p->c_row);
-    c[1] = attn__amx_operand_of(sums, side*p->c_row, p->c_row);
+    c[0] = attn__amx_operand_of(sums, 0, c_row);
+    c[1] = attn__amx_operand_of(sums, side*c_row, c_row);
     if (over) c[rows > side] = attn__amx_operand_of(some[0], 0, 2*side);
     if (p->onto == ATTN__GO_ON) {
-        for (i = 0; i < over; i++) ATTN__COPY(some[i], last + i*p->c_row, width);
+        for (i = 0; i < over; i++) ATTN__COPY(some[i], last + i*c_row, width);
         ATTN__AMX_LOAD(0, c[0].at, c[0].row);
         if (beside) ATTN__AMX_LOAD(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
         if (below) ATTN__AMX_LOAD(2, c[1].at, c[1].row);
@@ -4717,7 +4727,7 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t r
     if (beside) ATTN__AMX_STORE(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
     if (below) ATTN__AMX_STORE(2, c[1].at, c[1].row);
     if (below && beside) ATTN__AMX_STORE(3, c[1].at + 4*ATTN__AMX_SIDE, c[1].row);
-    for (i = 0; i < over; i++) ATTN__COPY(last + i*p->c_row, some[i], width);
+    for (i = 0; i < over; i++) ATTN__COPY(last + i*c_row, some[i], width);
 }
 
 /* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
@@ -4744,22 +4754,26 @@ ATTN__AMX static void ATTN__V(amx_product)(const attn__product *p)
 {
     const int64_t step = 2*ATTN__AMX_SIDE, lanes = p->vecs*ATTN__LANES;
     const int64_t lines = (lanes + step - 1)/step*ATTN__LANES;     /* one for each block of a row, in floats */
-    const int finish = p->x || p->onto == ATTN__TOP;
+    const int adds = p->onto == ATTN__ADD_AFTER, finish = adds || p->x || p->onto == ATTN__TOP;
+    float room[2][4*ATTN__AMX_SIDE*ATTN__AMX_SIDE], *sums = adds ? room[0] : NULL, *last_sums = adds ? room[1] : NULL;
     int64_t row, lane, last_row = -1, last_lane = 0, i;
     for (row = 0; row < p->rows; row += step)
         for (lane = 0; lane < lanes; lane += step) {
             const int64_t rows = attn__min(p->rows - row, step);
             const int below = rows > ATTN__AMX_SIDE, beside = lanes - lane > ATTN__AMX_SIDE;
-            if (below && beside) ATTN__V(amx_block)(p, row, lane, 1, 1);
-            else if (below) ATTN__V(amx_block)(p, row, lane, 1, 0);
-            else ATTN__V(amx_block)(p, row, lane, 0, beside);
+            float *const to = sums;
+            if (below && beside) ATTN__V(amx_block)(p, row, lane, to, 1, 1);
+            else if (below) ATTN__V(amx_block)(p, row, lane, to, 1, 0);
+            else ATTN__V(amx_block)(p, row, lane, to, 0, beside);
             for (i = lane/2; p->fetch && i < rows*p->fetch_row; i += lines)
                 ATTN__PREFETCH_FAR(attn__ahead(attn__ahead(p->fetch, row, p->fetch_row), 1, i));
-            if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane);
+            if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane, last_sums);
             last_row = row;
             last_lane = lane;
+            sums = last_sums;
+            last_sums = to;
         }
-    if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane);
+    if (finish && last_row >= 0) ATTN__V(amx_finish)(p, last_row, last_lane, last_sums);
     if (p->kind == ATTN__PRODUCT_OF_ALLOWED) attn__add_nonfinite(p);
 }
 
@@ -4856,9 +4870,37 @@ ATTN__PAIRED static void ATTN__V(amx_values)(float *to, const attn__half *const 
     }
 }
 
+ATTN__PAIRED static void ATTN__V(amx_halves)(float *s, int64_t row, int64_t n, int64_t lanes, float *pairs, int64_t ld)
+{
+    int64_t j, l;
+    int i;
+    for (j = 0; j < n; j += 2)
+        for (l = 0; l < lanes; l += 2*ATTN__LANES) {
+            ATTN__VEC x[2][2];          /* of both rows, two vectors */
+            __m512i both;
+            ATTN__EACH(i, 4) x[i/2][i%2] = ATTN__LOAD(s + (j + i/2)*row + l + i%2*ATTN__LANES);
+            ATTN__EACH(i, 2) {
+                __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(x[i][1]), "v"(x[i][0]));
+                ATTN__STORE(s + (j + i)*row + l/2, ATTN__FLOATS(both));
+                if (pairs) ATTN__V(store_pairs)(pairs + j/2*ld + l + i*ATTN__LANES, x[0][i], x[1][i]);
+            }
+        }
+}
+
+ATTN__PAIRED static int ATTN__V(amx_finite)(const float *pairs, int64_t n)
+{
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    __mmask32 bad = 0;
+    int64_t i;
+    for (i = 0; i < n; i += ATTN__LANES)
+        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(pairs + i), exponent), exponent);
+    return !bad;
+}
+
 static const attn__pair_kernels ATTN__V(amx) = {
     ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(amx_values),
-    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_begin), ATTN__V(amx_end)
+    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_halves), ATTN__V(amx_finite), ATTN__V(amx_begin),
+    ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
 #undef ATTN__AMX
@@ -7289,7 +7331,7 @@ struct attn__score {
 #endif
 };
 
-enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2, ATTN__FAST_GRADIENTS = 4 };
 
 static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
@@ -7518,6 +7560,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     const int64_t more = attn__max(c->size_q, c->size_k);
     attn__pass_memory m;
     const int64_t wide = attn__up(more, c->f->width), additive = c->score == ATTN_SCORE_ADDITIVE;
+    const int64_t turned = ATTN__AMX_ROW;       /* pairs of one column of a block of keys */
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
     m.tile.query = attn__take(map, attn__query_floats(c), lanes);
     m.d_out = attn__take(map, c->size_v, lanes);
@@ -7534,7 +7577,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.dq = attn__take(map, w->pad_u, row);
     m.dt = additive ? attn__take(map, w->pad_u, row) : NULL;
     m.q_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, lanes);       /* monotone */
-    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, block);
+    m.k_rows = attn__take(map, w->vector_row ? attn__add64(w->pad_u, 16) : 0, attn__by_amx(c) ? turned : block);
     m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
     m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
     m.result = attn__take(map, attn__max(wide, block), lanes);
@@ -7667,15 +7710,18 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->plain_scores = c->plain_scores && !c->masked && !c->weights.rank && !attn__score_of(c)->finish;
 }
 
-/* Which products of the forward pass are those of pairs of bf16. */
+/* Which products are those of pairs of bf16: of the backward pass by AMX all five, or none. */
 static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     const int64_t least = attn__by_amx(c) ? ATTN__AMX_COLUMNS : 0;
     int32_t fast = 0;
-    if (!c->pairs || c->is_backward || c->on_device || c->stream_rows <= ATTN__SKINNY) return 0;
+    if (!c->pairs || c->on_device || (c->is_backward ? c->queries : c->stream_rows) <= ATTN__SKINNY) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 && c->size_k >= least &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
+    if (c->is_backward)
+        return fast && attn__by_amx(c) && c->v.type == ATTN_BF16 && c->d_out.rank && c->d_out.type == ATTN_BF16 &&
+               c->size_v >= least ? fast | ATTN__FAST_GRADIENTS : 0;
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16 && c->size_v >= least) fast |= ATTN__FAST_VALUES;
     return fast;
 }
@@ -8327,35 +8373,43 @@ static void attn__pair_rows(const attn__array *a, const void *place, int64_t n, 
     }
 }
 
-/* Of v the keys from j on that the kernels take together, as far as they are within first .. end and reached by a row
-   (by index within the chunk; NULL: all are); the others are 0 and not read. */
-static void attn__pair_values(const attn__tile *t, int64_t j, int64_t first, int64_t end, const uint8_t *reached,
-                              float *to)
+/* As many rows as these kernels take together, `size` numbers of each, `step` apart; NULL: zeros. */
+static void attn__pair_columns(const attn__pair_kernels *f, const attn__half *const *row, int64_t size, int64_t step,
+                               float *to)
 {
-    const attn__pair_kernels *f = t->c->pairs;
-    const attn__array *v = &t->c->v;
-    const attn__half *row[2 * ATTN__AMX_SIDE], *part[2 * ATTN__AMX_SIDE];
+    const attn__half *part[2 * ATTN__AMX_SIDE];
     attn__half *pair;
     const int64_t zeros = 2 * (int64_t)(sizeof attn__zeros / sizeof *attn__zeros);
     int64_t x, i, n;
-    const int whole = v->stride[3] == 1 && t->c->size_v >= t->f->width;
-    for (i = 0; i < f->keys; i++) {
-        row[i] = NULL;
-        if (j + i >= first && j + i < end && (!reached || reached[(j + i) % ATTN__CHUNK])) {
-            const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
-            row[i] = (const attn__half *)attn__place_of(v, p.b, t->head_kv, p.row, 0);
-        }
-    }
-    for (x = 0; whole && x < t->c->size_v; x += n) {        /* at most as many columns as there are zeros */
-        n = t->c->size_v - x;
+    const int whole = step == 1 && size >= ATTN__AMX_SIDE;  /* a vector */
+    for (x = 0; whole && x < size; x += n) {                /* at most as many columns as there are zeros */
+        n = size - x;
         if (n > zeros) n = zeros / 2;                       /* so that no less than a vector is left */
         for (i = 0; i < f->keys; i++) part[i] = row[i] ? row[i] + x : (const attn__half *)(const void *)attn__zeros;
         f->values(to + x * f->column, part, n);
     }
-    for (; x < t->c->size_v; x++) {
+    for (; x < size; x++) {
         pair = (attn__half *)(void *)(to + x * f->column);
-        for (i = 0; i < f->keys; i++) pair[i] = (attn__half)(row[i] ? row[i][x * v->stride[3]] : 0);
+        for (i = 0; i < f->keys; i++) pair[i] = (attn__half)(row[i] ? row[i][x * step] : 0);
     }
+}
+
+/* Of k or v the keys from j on that the kernels take together, as far as they are within first .. end and reached by a
+   row (reached: of these keys; NULL: all are); the others are 0 and not read. */
+static void attn__pair_values(const attn__tile *t, const attn__array *a, int64_t size, int64_t j, int64_t first,
+                              int64_t end, const uint8_t *reached, float *to)
+{
+    const attn__pair_kernels *f = t->c->pairs;
+    const attn__half *row[2 * ATTN__AMX_SIDE];
+    int64_t i;
+    for (i = 0; i < f->keys; i++) {
+        row[i] = NULL;
+        if (j + i >= first && j + i < end && (!reached || reached[i])) {
+            const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
+            row[i] = (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0);
+        }
+    }
+    attn__pair_columns(f, row, size, a->stride[3], to);
 }
 
 /* Where the values of a chunk's keys lie as pairs, from the j-th pair on. */
@@ -8371,16 +8425,16 @@ static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t
 static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, const attn__expanded *expanded,
                                     int64_t from, int64_t end)
 {
-    const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, pairs = attn__pairs_of(t->c, t->c->size_k);
-    const int64_t keys = t->c->pairs->keys;
+    const int64_t size = a == &t->c->k ? t->c->size_k : t->c->size_v, pairs = attn__pairs_of(t->c, size);
+    const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, keys = t->c->pairs->keys;
     attn__key_run p;
     int64_t j;
-    if (a == &t->c->k) for (j = from; j < end; j += p.n) {
+    if (a == &t->c->k || t->c->is_backward) for (j = from; j < end; j += p.n) {
         float *to = expanded->rows + (j - chunk) * pairs;
         p = attn__key_run_of(t->c, t->b, j, end - j);
-        attn__pair_rows(a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, t->c->size_k, pairs, to);
+        attn__pair_rows(a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, size, pairs, to);
     } else for (j = from / keys * keys; j < end; j += keys)
-        attn__pair_values(t, j, expanded->first, expanded->end, NULL,
+        attn__pair_values(t, a, size, j, expanded->first, expanded->end, NULL,
                           (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);
 }
 
@@ -8615,24 +8669,23 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
    Each score is one row of a table: what it is, how queries and keys are prepared and multiplied, its gradients. */
 
 /* ---- products of queries and keys */
-/* The lanes' queries as pairs of bf16; their scale is for the scores. */
-static void attn__load_bf16_pairs(const attn__tile *t)
+/* The lanes' rows of q, or of d_out, n numbers, as pairs of bf16; the scale is for the scores. */
+static void attn__load_bf16_pairs(const attn__tile *t, const attn__array *a, int64_t n, float *to)
 {
-    const attn__array *q = &t->c->q;
-    const int64_t n = t->c->size_q, used = attn__blocks(n, 2), width = t->f->width;
+    const int64_t used = attn__blocks(n, 2), width = t->f->width;
     const attn__half *rows[ATTN__MAX_LANES];
-    attn__half *to = (attn__half *)(void *)t->m.query;
+    attn__half *pair = (attn__half *)(void *)to;
     int64_t l, x;
-    for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(q, t->b, t->h[l], t->i[l], 0);
-    attn__fill(t->m.query + used * t->ld, 1, (attn__pairs_of(t->c, n) - used) * t->ld, 0.0f);
-    if (attn__are_pairs(t, q, n)) {
-        for (l = 0; l < t->ld; l += width) t->c->pairs->queries(t->m.query + l, t->ld, rows + l, n);
+    for (l = 0; l < t->ld; l++) rows[l] = (const attn__half *)attn__place_of(a, t->b, t->h[l], t->i[l], 0);
+    attn__fill(to + used * t->ld, 1, (attn__pairs_of(t->c, n) - used) * t->ld, 0.0f);
+    if (attn__are_pairs(t, a, n)) {
+        for (l = 0; l < t->ld; l += width) t->c->pairs->queries(to + l, t->ld, rows + l, n);
         return;
     }
     for (x = 0; x < n; x += 2)
-        for (l = 0; l < t->ld; l++, to += 2) {
-            to[0] = rows[l][x * q->stride[3]];
-            to[1] = (attn__half)(x + 1 < n ? rows[l][(x + 1) * q->stride[3]] : 0);
+        for (l = 0; l < t->ld; l++, pair += 2) {
+            pair[0] = rows[l][x * a->stride[3]];
+            pair[1] = (attn__half)(x + 1 < n ? rows[l][(x + 1) * a->stride[3]] : 0);
         }
 }
 
@@ -8648,7 +8701,7 @@ static void attn__load_query(attn__tile *t)
 {
     const attn__array *q = &t->c->q;
     const int64_t n = t->c->size_q;
-    if (t->c->fast & ATTN__FAST_SCORES) attn__load_bf16_pairs(t);
+    if (t->c->fast & ATTN__FAST_SCORES) attn__load_bf16_pairs(t, q, n, t->m.query);
     else if (attn__is_row(t) && attn__is_contiguous(q))
         t->f->scale_store(attn__at(q, t->b, t->h[0], t->i[0], 0), t->m.query, n, t->scale[0], 0);
     else {
@@ -8693,23 +8746,22 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
     }
 }
 
-/* Rows of k as pairs: by AMX where they lie, if they are whole lines of the cache. */
-static attn__rows attn__bf16_keys(const attn__tile *t, int64_t key, int64_t n)
+/* Rows of k, or of v, `size` numbers of each, as pairs: by AMX where they lie, if they are whole lines of the cache. */
+static attn__rows attn__bf16_keys(const attn__tile *t, const attn__array *a, int64_t size, int64_t key, int64_t n)
 {
-    const attn__array *k = &t->c->k;
-    const int64_t pairs = attn__pairs_of(t->c, t->c->size_k), line = 2 * ATTN__AMX_SIDE;
+    const int64_t pairs = attn__pairs_of(t->c, size), line = 2 * ATTN__AMX_SIDE;
     const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
-    const uintptr_t at = (uintptr_t)attn__place_of(k, p.b, t->head_kv, p.row, 0);
-    if (!attn__by_amx(t->c) || k->stride[3] != 1 || t->c->size_k % line || k->stride[2] % line || at % 64 || p.n < n)
-        return attn__packed_rows(attn__expand(t, k, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
-    return attn__packed_rows((const float *)at, k->stride[2] / 2);
+    const uintptr_t at = (uintptr_t)attn__place_of(a, p.b, t->head_kv, p.row, 0);
+    if (!attn__by_amx(t->c) || a->stride[3] != 1 || size % line || a->stride[2] % line || at % 64 || p.n < n)
+        return attn__packed_rows(attn__expand(t, a, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
+    return attn__packed_rows((const float *)at, a->stride[2] / 2);
 }
 
 static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int32_t x0, int32_t x1)
 {
     attn__product p;
     attn__set_scores(&p, t, j0, j1, x0, x1);
-    attn__set_a(&p, attn__bf16_keys(t, c0 + j0, j1 - j0));
+    attn__set_a(&p, attn__bf16_keys(t, &t->c->k, t->c->size_k, c0 + j0, j1 - j0));
     p.kind = ATTN__PRODUCT;
     p.padded = 0;
     p.depth = attn__pairs_of(t->c, t->c->size_k);
@@ -10199,7 +10251,7 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
     else {
         t->m.expanded[1].b = -1;
         for (l = j; l < end; l += keys / 2)
-            attn__pair_values(t, c0 + 2 * l, c0 + from, c0 + to, reached,
+            attn__pair_values(t, &t->c->v, t->c->size_v, c0 + 2 * l, c0 + from, c0 + to, reached + 2 * l,
                               (float *)(uintptr_t)attn__paired_values(t, rows, l).at);
     }
     return attn__paired_values(t, rows, j);
@@ -11165,7 +11217,8 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->lanes = lanes;
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
-    t->skinny = 0;
+    t->skinny = t->unscaled = 0;
+    t->ahead_keys = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -11304,7 +11357,8 @@ static void attn__open_tiles(attn__pass *p)
         t->m = p->m.tile;
         t->m.query += i * depth;
         attn__load_queries(t);
-        if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
+        if (c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * c->size_v);
+        else if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
         if (t->first < t->last) {
             p->first = attn__min(t->first, p->first);
             p->last = attn__max(t->last, p->last);
@@ -11320,7 +11374,7 @@ static uint8_t attn__block_ascends(const attn__pass *p)
     const attn__call *c = p->c;
     const attn__score *score = attn__score_of(c);
     int64_t x, l, first = 0, last = 0;
-    if (!c->plain_scores || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements ||
+    if (!c->plain_scores || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements || c->fast ||
         score->vectors != attn__grad_vectors) return 0;
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
@@ -11332,6 +11386,27 @@ static uint8_t attn__block_ascends(const attn__pass *p)
         }
     }
     return 1;
+}
+
+/* Rows of the block as pairs of queries, those that `use` leaves out as zeros; or, if one of these holds NaN or Inf, as
+   floats. Returns whether it does. */
+static int attn__paired_rows(const attn__pass *p, const attn__array *a, int64_t size, int64_t pad, const uint8_t *use,
+                             float *to)
+{
+    const int64_t queries = attn__up(p->n, 2 * ATTN__AMX_SIDE);
+    const attn__half *row[2];
+    int64_t i;
+    if (pad > size) attn__fill(to, 1, queries / 2 * pad, 0.0f);
+    for (i = 0; i < queries; i++) {
+        row[i % 2] = i < p->n && use[i] ? (const attn__half *)attn__place_of(a, p->b, p->head, p->i0 + i, 0) : NULL;
+        if (i % 2) attn__pair_columns(p->f->pairs, row, size, a->stride[3], to + i / 2 * pad);
+    }
+    return !p->c->pairs->finite(to, queries / 2 * pad);
+}
+
+static int64_t attn__dq_floats(const attn__pass *p)
+{
+    return p->c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->c->fast ? ATTN_GRAD_QUERIES : p->n);
 }
 
 static void attn__open_block(attn__pass *p, int64_t i0)
@@ -11349,13 +11424,17 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     p->bad_q = p->bad_d_out = 0;
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i] || p->is_uniform[i];
     p->d_out.row = c->w.value_row;
-    if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
+    if (c->fast && c->dv.rank && (p->does & ATTN__DO_K))
+        p->bad_d_out = attn__paired_rows(p, &c->d_out, c->size_v, c->w.pad_v, use, p->m.d_out_rows);
+    else if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K))
         p->bad_d_out = attn__block_rows(p->f, attn__in(&c->d_out, p->b, p->head, i0, 0), p->n, c->size_v, use, NULL,
                                         p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
-    if (c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
+    if (c->fast && c->w.pad_u && c->dk.rank && (p->does & ATTN__DO_K))
+        p->bad_q = attn__paired_rows(p, &c->q, c->size_q, c->w.pad_u, use, p->m.q_rows);
+    else if (!c->fast && c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q) || (p->cells && (p->does & ATTN__DO_K))) return;
-    attn__fill(p->m.dq, 1, c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->n), 0.0f);
+    attn__fill(p->m.dq, 1, attn__dq_floats(p), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
     for (field = ATTN__R_ALIBI; field < ATTN__R_COUNT; field++)
         attn__fill(attn__row_field(p, field, i0), 1, p->n, 0.0f);
@@ -11401,18 +11480,20 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.b_row = q.c_row = t->ld;
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
-    q.fetch = NULL;
-    q.depth = c->size_v;
+    q.fetch = q.x = NULL;
+    q.padded = 0;
+    q.depth = c->fast ? attn__pairs_of(c, c->size_v) : c->size_v;
     q.chain = ATTN__HUGE;
     for (j = 0; c->d_out.rank && j < n; j = s.end) {
         s = attn__stretch_at(r, j, n);
         if (s.from == s.to) continue;
         q.rows = s.end - j;
-        attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, &q.rows, c->size_v));
+        if (c->fast) attn__set_a(&q, attn__bf16_keys(t, &c->v, c->size_v, c0 + j, q.rows));
+        else attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, &q.rows, c->size_v));
         q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.vecs = s.to - s.from;
-        t->f->product(&q);
+        (c->fast ? c->pairs->product : t->f->product)(&q);
     }
 }
 
@@ -11617,6 +11698,158 @@ static void attn__grad_vectors(attn__pass *p, int64_t c0)
     }
 }
 
+/* ---- the same products by AMX, of bf16: P and dS are rounded for them. dQ is summed with queries as lanes, and turned
+   in the end. */
+enum { ATTN__GRAD_PAIRS = 2 * (int)ATTN__AMX_SIDE };    /* rows, and terms, by which a block is cut */
+
+/* In plain C without the excluded pairs, because rows of `a` from `first` on hold NaN or Inf. */
+static void attn__paired_side_careful(const attn__pass *p, int by_key, const float *s, const attn__array *a,
+                                      int64_t head, int64_t first, int64_t size, float *to, int64_t row)
+{
+    const int64_t rows = by_key ? p->nk : p->n, depth = by_key ? p->n : p->nk;
+    int64_t r, k, x;
+    for (r = 0; r < rows; r++)
+        for (x = 0; x < size; x++) {
+            float sum = 0.0f, *const y = by_key ? to + r * row + x : to + x * row + r;
+            for (k = 0; k < depth; k++) {
+                const int64_t at = by_key ? r * ATTN__GRAD_ROW + k : k * ATTN__GRAD_ROW + r;
+                if (!attn__is_excluded(p->m.p[at])) sum = attn__fma(s[at], attn__read(a, p->b, head, first + k, x), sum);
+            }
+            *y = *y + sum;
+        }
+}
+
+/* dV or dK: rows are keys, lanes columns; dQ: rows are columns, lanes queries. */
+static void attn__paired_side(const attn__pass *p, int by_key, const attn__product *all)
+{
+    const int64_t most = by_key ? p->nk : p->n, step = p->whole ? most : (int64_t)ATTN__GRAD_PAIRS;
+    attn__product g = *all;
+    int64_t r;
+    for (r = 0; r < most; r += step) {
+        attn__hull h = {0, by_key ? p->n : p->nk};
+        if (!p->whole && !by_key) h = p->by_query[r / ATTN__HULL_QUERIES];
+        if (!p->whole && by_key) {
+            h = p->by_key[r / ATTN__HULL_KEYS];
+            if (r + ATTN__HULL_KEYS < most)
+                attn__reach_hull(&h, p->by_key[r / ATTN__HULL_KEYS + 1].from, p->by_key[r / ATTN__HULL_KEYS + 1].to);
+        }
+        if (h.from >= h.to) continue;
+        h.from = h.from / ATTN__GRAD_PAIRS * (ATTN__GRAD_PAIRS / 2);
+        g.depth = attn__up(h.to, ATTN__GRAD_PAIRS) / 2 - h.from;
+        g.a = all->a + h.from;
+        g.b = all->b + h.from * g.b_row;
+        if (by_key) {
+            g.rows = attn__min(most - r, step);
+            g.a += r * g.a_row;
+            g.c = all->c + r * g.c_row;
+        } else {
+            g.vecs = (int32_t)attn__blocks(attn__min(most - r, step), p->f->width);
+            g.b += r;
+            g.c = all->c + r;
+        }
+        p->c->pairs->product(&g);
+    }
+}
+
+static attn__product attn__paired_product(const float *a, int64_t a_row, const float *b, int64_t b_row, float *to)
+{
+    attn__product g;
+    g.a = a;
+    g.a_row = a_row;
+    g.a_k = 1;
+    g.b = b;
+    g.c = to;
+    g.b_row = g.c_row = b_row;
+    g.kind = ATTN__PRODUCT;
+    g.onto = ATTN__ADD_AFTER;
+    g.x = g.fetch = NULL;
+    g.padded = 1;
+    return g;
+}
+
+/* P or dS as pairs of queries, in place, and as pairs of keys; zeros after the last ones. */
+static void attn__round_block(const attn__pass *p, float *s, float *pairs)
+{
+    const int64_t keys = attn__up(p->nk, ATTN__GRAD_PAIRS), lanes = attn__up(p->n, ATTN__GRAD_PAIRS);
+    const int64_t width = attn__up(p->n, p->f->width);
+    int64_t j;
+    for (j = 0; j < keys; j++) {
+        const int64_t from = j < p->nk ? width : 0;
+        attn__fill(s + j * ATTN__GRAD_ROW + from, 1, lanes - from, 0.0f);
+    }
+    p->c->pairs->halves(s, ATTN__GRAD_ROW, keys, lanes, pairs, ATTN_GRAD_QUERIES);
+}
+
+static int attn__paired_keys(const attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    const int64_t end = attn__up(p->nk, ATTN__GRAD_PAIRS), pad = attn__up(c->size_k, ATTN__AMX_SIDE);
+    int64_t j, x;
+    int finite = 1;
+    for (j = 0; j < end; j += ATTN__GRAD_PAIRS)
+        attn__pair_values(attn__tile_at(p, 0), &c->k, c->size_k, c0 + j, c0, c0 + p->nk, p->seen + j,
+                          p->m.k_rows + j / 2);
+    for (x = 0; x < pad; x++) {
+        float *column = p->m.k_rows + x * ATTN__AMX_ROW;
+        if (x >= c->size_k) attn__fill(column, 1, end / 2, 0.0f);
+        else finite &= c->pairs->finite(column, end / 2);
+    }
+    return finite;
+}
+
+static void attn__paired_vectors(attn__pass *p, int64_t c0)
+{
+    const attn__call *c = p->c;
+    const attn__pass_memory *m = &p->m;
+    const int by_key = (p->does & ATTN__DO_K) && c->dk.rank, by_query = (p->does & ATTN__DO_Q) != 0;
+    const int finite = !by_query || attn__paired_keys(p, c0);
+    float *const dk = m->dk + (c0 - p->key0) * c->w.pad_k;
+    attn__product g;
+    if (by_key && p->bad_q)
+        attn__paired_side_careful(p, 1, m->ds, &c->q, p->head, p->i0, c->size_q, dk, c->w.pad_k);
+    if (!finite)
+        attn__paired_side_careful(p, 0, m->ds, &c->k, p->head_kv, c0, c->size_k, m->dq, ATTN_GRAD_QUERIES);
+    attn__round_block(p, m->ds, m->dp);
+    if (by_key && !p->bad_q) {
+        g = attn__paired_product(m->ds, ATTN__GRAD_ROW, m->q_rows, c->w.pad_k, dk);
+        g.vecs = (int32_t)(c->w.pad_k / p->f->width);
+        attn__paired_side(p, 1, &g);
+    }
+    if (by_query && finite) {
+        g = attn__paired_product(m->k_rows, ATTN__AMX_ROW, m->dp, ATTN_GRAD_QUERIES, m->dq);
+        g.rows = c->size_k;
+        g.vecs = (int32_t)attn__blocks(p->n, p->f->width);
+        attn__paired_side(p, 0, &g);
+    }
+}
+
+static void attn__paired_weights(attn__pass *p, float *dv)
+{
+    const attn__call *c = p->c;
+    attn__product g;
+    if (p->bad_d_out) {
+        attn__paired_side_careful(p, 1, p->m.p, &c->d_out, p->head, p->i0, c->size_v, dv, c->w.pad_v);
+        return;
+    }
+    attn__round_block(p, p->m.p, NULL);
+    g = attn__paired_product(p->m.p, ATTN__GRAD_ROW, p->m.d_out_rows, c->w.pad_v, dv);
+    g.vecs = (int32_t)(c->w.pad_v / p->f->width);
+    attn__paired_side(p, 1, &g);
+}
+
+/* The sums of a block's rows, turned. */
+static const float *attn__turned_rows(const attn__pass *p)
+{
+    float *rows[ATTN__MAX_LANES];
+    int64_t l, i, n;
+    for (l = 0; l < p->n; l += n) {
+        n = attn__min(p->n - l, ATTN__MAX_LANES);
+        for (i = 0; i < n; i++) rows[i] = p->m.result + (l + i) * p->c->w.pad_u;
+        p->f->unpack(rows, n, 1, p->m.dq + l, ATTN_GRAD_QUERIES, p->c->size_k, attn__tile_at(p, 0)->ones);
+    }
+    return p->m.result;
+}
+
 static void attn__grad_block(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
@@ -11632,12 +11865,13 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     attn__grad_masks(p, c0, p->nk);
     attn__grad_softcap(p, p->nk);
     if (score->elements) score->elements(p, c0, p->nk);
-    if (c->w.pad_u > 0) score->vectors(p, c0);
+    if (c->w.pad_u > 0) (c->fast ? attn__paired_vectors : score->vectors)(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K)) {
         float *dv = p->m.dv + (c0 - p->key0) * c->w.pad_v;
         const attn__product g = attn__grad_product(p->m.p, &p->d_out, NULL, dv, c->w.pad_v);
-        attn__grad_side(p, c0, 1, &g, p->bad_d_out);
+        if (c->fast) attn__paired_weights(p, dv);
+        else attn__grad_side(p, c0, 1, &g, p->bad_d_out);
     }
 }
 
@@ -11652,6 +11886,7 @@ static void attn__finish_block_gradient(attn__pass *p)
     const float *y = p->m.dq;
     int64_t row = c->w.pad_u, i, run, x;
     if (!c->q.rank) return;
+    if (c->w.vectors && c->fast) y = attn__turned_rows(p);
     if (c->w.vectors && score->finish_rows) y = score->finish_rows(p, &row);
     for (i = 0; i < p->n; i += run, y += run * row) {
         const int nothing = !c->w.vectors || p->dead[i];
@@ -11724,9 +11959,9 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
         to = p->uniform || p->c->w.all_blocks ? p->c->keys : p->last;
         for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) {
             float *cell = p->cells ? p->cells + at + c0 / ATTN_GRAD_KEYS * floats : NULL;
-            if (leaves) attn__fill(p->m.dq = cell, 1, p->n * p->c->w.pad_u, 0.0f);
+            if (leaves) attn__fill(p->m.dq = cell, 1, attn__dq_floats(p), 0.0f);
             if (leaves || !cell) attn__grad_block(p, c0);
-            else p->f->scale_store(cell, p->m.dq, p->n * p->c->w.pad_u, 1.0f, 1);
+            else p->f->scale_store(cell, p->m.dq, attn__dq_floats(p), 1.0f, 1);
         }
         if ((p->does & ATTN__DO_Q) && !leaves) attn__finish_block_gradient(p);
         attn__clear_outside(p);
@@ -12768,7 +13003,7 @@ static void attn__put_types(attn__text *t, const attn__call *c)
     attn__put(t, n ? ", converted on the way" : "; all numbers f32");
     if (n && c->task_tiles > 1 && !c->is_backward) ATTN__FORMAT(t, ", for % tiles at a time", c->task_tiles);
     if (c->precision == ATTN_PRECISION_FAST)
-        attn__put(t, !c->fast ? "; no products of bf16" :
+        attn__put(t, !c->fast ? "; no products of bf16" : c->is_backward ? "; products of bf16" :
                   c->fast == ATTN__FAST_SCORES ? "; scores by products of bf16" :
                   c->fast == ATTN__FAST_VALUES ? "; out by products of bf16" : "; scores and out by products of bf16");
     if (c->fast && attn__by_amx(c)) attn__put(t, ", by AMX");

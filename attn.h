@@ -6461,7 +6461,8 @@ enum {
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__AMX_TILES = 8,        /* the same by AMX, which has values turned as well [Xeon, 1a837db] */
-    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way [Xeon, 1a837db] */
+    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way [Xeon, 1a837db], */
+    ATTN__AMX_ROWS = 32,        /* and of the gradients' queries and keys [Xeon, model 167] */
     ATTN__MOST_TILES = 8,       /* of all these: tiles of a task, or heads */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
@@ -7716,12 +7717,12 @@ static int32_t attn__fast_products(const attn__call *c)
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     const int64_t least = attn__by_amx(c) ? ATTN__AMX_COLUMNS : 0;
     int32_t fast = 0;
-    if (!c->pairs || c->on_device || (c->is_backward ? c->queries : c->stream_rows) <= ATTN__SKINNY) return 0;
+    if (!c->pairs || c->on_device || c->stream_rows <= ATTN__SKINNY) return 0;
     if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 && c->size_k >= least &&
         c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->is_backward)
         return fast && attn__by_amx(c) && c->v.type == ATTN_BF16 && c->d_out.rank && c->d_out.type == ATTN_BF16 &&
-               c->size_v >= least ? fast | ATTN__FAST_GRADIENTS : 0;
+               c->size_v >= least && attn__min(c->queries, c->keys) >= ATTN__AMX_ROWS ? fast | ATTN__FAST_GRADIENTS : 0;
     if (attn__has_outputs(c) && c->v.type == ATTN_BF16 && c->size_v >= least) fast |= ATTN__FAST_VALUES;
     return fast;
 }
@@ -11841,11 +11842,11 @@ static void attn__paired_weights(attn__pass *p, float *dv)
 static const float *attn__turned_rows(const attn__pass *p)
 {
     float *rows[ATTN__MAX_LANES];
-    int64_t l, i, n;
-    for (l = 0; l < p->n; l += n) {
-        n = attn__min(p->n - l, ATTN__MAX_LANES);
-        for (i = 0; i < n; i++) rows[i] = p->m.result + (l + i) * p->c->w.pad_u;
-        p->f->unpack(rows, n, 1, p->m.dq + l, ATTN_GRAD_QUERIES, p->c->size_k, attn__tile_at(p, 0)->ones);
+    int64_t x, i;
+    for (x = 0; x < p->tiles; x++) {
+        const attn__tile *t = attn__tile_at(p, x);
+        for (i = 0; i < t->lanes; i++) rows[i] = p->m.result + (p->lane0[x] + i) * p->c->w.pad_u;
+        p->f->unpack(rows, t->lanes, 1, p->m.dq + p->lane0[x], ATTN_GRAD_QUERIES, p->c->size_k, t->ones);
     }
     return p->m.result;
 }

@@ -20,8 +20,8 @@ why_no_emulation() {
     if [ ! -e /usr/include/simde/x86/avx512.h ]; then echo "no simde"
     elif ! grep -qw avx2 /proc/cpuinfo; then echo "this CPU lacks AVX2"; fi
 }
-# for the suites: by AMX however few the columns, so that they reach all that its kernels do
-of_few_columns() { sed -i 's/ATTN__AMX_COLUMNS = 32,/ATTN__AMX_COLUMNS = 1,/' "$1"; }
+# for the suites: by AMX however few the columns and rows, so that they reach all that its kernels do
+of_few_columns() { sed -i 's/ATTN__AMX_\(COLUMNS\|ROWS\) = 32,/ATTN__AMX_\1 = 1,/' "$1"; }
 # emulated_suites PROGRAM [SUITE]: the suites on these kernels, or one; of all not memory, which counts the stack; those
 # that may run on AMX once more there
 emulated_suites() {

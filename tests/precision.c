@@ -2,8 +2,8 @@
    their bits, step by step;
    their bound, over random options; the same bits in any order, cut and place; and the bits of floats wherever they do
    not run. */
+#define WITH_GRADIENTS
 #include "descriptors.h"
-#include "grads.h"
 
 /* What attn_explain says of a call: bit 0, scores are made of products of bf16; bit 1, outputs are. */
 static int fast_of(const attn_desc *d) {
@@ -35,7 +35,7 @@ static int64_t rows_per_stream(const attn_desc *d) {
         return r.sq; /* a parameter per head */
     return r.h / r.hkv * r.sq;
 }
-/* By AMX from 32 numbers in a row on; emulated ones take all, so that the suites reach all that the kernels do. */
+/* By AMX from 32 numbers in a row on, of gradients also queries and keys; emulated ones take all, so that the suites reach all that the kernels do. */
 static int are_so_many(int64_t numbers) { return !test_with_amx() || getenv("EMULATED_AMX") || numbers >= 32; }
 static int expected(const attn_desc *d) {
     const int dots = d->score == ATTN_SCORE_SCALED_DOT || d->score == ATTN_SCORE_DOT;
@@ -661,22 +661,88 @@ static void rounded_results(void) {
     }
 }
 
-/* ---- the backward pass takes no notice */
-static void gradients(void) {
-    for (int n = 0; n < 20; n++) {
-        attn_desc d = make_desc(1, 2, 1, test_int(1, 70), test_int(1, 300), test_int(1, 40), test_int(1, 40));
-        ask_for(&d, RESULT_OUT | (n % 2 ? RESULT_STATS : 0), LAYOUT_PACKED);
-        attn_desc fast = in_bf16(&d, 7);
-        for (int isa = 0; isa < test_isa_count(); isa++) {
-            fast.isa = (int32_t)test_isa(isa);
-            fast.precision = ATTN_PRECISION_FAST;
-            run_desc(&fast, "forward");
-            call c = make_call(&fast, FROM_OUT, all_grads(&fast)), exact = copy_grads(&c);
-            exact.d.precision = ATTN_PRECISION_F32;
-            if (run_call(&c, "allowed") && run_call(&exact, "exact")) same_grads(&c, &exact, "gradients");
+/* ---- the backward pass: by AMX, else it takes no notice */
+static int gradients_by_amx(const call *c) {
+    char text[1000];
+    attn_explain_backward(&c->d, &c->g, text, sizeof text);
+    const int fast = strstr(text, "; products of bf16, by AMX") != NULL;
+    CHECKF(fast || strstr(text, "; no products of bf16"), "explained: %s", text);
+    return fast;
+}
+static int gradients_expected(const call *c) {
+    const attn_view *q = &c->d.q, *k = &c->d.k;
+    const int64_t keys = k->size[2] * (c->d.page_table.rank ? c->d.page_table.size[1] : 1);
+    return test_with_amx() && c->g.d_out.rank && c->g.d_out.type == ATTN_BF16 && expected(&c->d) & 1 &&
+           c->d.v.type == ATTN_BF16 && are_so_many(c->d.v.size[3]) && are_so_many(q->size[2]) && are_so_many(keys);
+}
+/* P and dS are rounded to bf16, of what both are made of out and its sums, in a forward with such products, are, too. */
+static void check_fast_grads(call *c, const char *what) {
+    const double more = ldexp(1, -8) + (fast_of(&c->d) & 2 ? ldexp(1, -8) : 0);
+    ref_upstream up = upstream_of(&c->g);
+    ref_grads g;
+    ref_backward(&c->d, &up, &g);
+    for (int n = 0; n < GRAD_COUNT; n++)
+        for (int64_t i = 0; i < g.g[n].count; i++) g.g[n].error[i] *= 1 + more / GRAD_BOUND;
+    check_grads(c, &g, what);
+    ref_free_grads(&g);
+}
+static void check_gradients(call *c, int case_of) {
+    static const int32_t workers[] = {1, 2, 3, 8};
+    const int alone = !c->d.query_starts.rank && !c->d.key_starts.rank && !c->d.key_lengths.rank;
+    for (int isa = 0; isa < test_isa_count(); isa++) {
+        char what[60];
+        c->d.isa = (int32_t)test_isa(isa);
+        snprintf(what, sizeof what, "gradients %d, %s", case_of, attn_isa_string(test_isa(isa)));
+        const int fast = gradients_by_amx(c);
+        CHECKF(fast == gradients_expected(c), "%s: by AMX: %d", what, fast);
+        if (!run_desc(&c->d, what) || !run_call(c, what)) return;
+        call other = copy_grads(c);
+        if (fast) check_fast_grads(c, what);
+        else {
+            other.d.precision = ATTN_PRECISION_F32;
+            if (run_call(&other, "exact")) same_grads(c, &other, "exact");
+            continue;
         }
+        for (int n = 0; n < 4; n++)
+            if (run_call_planned(&other, workers[n]) && !same_grads(c, &other, "tasks in a random order"))
+                ref_print(&c->d);
+        other.d.parallel.workers = 0;
+        other.d.q = copy_view(&c->d.q, LAYOUT_PACKED);
+        other.d.k = copy_view(&c->d.k, LAYOUT_PACKED);
+        other.d.v = copy_view(&c->d.v, LAYOUT_PACKED);
+        other.g.d_out = copy_view(&c->g.d_out, LAYOUT_PACKED);
+        if (run_call(&other, "packed")) same_grads(c, &other, "packed");
+        if (alone) check_batch_alone(c, test_int(0, (int)c->d.q.size[0] - 1));
+    }
+}
+static void gradients(void) {
+    for_gradients = 1;
+    for (int n = 0; n < 150; n++) {
+        static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
+        int f[FACTOR_COUNT];
+        call c;
+        draw_factors(f);
+        f[F_SCORE] = n % 2;
+        f[F_NUMBERS] %= 2;
+        f[F_UPSTREAM] %= 4; /* d_out among others */
+        if (n % 3 == 0) f[F_SOFTCAP] = f[F_BIAS] = f[F_ALIBI] = f[F_DROPOUT] = f[F_UPSTREAM] = f[F_ASKED] = 0;
+        const int small = n % 10 == 9, least = small ? 1 : 32;
+        shape s = {1 + f[F_BATCH],
+                   heads[f[F_HEADS]][0],
+                   heads[f[F_HEADS]][1],
+                   least + test_int(0, n % 4 ? 40 : 150),
+                   least + test_int(0, n % 4 ? 60 : 250),
+                   least + (n % 5 ? 8 * test_int(0, 5) : test_int(0, 40)),
+                   least + (n % 5 ? 8 * test_int(0, 5) : test_int(0, 40))};
+        memset(&c, 0, sizeof c);
+        build_shaped(&c.d, f, s);
+        build_gradients(&c, f);
+        c.d = in_bf16(&c.d, n % 20 == 19 ? 3 : 7);
+        c.g.d_out = retyped(&c.g.d_out, ATTN_BF16, draw_own_places());
+        check_gradients(&c, n);
         test_release();
     }
+    for_gradients = 0;
 }
 
 /* A scale that could make much of products that are flushed: the scores are exact ones. */

@@ -4511,6 +4511,14 @@ static void ATTN__V(pair_product)(const attn__product *p)
     }
 }
 
+/* Both rounded, `even` in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
+ATTN__INLINE ATTN__PAIRED __m512i ATTN__V(two_rounded)(ATTN__VEC even, ATTN__VEC odd)
+{
+    __m512i both;
+    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(odd), "v"(even));
+    return both;
+}
+
 /* Two rows, rounded, as one of pairs. */
 ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, ATTN__VEC odd)
 {
@@ -4519,10 +4527,7 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, A
         ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
         ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
 #undef ATTN__P
-    __m512i both;
-    /* Both rounded, `even` in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
-    __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(odd), "v"(even));
-    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, both)));
+    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, ATTN__V(two_rounded)(even, odd))));
 }
 
 ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
@@ -4877,24 +4882,23 @@ ATTN__PAIRED static void ATTN__V(amx_halves)(float *s, int64_t row, int64_t n, i
     for (j = 0; j < n; j += 2)
         for (l = 0; l < lanes; l += 2*ATTN__LANES) {
             ATTN__VEC x[2][2];          /* of both rows, two vectors */
-            __m512i both;
             ATTN__EACH(i, 4) x[i/2][i%2] = ATTN__LOAD(s + (j + i/2)*row + l + i%2*ATTN__LANES);
             ATTN__EACH(i, 2) {
-                __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(x[i][1]), "v"(x[i][0]));
-                ATTN__STORE(s + (j + i)*row + l/2, ATTN__FLOATS(both));
+                ATTN__STORE(s + (j + i)*row + l/2, ATTN__FLOATS(ATTN__V(two_rounded)(x[i][0], x[i][1])));
                 if (pairs) ATTN__V(store_pairs)(pairs + j/2*ld + l + i*ATTN__LANES, x[0][i], x[1][i]);
             }
         }
 }
 
-ATTN__PAIRED static int ATTN__V(amx_finite)(const float *pairs, int64_t n)
+ATTN__KERNEL int ATTN__V(amx_finite)(const float *pairs, int64_t n)
 {
-    const __m512i exponent = _mm512_set1_epi16(0x7f80);
-    __mmask32 bad = 0;
+    ATTN__MASK bad = ATTN__V(nonfinite)(ATTN__ALL(0.0f));
     int64_t i;
-    for (i = 0; i < n; i += ATTN__LANES)
-        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(pairs + i), exponent), exponent);
-    return !bad;
+    for (i = 0; i < n; i += ATTN__LANES) {
+        const ATTN__VEC x = ATTN__LOAD(pairs + i);
+        bad = ATTN__EITHER(bad, ATTN__EITHER(ATTN__V(nonfinite)(x), ATTN__V(nonfinite)(ATTN__LEFT(x, 16))));
+    }
+    return !ATTN__ANY(bad);
 }
 
 static const attn__pair_kernels ATTN__V(amx) = {

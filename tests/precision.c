@@ -717,7 +717,7 @@ static void check_gradients(call *c, int case_of) {
 }
 static void gradients(void) {
     for_gradients = 1;
-    for (int n = 0; n < 150; n++) {
+    for (int n = 0; n < 100; n++) {
         static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
         int f[FACTOR_COUNT];
         call c;

@@ -578,15 +578,17 @@ typedef struct attn_desc {
     /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before,
        else by AVX512-BF16 on a CPU without AMX; compiled by gcc 11, for AMX 12, clang 13 or later): the scores of
        SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is
-       bf16. Sums are f32, weights are rounded to bf16 for this, products and sums below 2^-126 (before the scale)
-       count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), no other does. The bits are those of CPUs
-       with the same unit; they do not depend on threads, tasks, batch or strides. It changes nothing for other
-       types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query head with per-head
-       parameters), by AMX for fewer than 32 numbers in a row of k (scores) or of v (out), and in attn_backward. The
-       rows per head are those of the arrays, where packed those of an entry: in a batch that is not packed a short
-       entry may have other bits than alone. On a device it concerns attn_backward
-       alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain says whether it is
-       used */
+       bf16; attn_backward, by AMX, all that is made of such scores where v and d_out are bf16, too. Sums are f32;
+       weights, and in attn_backward the gradients of scores, are rounded to bf16 for this; products and sums below
+       2^-126 (before the scale) count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), that of a gradient
+       by 2^-8 (where out was made so, 2^-7) times the sum that NUMERICS names, no other does. The bits are those of
+       CPUs with the same unit; they do not depend on threads, tasks, batch or strides, those of gradients on whether
+       stats are given. It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per
+       key head (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores)
+       or of v (out), of gradients also fewer than 32 queries or keys. Rows, queries and keys are those of the arrays,
+       where packed those of an entry: in a batch that is not packed a short entry may have other bits than alone. On
+       a device it concerns attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh.
+       attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -4697,8 +4699,8 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
 ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, float *to,
                                                const int below, const int beside)
 {
-    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side), over = to ? 0 : rows % side;
-    const int64_t c_row = to ? 2*side : p->c_row;
+    const int64_t side = ATTN__AMX_SIDE, rows = attn__min(p->rows - row, side + below*side);
+    const int64_t over = to ? 0 : rows % side, c_row = to ? 2*side : p->c_row;
     const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED, fill = finite || (over && !p->padded);
     const size_t width = sizeof(float)*(size_t)(side + beside*side);
     attn__half room[4*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
@@ -11718,7 +11720,8 @@ static void attn__paired_side_careful(const attn__pass *p, int by_key, const flo
             float sum = 0.0f, *const y = by_key ? to + r * row + x : to + x * row + r;
             for (k = 0; k < depth; k++) {
                 const int64_t at = by_key ? r * ATTN__GRAD_ROW + k : k * ATTN__GRAD_ROW + r;
-                if (!attn__is_excluded(p->m.p[at])) sum = attn__fma(s[at], attn__read(a, p->b, head, first + k, x), sum);
+                if (attn__is_excluded(p->m.p[at])) continue;
+                sum = attn__fma(s[at], attn__read(a, p->b, head, first + k, x), sum);
             }
             *y = *y + sum;
         }

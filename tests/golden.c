@@ -7,8 +7,8 @@
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
                     which is what is meant where nothing is said, has the first one. f16, bf16: all arrays of numbers
-                    but lse and stats, and the conversions too. amx: bf16, forward passes with ATTN_PRECISION_FAST by
-                    AMX, and each call as one, for a call of few queries is exact. i8: keys and values as codes (where
+                    but lse and stats, and the conversions too. amx: bf16, with ATTN_PRECISION_FAST by AMX, and each
+                    call as one, for a call of few queries is exact. i8: keys and values as codes (where
                     gradients are computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn.
                     sequences: another set, of batches of unequal length in arrays of all types, each call in all ways
                     to store them
@@ -993,6 +993,7 @@ static uint64_t attention_gradients(int n, const way *w) {
     d.stats = writable(lay_out(&stats, w->layout, 1));
     d.isa = w->isa;
     const int32_t after = d.weights_after_dropout;
+    if (is_amx) d.precision = ATTN_PRECISION_FAST;
     d.weights_after_dropout = 0; /* there are no weights */
     if (attn_forward(&d, &error) != ATTN_OK) stop("attn_forward:", &error);
     d.weights_after_dropout = after;

@@ -51,6 +51,11 @@ static const job typed_table[] = {
     FAST("32 heads on 8, 2048 d128 causal", SIZES(1, 32, 8, 2048, 2048, 128, 128), .causal = 1),
     FAST("cross, 8x64 queries, 4096 keys d64", SIZES(1, 8, 8, 64, 4096, 64, 64)),
     FAST("cross, 8x64 queries, 4096 keys d128", SIZES(1, 8, 8, 64, 4096, 128, 128)),
+    FAST("backward, 8x512 d64", SELF(8, 512, 64), .kind = 'g'),
+    FAST("backward, 8x2048 d64", SELF(8, 2048, 64), .kind = 'g'),
+    FAST("backward, 8x2048 d64 causal", SELF(8, 2048, 64), .kind = 'g', .causal = 1),
+    FAST("backward, 8x2048 d128", SELF(8, 2048, 128), .kind = 'g'),
+    FAST("backward, 8x2048 d128 causal", SELF(8, 2048, 128), .kind = 'g', .causal = 1),
     {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
     {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16},
@@ -99,11 +104,23 @@ static int unpack(const job *j, const void *blocks, int32_t d, attn_view *codes,
     *codes = attn_view_of(c), *scales = attn_view_of(s);
     return attn_unpack_q8_0(blocks, c, s, NULL);
 }
+/* Gradients of the row's type, too, after the forward pass. */
+static int typed_gradients(const job *j, size_t *bytes) {
+    attn_grad *g = &ours.grad;
+    size_t backward;
+    call_add_gradients(&ours, j);
+    g->d_out.type = g->dq.type = g->dk.type = g->dv.type = j->type;
+    if (attn_forward(&ours.desc, NULL) || attn_backward_workspace_size(&ours.desc, g, &backward, NULL)) return 1;
+    ours.kind = j->kind, *bytes = backward;
+    return 0;
+}
 /* The same with arrays of the row's type. */
 int typed_start(const job *j) {
     attn_desc *d = &ours.desc;
     size_t bytes;
-    if (attn_start(j)) return 1;
+    job forward = *j;
+    if (j->kind == 'g') forward.kind = 0;
+    if (attn_start(&forward)) return 1;
     d->precision = j->precision;
     if (d->precision) attn_enable_amx(NULL); /* where there is none, it runs without */
     if (j->kind == 'b') ours.left.type = ours.right.type = d->out.type = j->type;
@@ -119,6 +136,8 @@ int typed_start(const job *j) {
                        : attn_workspace_size(d, &bytes, NULL))
         return 1;
     free(d->workspace);
+    d->workspace = NULL, d->workspace_bytes = 0;
+    if (j->kind == 'g' && typed_gradients(j, &bytes)) return 1;
     d->workspace = malloc(bytes + 1), d->workspace_bytes = bytes;
     return 0;
 }

@@ -155,7 +155,9 @@ BARS = {
     **{f"stored as bf16, and its products: {work}": typed(1.6) for work in (
         "8x512 d64", "8x512 d128", "8x2048 d64", "8x2048 d64 causal", "8x2048 d128", "8x2048 d128 causal",
         "4x4096 d128 causal", "1x8192 d64", "1x8192 d128", "32 heads on 8, 2048 d128 causal",
-        "cross, 8x64 queries, 4096 keys d64", "cross, 8x64 queries, 4096 keys d128")},
+        "cross, 8x64 queries, 4096 keys d64", "cross, 8x64 queries, 4096 keys d128", "backward, 8x512 d64",
+        "backward, 8x2048 d64", "backward, 8x2048 d64 causal", "backward, 8x2048 d128",
+        "backward, 8x2048 d128 causal")},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
@@ -268,6 +270,7 @@ def inputs(r):
         hidden_bias = normal(r.d)
     if r.wanted:
         d_out = normal(*q.shape[:-1], r.dv)
+        d_out = widened(narrowed(r.type, d_out)) if r.type else d_out
     picks = np.unique(np.linspace(0, r.queries - 1, PICKS).astype(int))
     data = Data(q, k, v, bias, mask, w_v, w_q, w_k, hidden_bias, d_out, r.lengths, picks, None, None, narrow)
     if r.wanted:  # under dropout everyone has a mask, and so a result, of his own
@@ -429,17 +432,22 @@ def attn_typed(r, x, threads, wall):
     if not r.type:
         return native("attn_call", "attn_start")(r, x, threads, wall)
     out = np.zeros(x.q.shape[:-1] + (r.keys if r.kind == "b" else r.dv,), x.narrow["q"].dtype)
-    job = Job.from_buffer_copy(r.job)
+    job, more = Job.from_buffer_copy(r.job), {}
     job.threads, job.out = threads, out.ctypes.data
-    for name, a in x.narrow.items():
+    gradients = {n: np.zeros_like(x.narrow[n]) for n in r.wanted}
+    if gradients:
+        more = {"d_out": narrowed(r.type, x.d_out), "stats": np.zeros(x.q.shape[:-1] + (2,), np.float32)}
+    for name, a in {**x.narrow, **more, **{f"d_{n}": a for n, a in gradients.items()}}.items():
         setattr(job, name, a.ctypes.data)
     if LIB.typed_start(ctypes.byref(job)):
         raise Unable("attn.h refused the call")
-    call, keep = ctypes.cast(LIB.attn_call, ctypes.c_void_p), (job, x)
+    call, keep = ctypes.cast(LIB.attn_call, ctypes.c_void_p), (job, x, more, out)
     def run(count):
         if x.more is not None and r.type in (F16, BF16):  # another query may have been put into q
             x.narrow["q"][:] = narrowed(r.type, x.q)
         return LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
+    if gradients:
+        return run, lambda: ({n: widened(a) for n, a in gradients.items()}, None)
     return run, lambda: widened(out) if r.type in (F16, BF16) else out
 
 
@@ -483,12 +491,15 @@ def pytorch(build):
 def torch_typed(r, x, build, wall):
     """Of 8 bits it has none; there it reads the same numbers as bf16."""
     kind = torch.float16 if r.type == F16 else torch.bfloat16
-    narrow = x._replace(**{n: getattr(x, n).to(kind) for n in "qkv" if getattr(x, n) is not None})
-    run, last = timed(build(r, narrow), wall)
+    narrow = x._replace(**{n: getattr(x, n).to(kind) for n in ("q", "k", "v", "d_out") if getattr(x, n) is not None})
+    forward = build(r, narrow)
+    run, last = timed(torch_gradients(r, narrow, forward)[0] if r.wanted else forward, wall)
     def with_q(count):
         if x.more is not None:
             narrow.q[:] = x.q.to(kind)
         return run(count)
+    if r.wanted:
+        return run, lambda: ({n: a.float().numpy() for n, a in zip(r.wanted, last[0])}, None)
     return with_q, lambda: last[0].float().numpy()
 
 

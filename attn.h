@@ -7395,12 +7395,12 @@ static int64_t attn__scale_floats(const attn__call *c)
     return attn__mul64((int)ATTN__CHUNK + (int)ATTN__SIDE, attn__max(k, v));
 }
 
-/* Room for keys and values of one chunk as floats, or by AMX as pairs: of v a row for each column. */
+/* Room for keys and values of one chunk as floats, or by AMX as pairs: of v, in the forward, a row for each column. */
 static int64_t attn__expanded_floats(const attn__call *c, const attn__array *a, int64_t size)
 {
     if (!c->page && attn__is_f32(a)) return 0;
     if (!attn__by_amx(c)) return attn__mul64(ATTN__CHUNK, size);
-    if (a == &c->k) return attn__mul64(ATTN__CHUNK, attn__max(attn__pairs_of(c, size), size));
+    if (a == &c->k || c->is_backward) return attn__mul64(ATTN__CHUNK, attn__max(attn__pairs_of(c, size), size));
     return attn__max(attn__mul64(ATTN__AMX_ROW, attn__up(size, ATTN__AMX_SIDE)), attn__mul64(ATTN__CHUNK, size));
 }
 
@@ -7535,6 +7535,9 @@ static attn__tile *attn__take_tile(attn__map *map, const attn__call *c)
 }
 
 #ifndef ATTN_NO_BACKWARD
+/* Floats of a row of d_out as values are multiplied by it. */
+static int64_t attn__d_out_floats(const attn__call *c) { return attn__max(c->size_v, attn__pairs_of(c, c->size_v)); }
+
 /* Sums over queries, of all keys. */
 static void attn__take_sums(attn__map *map, const attn__call *c, attn__pass_memory *m)
 {
@@ -7570,7 +7573,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     const int64_t turned = ATTN__AMX_ROW;       /* pairs of one column of a block of keys */
     m.tiles = (char *)attn__take(map, w->tiles, ATTN__TILE_BYTES / 4);
     m.tile.query = attn__take(map, attn__query_floats(c), lanes);
-    m.d_out = attn__take(map, c->size_v, lanes);
+    m.d_out = attn__take(map, attn__d_out_floats(c), lanes);
     m.tile.raw = attn__take(map, more, c->ld);
     m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
     m.tile.s = attn__take(map, block, c->ld);
@@ -11353,6 +11356,7 @@ static void attn__open_tiles(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int64_t depth = attn__query_floats(c), vectors = attn__blocks(p->n, p->f->width);
+    const int64_t row = attn__d_out_floats(c);
     int64_t x, i, before;
     p->tiles = attn__blocks(vectors, p->f->vecs);
     p->first = ATTN__HUGE;
@@ -11364,8 +11368,8 @@ static void attn__open_tiles(attn__pass *p)
         t->m = p->m.tile;
         t->m.query += i * depth;
         attn__load_queries(t);
-        if (c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * c->size_v);
-        else if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * c->size_v);
+        if (c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * row);
+        else if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * row);
         if (t->first < t->last) {
             p->first = attn__min(t->first, p->first);
             p->last = attn__max(t->last, p->last);
@@ -11497,7 +11501,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
         q.rows = s.end - j;
         if (c->fast) attn__set_a(&q, attn__bf16_keys(t, &c->v, c->size_v, c0 + j, q.rows));
         else attn__set_a(&q, attn__keys_of(t, &c->v, c0 + j, &q.rows, c->size_v));
-        q.b = p->m.d_out + lane0 * c->size_v + s.from * t->f->width;
+        q.b = p->m.d_out + lane0 * attn__d_out_floats(c) + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.vecs = s.to - s.from;
         (c->fast ? c->pairs->product : t->f->product)(&q);

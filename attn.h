@@ -1525,7 +1525,7 @@ typedef struct attn__product {
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
     int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
-    float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows */
+    float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows; by AMX to ADD_AFTER: as much */
 } attn__product;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -4762,7 +4762,7 @@ ATTN__AMX static void ATTN__V(amx_product)(const attn__product *p)
     const int64_t step = 2*ATTN__AMX_SIDE, lanes = p->vecs*ATTN__LANES;
     const int64_t lines = (lanes + step - 1)/step*ATTN__LANES;     /* one for each block of a row, in floats */
     const int adds = p->onto == ATTN__ADD_AFTER, finish = adds || p->x || p->onto == ATTN__TOP;
-    float room[2][4*ATTN__AMX_SIDE*ATTN__AMX_SIDE], *sums = adds ? room[0] : NULL, *last_sums = adds ? room[1] : NULL;
+    float *sums = adds ? p->columns : NULL, *last_sums = adds ? p->columns + 4*ATTN__AMX_SIDE*ATTN__AMX_SIDE : NULL;
     int64_t row, lane, last_row = -1, last_lane = 0, i;
     for (row = 0; row < p->rows; row += step)
         for (lane = 0; lane < lanes; lane += step) {
@@ -11763,9 +11763,11 @@ static void attn__paired_side(const attn__pass *p, int by_key, const attn__produ
     }
 }
 
-static attn__product attn__paired_product(const float *a, int64_t a_row, const float *b, int64_t b_row, float *to)
+static attn__product attn__paired_product(const attn__pass *p, const float *a, int64_t a_row, const float *b,
+                                          int64_t b_row, float *to)
 {
     attn__product g;
+    g.columns = p->m.keep;
     g.a = a;
     g.a_row = a_row;
     g.a_k = 1;
@@ -11823,12 +11825,12 @@ static void attn__paired_vectors(attn__pass *p, int64_t c0)
         attn__paired_side_careful(p, 0, m->ds, &c->k, p->head_kv, c0, c->size_k, m->dq, ATTN_GRAD_QUERIES);
     attn__round_block(p, m->ds, m->dp);
     if (by_key && !p->bad_q) {
-        g = attn__paired_product(m->ds, ATTN__GRAD_ROW, m->q_rows, c->w.pad_k, dk);
+        g = attn__paired_product(p, m->ds, ATTN__GRAD_ROW, m->q_rows, c->w.pad_k, dk);
         g.vecs = (int32_t)(c->w.pad_k / p->f->width);
         attn__paired_side(p, 1, &g);
     }
     if (by_query && finite) {
-        g = attn__paired_product(m->k_rows, ATTN__AMX_ROW, m->dp, ATTN_GRAD_QUERIES, m->dq);
+        g = attn__paired_product(p, m->k_rows, ATTN__AMX_ROW, m->dp, ATTN_GRAD_QUERIES, m->dq);
         g.rows = c->size_k;
         g.vecs = (int32_t)attn__blocks(p->n, p->f->width);
         attn__paired_side(p, 0, &g);
@@ -11844,7 +11846,7 @@ static void attn__paired_weights(attn__pass *p, float *dv)
         return;
     }
     attn__round_block(p, p->m.p, NULL);
-    g = attn__paired_product(p->m.p, ATTN__GRAD_ROW, p->m.d_out_rows, c->w.pad_v, dv);
+    g = attn__paired_product(p, p->m.p, ATTN__GRAD_ROW, p->m.d_out_rows, c->w.pad_v, dv);
     g.vecs = (int32_t)(c->w.pad_v / p->f->width);
     attn__paired_side(p, 1, &g);
 }

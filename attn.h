@@ -578,17 +578,19 @@ typedef struct attn_desc {
     /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before,
        else by AVX512-BF16 on a CPU without AMX; compiled by gcc 11, for AMX 12, clang 13 or later): the scores of
        SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is
-       bf16; attn_backward, by AMX, all that is made of such scores where v and d_out are bf16, too. Sums are f32;
-       weights, and in attn_backward the gradients of scores, are rounded to bf16 for this; products and sums below
-       2^-126 (before the scale) count as 0. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), that of a gradient
-       by 2^-8 (where out was made so, 2^-7) times the sum that NUMERICS names, no other does. The bits are those of
-       CPUs with the same unit; they do not depend on threads, tasks, batch or strides, those of gradients on whether
-       stats are given. It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per
-       key head (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores)
-       or of v (out), of gradients also fewer than 32 queries or keys. Rows, queries and keys are those of the arrays,
-       where packed those of an entry: in a batch that is not packed a short entry may have other bits than alone. On
-       a device it concerns attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh.
-       attn_explain and attn_explain_backward say whether it is used */
+       bf16; by AMX also where this k is int8, or v without dropout, with one scale per row; attn_backward, by AMX,
+       all that is made of such scores where q, k, v and d_out are bf16. Sums are f32; weights (of int8 v times its
+       scale), and in attn_backward the gradients of scores, are rounded to bf16 for this; products and sums below
+       2^-126 (before the scale and that of k), and such weights, count as 0; sums of q times codes of k must not
+       overflow, either. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), that of a gradient by 2^-8 (where out
+       was made so, 2^-7) times the sum that NUMERICS names, no other does. The bits are those of CPUs with the same
+       unit; they do not depend on threads, tasks, batch or strides; those of gradients do on whether stats are given.
+       It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query
+       head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v (out; 64 of
+       int8 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows, queries and
+       keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short entry may
+       have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits in each
+       run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -1525,7 +1527,8 @@ typedef struct attn__product {
     int32_t      b_type;        /* attn_type; codes are multiplied by their scales: of row k b_scale[k], or, where */
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
     int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
-    float       *columns;       /* of dots: room for ATTN__RUN columns of ATTN__SIDE rows; by AMX to ADD_AFTER: as much */
+    const float *a_scale;       /* by AMX: NULL, or what the sums of A's row r are multiplied by, before x */
+    float       *columns;       /* room for ATTN__RUN columns of ATTN__SIDE rows: of dots, and by AMX to ADD_AFTER */
 } attn__product;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -1718,7 +1721,8 @@ typedef struct attn__pair_softmax {
     float   scale;              /* above 0 */
     int     known;              /* `top` holds the largest scores already, not scaled */
     int     mark;               /* excluded ones become -0 */
-    float  *top, *sum;          /* per lane: the largest, scaled; the sum of the weights before they are rounded */
+    const float *by_key;        /* NULL, or what row j's weights are multiplied by before they are rounded */
+    float  *top, *sum;          /* per lane: the largest, scaled; the sum of the weights before all that */
 } attn__pair_softmax;
 
 typedef struct attn__pair_kernels {
@@ -1738,6 +1742,7 @@ typedef struct attn__pair_kernels {
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
     int32_t keys, column;
     void (*softmax)(const attn__pair_softmax *p);       /* or NULL, as are these: */
+    void (*codes)(attn__half *to, const int8_t *from, int64_t n);       /* from 2*width on, without their scale */
     /* in place: n rows of s, of so many lanes, rounded; 32-fold either. pairs: NULL, or where rows 2j and 2j + 1 become
        row j, ld floats apart, too */
     void (*halves)(float *s, int64_t row, int64_t n, int64_t lanes, float *pairs, int64_t ld);
@@ -4513,8 +4518,8 @@ static void ATTN__V(pair_product)(const attn__product *p)
     }
 }
 
-/* Both rounded, `even` in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
-ATTN__INLINE ATTN__PAIRED __m512i ATTN__V(two_rounded)(ATTN__VEC even, ATTN__VEC odd)
+/* Two vectors, rounded, `even` in the lower half. clang 16 at -O3 runs out of stack on the type of the intrinsic. */
+ATTN__INLINE ATTN__PAIRED __m512i ATTN__V(round_two)(ATTN__VEC even, ATTN__VEC odd)
 {
     __m512i both;
     __asm__("vcvtne2ps2bf16 {%2, %1, %0|%0, %1, %2}" : "=v"(both) : "v"(odd), "v"(even));
@@ -4529,7 +4534,7 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, A
         ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
         ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
 #undef ATTN__P
-    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, ATTN__V(two_rounded)(even, odd))));
+    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, ATTN__V(round_two)(even, odd))));
 }
 
 ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
@@ -4592,7 +4597,7 @@ ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows,
 
 static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(pair_values),
-    2, 1, NULL, NULL, NULL, NULL, NULL
+    2, 1, NULL, NULL, NULL, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #else
@@ -4667,8 +4672,8 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_step)(attn__amx_operand a, attn__amx_ope
     if (beside) ATTN__AMX_ADD(3, 5, 7);
 }
 
-/* The sums of two vectors of lanes, or of one: times X, if there is one; the largest of each lane. sums: NULL, or
-   those that are added after, rows of 32. */
+/* The sums of two vectors of lanes, or of one: times the scale of A's row and X, if there are such; the largest of each
+   lane. sums: NULL, or those that are added after, rows of 32. */
 ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64_t lane, const float *sums)
 {
     const int64_t rows = attn__min(p->rows - row, 2*ATTN__AMX_SIDE);
@@ -4680,6 +4685,8 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
         for (i = 0; sums && i < rows; i++)
             ATTN__STORE(c + i*p->c_row, ATTN__ADD(ATTN__LOAD(c + i*p->c_row),
                                                   ATTN__LOAD(sums + i*2*ATTN__AMX_SIDE + l - lane)));
+        for (i = 0; p->a_scale && i < rows; i++)
+            ATTN__STORE(c + i*p->c_row, ATTN__MUL(ATTN__LOAD(c + i*p->c_row), ATTN__ALL(p->a_scale[row + i])));
         x = ATTN__LOAD(p->x ? p->x + l : c);
         for (i = 0; p->x && i < rows; i++) ATTN__STORE(c + i*p->c_row, ATTN__MUL(ATTN__LOAD(c + i*p->c_row), x));
         if (p->onto != ATTN__TOP) continue;
@@ -4761,7 +4768,7 @@ ATTN__AMX static void ATTN__V(amx_product)(const attn__product *p)
 {
     const int64_t step = 2*ATTN__AMX_SIDE, lanes = p->vecs*ATTN__LANES;
     const int64_t lines = (lanes + step - 1)/step*ATTN__LANES;     /* one for each block of a row, in floats */
-    const int adds = p->onto == ATTN__ADD_AFTER, finish = adds || p->x || p->onto == ATTN__TOP;
+    const int adds = p->onto == ATTN__ADD_AFTER, finish = adds || p->x || p->a_scale || p->onto == ATTN__TOP;
     float *sums = adds ? p->columns : NULL, *last_sums = adds ? p->columns + 4*ATTN__AMX_SIDE*ATTN__AMX_SIDE : NULL;
     int64_t row, lane, last_row = -1, last_lane = 0, i;
     for (row = 0; row < p->rows; row += step)
@@ -4796,11 +4803,29 @@ ATTN__HELPER ATTN__VEC ATTN__V(amx_exp)(ATTN__VEC s, ATTN__VEC by, ATTN__VEC top
     return _mm512_scalef_ps(p, x);
 }
 
+/* Those of whole pairs of rows from the j-th on that nobody is excluded from; returns where the others begin. */
+ATTN__INLINE ATTN__PAIRED int64_t ATTN__V(amx_weights)(const attn__pair_softmax *p, int64_t j, ATTN__VEC by,
+                                                       ATTN__VEC base, ATTN__VEC *sum, const float *by_key)
+{
+    float *s = p->s + j*p->ld, *to = p->s + j/2*p->ld;
+    ATTN__VEC w[2];
+    int i;
+    for (; j + 2 <= p->to; j += 2, s += 2*p->ld, to += p->ld) {
+        w[0] = ATTN__V(amx_exp)(ATTN__LOAD(s), by, base);
+        w[1] = ATTN__V(amx_exp)(ATTN__LOAD(s + p->ld), by, base);
+        ATTN__EACH(i, 2) sum[i] = ATTN__ADD(sum[i], w[i]);
+        if (by_key) ATTN__EACH(i, 2) w[i] = ATTN__MUL(w[i], ATTN__ALL(by_key[j + i]));
+        ATTN__V(store_pairs)(to, w[0], w[1]);
+    }
+    return j;
+}
+
 ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
 {
     const ATTN__VEC none = ATTN__ALL(ATTN__NEG_INF), log2_e = ATTN__ALL(1.44269504f);
     const ATTN__VEC by = ATTN__ALL(p->scale*1.44269504f);
     ATTN__VEC w[2], top, base, shift, sum[2];       /* of even keys, of odd ones */
+    const float *const by_key = p->by_key;
     ATTN__MASK is_large;
     float *s, *to;
     int64_t j;
@@ -4819,14 +4844,11 @@ ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
         s = p->s + j*p->ld;
         to = p->s + j/2*p->ld;
         if (j >= p->from && !large && !p->mark) {   /* most of them */
-            for (; j + 2 <= p->to; j += 2, s += 2*p->ld, to += p->ld) {
-                w[0] = ATTN__V(amx_exp)(ATTN__LOAD(s), by, base);
-                w[1] = ATTN__V(amx_exp)(ATTN__LOAD(s + p->ld), by, base);
-                sum[0] = ATTN__ADD(sum[0], w[0]);
-                sum[1] = ATTN__ADD(sum[1], w[1]);
-                ATTN__V(store_pairs)(to, w[0], w[1]);
-            }
+            j = by_key ? ATTN__V(amx_weights)(p, j, by, base, sum, by_key)
+                       : ATTN__V(amx_weights)(p, j, by, base, sum, NULL);
             if (j >= p->n) break;
+            s = p->s + j*p->ld;
+            to = p->s + j/2*p->ld;
         }
         ATTN__EACH(i, 2) {
             w[i] = ATTN__ALL(-0.0f);
@@ -4834,8 +4856,9 @@ ATTN__PAIRED static void ATTN__V(amx_softmax)(const attn__pair_softmax *p)
             w[i] = ATTN__LOAD(s + i*p->ld);
             if (large) w[i] = ATTN__SUB(w[i], shift);
             w[i] = ATTN__V(amx_exp)(w[i], by, base);
-            if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s + i*p->ld), none));
             sum[i] = ATTN__ADD(sum[i], w[i]);
+            if (by_key) w[i] = ATTN__MUL(w[i], ATTN__ALL(by_key[j + i]));
+            if (p->mark) w[i] = ATTN__PICK(w[i], ATTN__ALL(-0.0f), ATTN__SAME(ATTN__LOAD(s + i*p->ld), none));
         }
         ATTN__V(store_pairs)(to, w[0], w[1]);
     }
@@ -4877,6 +4900,16 @@ ATTN__PAIRED static void ATTN__V(amx_values)(float *to, const attn__half *const 
     }
 }
 
+ATTN__PAIRED static void ATTN__V(amx_codes)(attn__half *to, const int8_t *from, int64_t n)
+{
+    int64_t j, at;
+    for (j = 0; j < n; j += 2*ATTN__LANES) {
+        at = attn__min(j, n - 2*ATTN__LANES);
+        _mm512_storeu_si512(to + at, ATTN__V(round_two)(ATTN__V(widened)(from + at, ATTN_I8),
+                                                        ATTN__V(widened)(from + at + ATTN__LANES, ATTN_I8)));
+    }
+}
+
 ATTN__PAIRED static void ATTN__V(amx_halves)(float *s, int64_t row, int64_t n, int64_t lanes, float *pairs, int64_t ld)
 {
     int64_t j, l;
@@ -4886,7 +4919,7 @@ ATTN__PAIRED static void ATTN__V(amx_halves)(float *s, int64_t row, int64_t n, i
             ATTN__VEC x[2][2];          /* of both rows, two vectors */
             ATTN__EACH(i, 4) x[i/2][i%2] = ATTN__LOAD(s + (j + i/2)*row + l + i%2*ATTN__LANES);
             ATTN__EACH(i, 2) {
-                ATTN__STORE(s + (j + i)*row + l/2, ATTN__FLOATS(ATTN__V(two_rounded)(x[i][0], x[i][1])));
+                ATTN__STORE(s + (j + i)*row + l/2, ATTN__FLOATS(ATTN__V(round_two)(x[i][0], x[i][1])));
                 if (pairs) ATTN__V(store_pairs)(pairs + j/2*ld + l + i*ATTN__LANES, x[0][i], x[1][i]);
             }
         }
@@ -4905,8 +4938,8 @@ ATTN__KERNEL int ATTN__V(amx_finite)(const float *pairs, int64_t n)
 
 static const attn__pair_kernels ATTN__V(amx) = {
     ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(amx_values),
-    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_halves), ATTN__V(amx_finite), ATTN__V(amx_begin),
-    ATTN__V(amx_end)
+    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_codes), ATTN__V(amx_halves),
+    ATTN__V(amx_finite), ATTN__V(amx_begin), ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
 #undef ATTN__AMX
@@ -6467,8 +6500,9 @@ enum {
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__AMX_TILES = 8,        /* the same by AMX, which has values turned as well [Xeon, 1a837db] */
-    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way [Xeon, 1a837db], */
-    ATTN__AMX_ROWS = 32,        /* and of the gradients' queries and keys [Xeon, model 167] */
+    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way; twice as many of v's
+                                   codes where scores are no such products [Xeon, 1a837db]; */
+    ATTN__AMX_ROWS = 32,        /* of gradients also queries and keys [Xeon, model 167] */
     ATTN__MOST_TILES = 8,       /* of all these: tiles of a task, or heads */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
     ATTN__TURN_HEADS = 4,       /* heads from which on few keys of each in turn are faster [Zen 5, 3584a3a] */
@@ -7198,8 +7232,8 @@ static attn__stretch attn__stretch_at(const attn__reach *r, int64_t j, int64_t n
 
 enum { ATTN__SKINNY_ROW = (int)ATTN__CHUNK + (int)ATTN__SIDE };     /* dots writes whole sides, from any key on */
 /* Of k or v, where it is not f32 or lies in pages: the rows of a chunk's keys first .. end as floats, or as pairs of
-   bf16, for all tiles of a task. */
-typedef struct attn__expanded { float *rows; int64_t b, head, first, end, paired; } attn__expanded;
+   bf16, for all tiles of a task; of codes that became pairs the rows' scales, [ATTN__CHUNK]. */
+typedef struct attn__expanded { float *rows, *scales; int64_t b, head, first, end, paired; } attn__expanded;
 /* Where rows of k or v lie, from some keys on. */
 typedef struct attn__lists {
     const char *rows[3 * ATTN__SIDE];   /* those in use, or the groups they form, and after them what is used next */
@@ -7406,17 +7440,21 @@ static int64_t attn__expanded_floats(const attn__call *c, const attn__array *a, 
 
 static attn__expanded *attn__take_expanded(attn__map *map, const attn__call *c)
 {
+    const int64_t scales_each = attn__by_amx(c) && (c->k_scale.rank || c->v_scale.rank) ? ATTN__CHUNK : 0;
     attn__expanded *expanded;
-    float *k, *v;
+    float *k, *v, *scales;
     expanded = (attn__expanded *)(void *)attn__take(map, 2, (int64_t)(sizeof *expanded + 3) / 4);
     k = attn__take(map, 1, attn__expanded_floats(c, &c->k, c->size_k));
     v = attn__take(map, 1, attn__expanded_floats(c, &c->v, c->size_v));
+    scales = attn__take(map, 2, scales_each);
     if (!expanded) return NULL;
     expanded[0].rows = k;
     expanded[0].b = expanded[0].head = expanded[0].first = expanded[0].end = -1;
     expanded[0].paired = 0;
+    expanded[0].scales = scales;
     expanded[1] = expanded[0];
     expanded[1].rows = v;
+    expanded[1].scales = scales + scales_each;
     return expanded;
 }
 
@@ -7720,19 +7758,28 @@ static void attn__set_options(attn__call *c, const attn_desc *d)
     c->plain_scores = c->plain_scores && !c->masked && !c->weights.rank && !attn__score_of(c)->finish;
 }
 
-/* Which products are those of pairs of bf16: of the backward pass by AMX all five, or none. */
+/* Can k or v, or its codes by AMX, be multiplied as pairs of bf16? Of codes a row has one scale. */
+static int attn__has_pairs(const attn__call *c, const attn__array *a, const attn__array *scale)
+{
+    return a->type == ATTN_BF16 || (a->type == ATTN_I8 && attn__by_amx(c) && !scale->stride[3]);
+}
+
+/* Which products are those of pairs of bf16: of the backward pass by AMX all five, or none. Scales of v are part of the
+   weights. */
 static int32_t attn__fast_products(const attn__call *c)
 {
     const float largest = 18446744073709551616.0f;      /* 2^64: a scale beyond could make much of what was flushed */
     const int64_t least = attn__by_amx(c) ? ATTN__AMX_COLUMNS : 0;
+    const int codes = c->v.type == ATTN_I8;
     int32_t fast = 0;
     if (!c->pairs || c->on_device || c->stream_rows <= ATTN__SKINNY) return 0;
-    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && c->k.type == ATTN_BF16 && c->size_k >= least &&
-        c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
+    if (c->score <= ATTN_SCORE_DOT && c->q.type == ATTN_BF16 && attn__has_pairs(c, &c->k, &c->k_scale) &&
+        c->size_k >= least && c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->is_backward)
         return fast && attn__by_amx(c) && c->v.type == ATTN_BF16 && c->d_out.rank && c->d_out.type == ATTN_BF16 &&
                c->size_v >= least && attn__min(c->queries, c->keys) >= ATTN__AMX_ROWS ? fast | ATTN__FAST_GRADIENTS : 0;
-    if (attn__has_outputs(c) && c->v.type == ATTN_BF16 && c->size_v >= least) fast |= ATTN__FAST_VALUES;
+    if (attn__has_outputs(c) && attn__has_pairs(c, &c->v, &c->v_scale) && (!codes || c->dropout == 0.0f) &&
+        c->size_v >= (codes && !fast ? 2 : 1) * least) fast |= ATTN__FAST_VALUES;
     return fast;
 }
 
@@ -8365,42 +8412,59 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
     }
 }
 
-/* n rows of bf16, `size` numbers of each, as `pairs` pairs side by side: zeros after the last. */
-static void attn__pair_rows(const attn__array *a, const void *place, int64_t n, int64_t size, int64_t pairs, float *to)
+/* n numbers of a row of bf16, or of codes, as halves. */
+static void attn__halves_of(const attn__tile *t, const attn__array *a, const void *from, int64_t n, attn__half *to)
 {
-    const attn__half *from = (const attn__half *)place;
+    int64_t x;
+    if (a->stride[3] != 1 || (a->type == ATTN_I8 && n < 2 * t->f->width))
+        for (x = 0; x < n; x++) to[x] = (attn__half)(attn__element(from, a->type, x * a->stride[3]) >> 16);
+    else if (a->type == ATTN_I8) t->c->pairs->codes(to, (const int8_t *)from, n);
+    else ATTN__COPY(to, from, (size_t)n * sizeof *to);
+}
+
+/* n rows of them, `size` numbers of each, as `pairs` pairs side by side: zeros after the last. */
+static void attn__pair_rows(const attn__tile *t, const attn__array *a, const void *place, int64_t n, int64_t size,
+                            int64_t pairs, float *to)
+{
+    const uintptr_t step = (uintptr_t)(a->stride[2] * attn__type_size(a->type));
     attn__half *row;
     int64_t r, x;
     if (a->stride[3] == 1 && a->stride[2] == size && size == 2 * pairs) {
-        ATTN__COPY(to, from, (size_t)(n * size) * sizeof *from);
+        attn__halves_of(t, a, place, n * size, (attn__half *)(void *)to);
         return;
     }
     for (r = 0; r < n; r++, to += pairs) {
         row = (attn__half *)(void *)to;
-        if (a->stride[3] == 1) ATTN__COPY(row, from + r * a->stride[2], (size_t)size * sizeof *row);
-        else for (x = 0; x < size; x++) row[x] = from[r * a->stride[2] + x * a->stride[3]];
+        attn__halves_of(t, a, (const void *)((uintptr_t)place + (uintptr_t)r * step), size, row);
         for (x = size; x < 2 * pairs; x++) row[x] = 0;
     }
 }
 
 /* As many rows as these kernels take together, `size` numbers of each, `step` apart; NULL: zeros. */
-static void attn__pair_columns(const attn__pair_kernels *f, const attn__half *const *row, int64_t size, int64_t step,
-                               float *to)
+static void attn__pair_columns(const attn__pair_kernels *f, const void *const *row, int32_t type, int64_t size,
+                               int64_t step, float *to)
 {
+    enum { SOME = 64 };         /* columns of codes that become halves before they are turned */
+    const int codes = type == ATTN_I8, whole = step == 1 && size >= (1 + codes) * ATTN__AMX_SIDE;
+    const int64_t most = codes ? (int64_t)SOME : 2 * (int64_t)(sizeof attn__zeros / sizeof *attn__zeros);
+    attn__half some[2 * ATTN__AMX_SIDE][SOME], *pair;
     const attn__half *part[2 * ATTN__AMX_SIDE];
-    attn__half *pair;
-    const int64_t zeros = 2 * (int64_t)(sizeof attn__zeros / sizeof *attn__zeros);
     int64_t x, i, n;
-    const int whole = step == 1 && size >= ATTN__AMX_SIDE;  /* a vector */
     for (x = 0; whole && x < size; x += n) {                /* at most as many columns as there are zeros */
         n = size - x;
-        if (n > zeros) n = zeros / 2;                       /* so that no less than a vector is left */
-        for (i = 0; i < f->keys; i++) part[i] = row[i] ? row[i] + x : (const attn__half *)(const void *)attn__zeros;
+        if (n > most) n = most / 2;                         /* so that no less than a kernel takes is left */
+        for (i = 0; i < f->keys; i++)
+            part[i] = row[i] ? (const attn__half *)row[i] + x : (const attn__half *)(const void *)attn__zeros;
+        for (i = 0; codes && i < f->keys; i++) if (row[i]) {
+            f->codes(some[i], (const int8_t *)row[i] + x, n);
+            part[i] = some[i];
+        }
         f->values(to + x * f->column, part, n);
     }
     for (; x < size; x++) {
         pair = (attn__half *)(void *)(to + x * f->column);
-        for (i = 0; i < f->keys; i++) pair[i] = (attn__half)(row[i] ? row[i][x * step] : 0);
+        for (i = 0; i < f->keys; i++)
+            pair[i] = (attn__half)(row[i] ? attn__element(row[i], type, x * step) >> 16 : 0);
     }
 }
 
@@ -8410,16 +8474,16 @@ static void attn__pair_values(const attn__tile *t, const attn__array *a, int64_t
                               int64_t end, const uint8_t *reached, float *to)
 {
     const attn__pair_kernels *f = t->c->pairs;
-    const attn__half *row[2 * ATTN__AMX_SIDE];
+    const void *row[2 * ATTN__AMX_SIDE];
     int64_t i;
     for (i = 0; i < f->keys; i++) {
         row[i] = NULL;
         if (j + i >= first && j + i < end && (!reached || reached[i])) {
             const attn__key_run p = attn__key_run_of(t->c, t->b, j + i, 1);
-            row[i] = (const attn__half *)attn__place_of(a, p.b, t->head_kv, p.row, 0);
+            row[i] = attn__place_of(a, p.b, t->head_kv, p.row, 0);
         }
     }
-    attn__pair_columns(f, row, size, a->stride[3], to);
+    attn__pair_columns(f, row, a->type, size, a->stride[3], to);
 }
 
 /* Where the values of a chunk's keys lie as pairs, from the j-th pair on. */
@@ -8431,6 +8495,20 @@ static attn__rows attn__paired_values(const attn__tile *t, float *chunk, int64_t
     return r;
 }
 
+/* The scales of a chunk's keys from .. end, where codes become pairs. */
+static void attn__copy_scales(const attn__tile *t, const attn__array *a, int64_t from, int64_t end)
+{
+    attn__array scales;
+    attn__key_run p;
+    if (a->type != ATTN_I8) return;
+    scales = attn__transposed(*attn__scale_of(t->c, a));        /* in a row */
+    for (; from < end; from += p.n) {
+        p = attn__key_run_of(t->c, t->b, from, end - from);
+        attn__copy_row(t->f, attn__in(&scales, p.b, t->head_kv, 0, p.row), p.n,
+                       t->m.expanded[a == &t->c->v].scales + from % ATTN__CHUNK);
+    }
+}
+
 /* Keys from .. end of a chunk, of which first .. last may be read, into the room of expanded rows. */
 static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, const attn__expanded *expanded,
                                     int64_t from, int64_t end)
@@ -8439,10 +8517,11 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
     const int64_t chunk = from / ATTN__CHUNK * ATTN__CHUNK, keys = t->c->pairs->keys;
     attn__key_run p;
     int64_t j;
+    attn__copy_scales(t, a, from, end);
     if (a == &t->c->k || t->c->is_backward) for (j = from; j < end; j += p.n) {
         float *to = expanded->rows + (j - chunk) * pairs;
         p = attn__key_run_of(t->c, t->b, j, end - j);
-        attn__pair_rows(a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, size, pairs, to);
+        attn__pair_rows(t, a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, size, pairs, to);
     } else for (j = from / keys * keys; j < end; j += keys)
         attn__pair_values(t, a, size, j, expanded->first, expanded->end, NULL,
                           (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);
@@ -8762,7 +8841,8 @@ static attn__rows attn__bf16_keys(const attn__tile *t, const attn__array *a, int
     const int64_t pairs = attn__pairs_of(t->c, size), line = 2 * ATTN__AMX_SIDE;
     const attn__key_run p = attn__key_run_of(t->c, t->b, key, n);
     const uintptr_t at = (uintptr_t)attn__place_of(a, p.b, t->head_kv, p.row, 0);
-    if (!attn__by_amx(t->c) || a->stride[3] != 1 || size % line || a->stride[2] % line || at % 64 || p.n < n)
+    if (!attn__by_amx(t->c) || a->type == ATTN_I8 || a->stride[3] != 1 || size % line || a->stride[2] % line ||
+        at % 64 || p.n < n)
         return attn__packed_rows(attn__expand(t, a, key, n, pairs, 1) + key % ATTN__CHUNK * pairs, pairs);
     return attn__packed_rows((const float *)at, a->stride[2] / 2);
 }
@@ -8777,6 +8857,7 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.depth = attn__pairs_of(t->c, t->c->size_k);
     p.chain = ATTN__RUN / 2;
     p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
+    p.a_scale = t->c->k.type == ATTN_I8 ? t->m.expanded[0].scales + j0 : NULL;
     if (attn__by_amx(t->c))
         attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
     t->c->pairs->product(&p);
@@ -10209,9 +10290,15 @@ static void attn__softmax_pairs(attn__tile *t, const attn__reach *r, int32_t x, 
     const int64_t lane0 = x * t->f->width;
     const attn__pair_softmax p = {t->m.s + lane0, t->ld, r->from[x], r->to[x], attn__up(r->n, t->c->pairs->keys),
                                   t->unscaled ? t->c->scale : 1.0f, t->lane_max != NULL, mark,
+                                  t->c->v.type == ATTN_I8 ? t->m.expanded[1].scales : NULL,
                                   cmax + lane0, csum + lane0};
     t->c->pairs->softmax(&p);
 }
+
+/* By AMX a weight takes the scale of its key's codes along. That may turn its sign, which counts for values alone that
+   are not finite: no codes. */
+static int attn__scales_weights(const attn__call *c) { return c->v.type == ATTN_I8 && (c->fast & ATTN__FAST_VALUES); }
+static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r);
 
 static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
                                 float *cmax, float *csum)
@@ -10219,6 +10306,7 @@ static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn
     const int64_t width = t->f->width;
     int64_t j;
     int32_t x;
+    if (attn__scales_weights(t->c)) attn__bf16_values(t, c0, 0, attn__up(n, t->c->pairs->keys) / 2, r);
     for (x = 0; x < t->vecs; x++) {
         if (attn__makes_pairs(t->c)) {
             attn__softmax_pairs(t, r, x, mark, cmax, csum);
@@ -10260,6 +10348,8 @@ static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, 
         attn__expand(t, &t->c->v, c0 + from, to - from, t->c->size_v, 1);
     else {
         t->m.expanded[1].b = -1;
+        attn__fill(t->m.expanded[1].scales, 1, attn__scales_weights(t->c) ? ATTN__CHUNK : 0, 0.0f);
+        for (l = from; l < to; l++) if (reached[l]) attn__copy_scales(t, &t->c->v, c0 + l, c0 + l + 1);
         for (l = j; l < end; l += keys / 2)
             attn__pair_values(t, &t->c->v, t->c->size_v, c0 + 2 * l, c0 + from, c0 + to, reached + 2 * l,
                               (float *)(uintptr_t)attn__paired_values(t, rows, l).at);
@@ -10312,6 +10402,7 @@ static attn__product attn__product_of_values(const attn__tile *t, int32_t kind)
     p.b_row = p.c_row = t->ld;
     p.chain = ATTN__HUGE;
     p.kind = kind;
+    p.a_scale = NULL;
     p.padded = 1;
     p.onto = ATTN__FROM_ZERO;
     p.fetch_row = t->c->bias.stride[2];
@@ -11405,12 +11496,12 @@ static int attn__paired_rows(const attn__pass *p, const attn__array *a, int64_t 
                              float *to)
 {
     const int64_t queries = attn__up(p->n, 2 * ATTN__AMX_SIDE);
-    const attn__half *row[2];
+    const void *row[2];
     int64_t i;
     if (pad > size) attn__fill(to, 1, queries / 2 * pad, 0.0f);
     for (i = 0; i < queries; i++) {
-        row[i % 2] = i < p->n && use[i] ? (const attn__half *)attn__place_of(a, p->b, p->head, p->i0 + i, 0) : NULL;
-        if (i % 2) attn__pair_columns(p->f->pairs, row, size, a->stride[3], to + i / 2 * pad);
+        row[i % 2] = i < p->n && use[i] ? attn__place_of(a, p->b, p->head, p->i0 + i, 0) : NULL;
+        if (i % 2) attn__pair_columns(p->f->pairs, row, a->type, size, a->stride[3], to + i / 2 * pad);
     }
     return !p->c->pairs->finite(to, queries / 2 * pad);
 }
@@ -11491,7 +11582,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.b_row = q.c_row = t->ld;
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
-    q.fetch = q.x = NULL;
+    q.fetch = q.x = q.a_scale = NULL;
     q.padded = 0;
     q.depth = c->fast ? attn__pairs_of(c, c->size_v) : c->size_v;
     q.chain = ATTN__HUGE;
@@ -11776,7 +11867,7 @@ static attn__product attn__paired_product(const attn__pass *p, const float *a, i
     g.b_row = g.c_row = b_row;
     g.kind = ATTN__PRODUCT;
     g.onto = ATTN__ADD_AFTER;
-    g.x = g.fetch = NULL;
+    g.x = g.fetch = g.a_scale = NULL;
     g.padded = 1;
     return g;
 }

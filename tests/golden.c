@@ -2,7 +2,7 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|amx|i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
+   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
@@ -10,6 +10,7 @@
                     but lse and stats, and the conversions too. amx: bf16, with ATTN_PRECISION_FAST by AMX, and each
                     call as one, for a call of few queries is exact. i8: keys and values as codes (where
                     gradients are computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn.
+                    amx-i8: this, forward passes with ATTN_PRECISION_FAST by AMX.
                     sequences: another set, of batches of unequal length in arrays of all types, each call in all ways
                     to store them
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
@@ -1195,9 +1196,9 @@ static const char *type_name(void) {
 static void choose_type(const char *name) {
     size_t i;
     is_sequences = !strcmp(name, "sequences");
-    is_amx = !strcmp(name, "amx");
+    is_amx = !strncmp(name, "amx", 3);
     if (is_sequences) return;
-    if (is_amx) name = "bf16";
+    if (is_amx) name = name[3] == '-' ? name + 4 : "bf16";
     for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (!strcmp(name, type_names[i].name)) {
             storage.type = type_names[i].type;
@@ -1623,7 +1624,7 @@ static void report(const way *w, int is_mixed, int show) {
     for (i = 0; i < 2; i++)
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
     if (is_sequences) printf("sequences ");
-    else if (is_amx) printf("amx ");
+    else if (is_amx) printf(storage.type == ATTN_I8 ? "amx-i8 " : "amx ");
     else if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));
     if (is_mixed) printf(" mixed");

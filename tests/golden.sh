@@ -30,9 +30,11 @@ run() {
 of_types() {
     of_f32=$expected
     case $3 in *avx512*)
-        expected=$(sed -n "s/^amx //p" tests/golden.txt)
-        for layout in packed strided reversed; do
-            run "$1 avx512 amx $layout" "$2" --isa avx512 --type amx --layout $layout --workers 2
+        for type in amx amx-i8; do
+            expected=$(sed -n "s/^$type //p" tests/golden.txt)
+            for layout in packed strided reversed; do
+                run "$1 avx512 $type $layout" "$2" --isa avx512 --type $type --layout $layout --workers 2
+            done
         done ;;
     esac
     for type in $types; do

@@ -614,9 +614,11 @@ double ref_ratio(float got, double want, double tolerance) {
     return error == 0 ? 0 : tolerance > 0 ? error / tolerance : INFINITY;
 }
 
-/* Where weights may be rounded to bf16 before they meet v: half a unit of its last place, of each. */
+/* Where weights, or these times a scale of codes, may be rounded to bf16 before they meet v: half a unit of its last
+   place, of each. */
 static double ref_of_weights(const attn_desc *d) {
-    return d->precision == ATTN_PRECISION_FAST && d->v.type == ATTN_BF16 ? ldexp(1, -8) : 0;
+    int rounded = d->v.type == ATTN_BF16 || (d->v.type == ATTN_I8 && d->v_scale.size[3] == 1);
+    return d->precision == ATTN_PRECISION_FAST && rounded ? ldexp(1, -8) : 0;
 }
 /* The error allowed for one element of a result. */
 double ref_tolerance(const attn_desc *d, const ref_result *r, const double *want, int64_t row, int64_t at) {

@@ -70,6 +70,7 @@ static inline double ref_at(const attn_view *v, int64_t a, int64_t b, int64_t c,
     case ATTN_F32: return ((const float *)v->data)[offset];
     case ATTN_F64: return ((const double *)v->data)[offset]; /* the reference alone takes it: central differences */
     case ATTN_U8: return ((const uint8_t *)v->data)[offset];
+    case ATTN_I8: return ((const int8_t *)v->data)[offset]; /* without its scale */
     case ATTN_F16:
     case ATTN_BF16: return ref_of_half(v->type, ((const uint16_t *)v->data)[offset]);
     default: return NAN;

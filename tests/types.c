@@ -9,33 +9,6 @@ static int32_t draw_type(void) { return float_types[test_int(0, 2)]; }
 
 /* ---- the same call with other types */
 
-/* Keys or values as codes, with a scale per row or per 32 numbers of it; v, a view of floats, gets what they mean. */
-static attn_view coded(attn_view *v, attn_view *scale, layout how) {
-    int64_t n = v->size[3], groups = test_int(0, 1) ? 1 : (n + 31) / 32, step = groups == 1 ? n : 32;
-    int32_t type = test_int(0, 1) ? ATTN_F32 : ATTN_F16;
-    *v = copy_view(v, LAYOUT_PACKED);
-    attn_view codes = make_view(ATTN_I8, how, 4, v->size[0], v->size[1], v->size[2], n);
-    *scale =
-        make_view(type, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED, 4, v->size[0], v->size[1], v->size[2], groups);
-    for (int64_t row = 0; row < v->size[0] * v->size[1] * v->size[2]; row++) {
-        int64_t b = row / v->size[2] / v->size[1], h = row / v->size[2] % v->size[1], j = row % v->size[2];
-        for (int64_t g = 0; g < groups; g++) {
-            float *x = (float *)(uintptr_t)v->data + row * n + g * step, most = 0, unit;
-            int64_t count = n - g * step < step ? n - g * step : step;
-            for (int64_t c = 0; c < count; c++) most = isnan(x[c]) ? NAN : fmaxf(most, fabsf(x[c]));
-            for (int64_t c = 0; c < count; c++) most = isnan(x[c]) ? NAN : most;
-            put_at(scale, b, h, j, g, most / 100);
-            unit = (float)ref_at(scale, b, h, j, g);
-            for (int64_t c = 0; c < count; c++) {
-                double code = unit > 0 ? fmin(fmax(nearbyint(x[c] / unit), -128), 127) : test_int(-128, 127);
-                put_at(&codes, b, h, j, g * step + c, code);
-                x[c] = (float)code * unit;
-            }
-        }
-    }
-    return codes;
-}
-
 static layout draw_layout(void) { return (layout)test_int(0, LAYOUT_COUNT - 1); }
 static layout draw_shared_nothing(void) { /* each element a place of its own, for what differs along the batch */
     layout how = draw_layout();

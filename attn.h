@@ -580,17 +580,17 @@ typedef struct attn_desc {
        SCALED_DOT and DOT where q and k are bf16 and |scale| is at most 2^64, and out, for any score, where v is
        bf16; by AMX also where this k is int8, or v without dropout, with one scale per row; attn_backward, by AMX,
        all that is made of such scores where q, k, v and d_out are bf16. Sums are f32; weights (of int8 v times its
-       scale), and in attn_backward the gradients of scores, are rounded to bf16 for this; products and sums below
-       2^-126 (before the scale and that of k), and such weights, count as 0; sums of q times codes of k must not
-       overflow, either. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), that of a gradient by 2^-8 (where out
-       was made so, 2^-7) times the sum that NUMERICS names, no other does. The bits are those of CPUs with the same
-       unit; they do not depend on threads, tasks, batch or strides; those of gradients do on whether stats are given.
-       It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per key head (per query
-       head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v (out; 64 of
-       int8 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows, queries and
-       keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short entry may
-       have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits in each
-       run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
+       scale), and in attn_backward the gradients of scores, are rounded to bf16 for this; numbers, products and sums
+       below 2^-126 (before the scale and that of k), and such weights, count as 0; sums of q times codes of k must
+       not overflow, either. The bound on out grows by 2^-8 V (see ATTN_SCORE_LIST), that of a gradient by 2^-8 (where
+       out was made so, 2^-7) times the sum that NUMERICS names, no other does. The bits are those of CPUs with the
+       same unit; they do not depend on threads, tasks, batch or strides; those of gradients do on whether stats are
+       given. It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per key head
+       (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v
+       (out; 64 of int8 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
+       queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
+       entry may have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits
+       in each run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -1528,7 +1528,7 @@ typedef struct attn__product {
     const float *b_scale;       /* b_scales is not 1, b_scale[k*b_scales + n] for its n-th ATTN__CODES_PER_SCALE */
     int64_t      b_scales;      /* columns; dots reads up to 3 floats after them */
     const float *a_scale;       /* by AMX: NULL, or what the sums of A's row r are multiplied by, before x */
-    float       *columns;       /* room for ATTN__RUN columns of ATTN__SIDE rows: of dots, and by AMX to ADD_AFTER */
+    float       *columns;       /* of dots, and by AMX: room for ATTN__RUN columns of ATTN__SIDE rows */
 } attn__product;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
@@ -4701,7 +4701,7 @@ ATTN__KERNEL void ATTN__V(amx_finish)(const attn__product *p, int64_t row, int64
     }
 }
 
-/* Up to 32 rows from `row` on times 32 lanes, or 16. Sums of a register of which rows are missing pass through room.
+/* Up to 32 rows from `row` on times 32 lanes, or 16. Sums of a register that lacks rows pass through p->columns.
    to: NULL, or where they go instead, 32 rows of 32. */
 ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t row, int64_t lane, float *to,
                                                const int below, const int beside)
@@ -4710,8 +4710,8 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t r
     const int64_t over = to ? 0 : rows % side, c_row = to ? 2*side : p->c_row;
     const int finite = p->kind == ATTN__PRODUCT_OF_ALLOWED, fill = finite || (over && !p->padded);
     const size_t width = sizeof(float)*(size_t)(side + beside*side);
-    attn__half room[4*ATTN__AMX_SIDE*ATTN__AMX_SIDE];
-    float some[ATTN__AMX_SIDE][2*ATTN__AMX_SIDE], *const sums = to ? to : p->c + row*c_row + lane;
+    attn__half *const room = (attn__half *)(void *)p->columns;
+    float *const some = p->columns + 2*side*side, *const sums = to ? to : p->c + row*c_row + lane;
     float *const last = sums + (rows - over)*c_row;
     attn__amx_operand a = attn__amx_operand_of(p->a, row*p->a_row, p->a_row);
     attn__amx_operand b = attn__amx_operand_of(p->b, lane, p->b_row);
@@ -4719,9 +4719,9 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t r
     int64_t k, i;
     c[0] = attn__amx_operand_of(sums, 0, c_row);
     c[1] = attn__amx_operand_of(sums, side*c_row, c_row);
-    if (over) c[rows > side] = attn__amx_operand_of(some[0], 0, 2*side);
+    if (over) c[rows > side] = attn__amx_operand_of(some, 0, 2*side);
     if (p->onto == ATTN__GO_ON) {
-        for (i = 0; i < over; i++) ATTN__COPY(some[i], last + i*c_row, width);
+        for (i = 0; i < over; i++) ATTN__COPY(some + 2*side*i, last + i*c_row, width);
         ATTN__AMX_LOAD(0, c[0].at, c[0].row);
         if (beside) ATTN__AMX_LOAD(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
         if (below) ATTN__AMX_LOAD(2, c[1].at, c[1].row);
@@ -4741,7 +4741,7 @@ ATTN__INLINE ATTN__AMX void ATTN__V(amx_block)(const attn__product *p, int64_t r
     if (beside) ATTN__AMX_STORE(1, c[0].at + 4*ATTN__AMX_SIDE, c[0].row);
     if (below) ATTN__AMX_STORE(2, c[1].at, c[1].row);
     if (below && beside) ATTN__AMX_STORE(3, c[1].at + 4*ATTN__AMX_SIDE, c[1].row);
-    for (i = 0; i < over; i++) ATTN__COPY(last + i*c_row, some[i], width);
+    for (i = 0; i < over; i++) ATTN__COPY(last + i*c_row, some + 2*side*i, width);
 }
 
 /* What such a product has left out: the halves of A that are not finite, for the lanes whose weight does not exclude
@@ -7372,7 +7372,7 @@ struct attn__score {
 #endif
 };
 
-enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2, ATTN__FAST_GRADIENTS = 4 };
+enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 
 static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
@@ -7616,7 +7616,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.tile.w = attn__take(map, 1, attn__round4(c->hidden));
     m.tile.s = attn__take(map, block, c->ld);
     m.tile.t = attn__take(map, block, c->ld);
-    m.dp = attn__take(map, block, c->ld);
+    m.dp = attn__take(map, block, attn__by_amx(c) ? attn__max(c->ld, lanes / 2) : c->ld);       /* dS as pairs, too */
     m.keep = attn__take(map, block, c->ld);
     m.p = attn__take(map, block, row);
     m.ds = attn__take(map, block, row);
@@ -7777,7 +7777,7 @@ static int32_t attn__fast_products(const attn__call *c)
         c->size_k >= least && c->scale <= largest && c->scale >= -largest) fast |= ATTN__FAST_SCORES;
     if (c->is_backward)
         return fast && attn__by_amx(c) && c->v.type == ATTN_BF16 && c->d_out.rank && c->d_out.type == ATTN_BF16 &&
-               c->size_v >= least && attn__min(c->queries, c->keys) >= ATTN__AMX_ROWS ? fast | ATTN__FAST_GRADIENTS : 0;
+               c->size_v >= least && attn__min(c->queries, c->keys) >= ATTN__AMX_ROWS ? fast : 0;
     if (attn__has_outputs(c) && attn__has_pairs(c, &c->v, &c->v_scale) && (!codes || c->dropout == 0.0f) &&
         c->size_v >= (codes && !fast ? 2 : 1) * least) fast |= ATTN__FAST_VALUES;
     return fast;
@@ -8440,14 +8440,15 @@ static void attn__pair_rows(const attn__tile *t, const attn__array *a, const voi
     }
 }
 
-/* As many rows as these kernels take together, `size` numbers of each, `step` apart; NULL: zeros. */
+/* As many rows as these kernels take together, `size` numbers of each, `step` apart; NULL: zeros. scratch: as large as
+   a tile's. */
 static void attn__pair_columns(const attn__pair_kernels *f, const void *const *row, int32_t type, int64_t size,
-                               int64_t step, float *to)
+                               int64_t step, float *scratch, float *to)
 {
     enum { SOME = 64 };         /* columns of codes that become halves before they are turned */
     const int codes = type == ATTN_I8, whole = step == 1 && size >= (1 + codes) * ATTN__AMX_SIDE;
     const int64_t most = codes ? (int64_t)SOME : 2 * (int64_t)(sizeof attn__zeros / sizeof *attn__zeros);
-    attn__half some[2 * ATTN__AMX_SIDE][SOME], *pair;
+    attn__half *const some = (attn__half *)(void *)scratch, *pair;
     const attn__half *part[2 * ATTN__AMX_SIDE];
     int64_t x, i, n;
     for (x = 0; whole && x < size; x += n) {                /* at most as many columns as there are zeros */
@@ -8456,8 +8457,8 @@ static void attn__pair_columns(const attn__pair_kernels *f, const void *const *r
         for (i = 0; i < f->keys; i++)
             part[i] = row[i] ? (const attn__half *)row[i] + x : (const attn__half *)(const void *)attn__zeros;
         for (i = 0; codes && i < f->keys; i++) if (row[i]) {
-            f->codes(some[i], (const int8_t *)row[i] + x, n);
-            part[i] = some[i];
+            f->codes(some + i * SOME, (const int8_t *)row[i] + x, n);
+            part[i] = some + i * SOME;
         }
         f->values(to + x * f->column, part, n);
     }
@@ -8483,7 +8484,7 @@ static void attn__pair_values(const attn__tile *t, const attn__array *a, int64_t
             row[i] = attn__place_of(a, p.b, t->head_kv, p.row, 0);
         }
     }
-    attn__pair_columns(f, row, a->type, size, a->stride[3], to);
+    attn__pair_columns(f, row, a->type, size, a->stride[3], t->m.t, to);
 }
 
 /* Where the values of a chunk's keys lie as pairs, from the j-th pair on. */
@@ -8857,6 +8858,7 @@ static void attn__bf16_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, int
     p.depth = attn__pairs_of(t->c, t->c->size_k);
     p.chain = ATTN__RUN / 2;
     p.x = t->unscaled ? NULL : t->scale + x0 * t->f->width;
+    p.columns = t->m.t;
     p.a_scale = t->c->k.type == ATTN_I8 ? t->m.expanded[0].scales + j0 : NULL;
     if (attn__by_amx(t->c))
         attn__fetch_stored(t, &t->c->k, c0 + ATTN__CHUNK + t->ahead, t->ahead_keys, t->c->size_k, p.rows, &p);
@@ -10403,6 +10405,7 @@ static attn__product attn__product_of_values(const attn__tile *t, int32_t kind)
     p.chain = ATTN__HUGE;
     p.kind = kind;
     p.a_scale = NULL;
+    p.columns = t->m.t;
     p.padded = 1;
     p.onto = ATTN__FROM_ZERO;
     p.fetch_row = t->c->bias.stride[2];
@@ -11319,7 +11322,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
     t->skinny = t->unscaled = 0;
-    t->ahead_keys = 0;
+    t->ahead = t->ahead_keys = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -11490,8 +11493,7 @@ static uint8_t attn__block_ascends(const attn__pass *p)
     return 1;
 }
 
-/* Rows of the block as pairs of queries, those that `use` leaves out as zeros; or, if one of these holds NaN or Inf, as
-   floats. Returns whether it does. */
+/* Rows of the block as pairs of queries, those that `use` leaves out as zeros. Does one of them hold NaN or Inf? */
 static int attn__paired_rows(const attn__pass *p, const attn__array *a, int64_t size, int64_t pad, const uint8_t *use,
                              float *to)
 {
@@ -11501,7 +11503,7 @@ static int attn__paired_rows(const attn__pass *p, const attn__array *a, int64_t 
     if (pad > size) attn__fill(to, 1, queries / 2 * pad, 0.0f);
     for (i = 0; i < queries; i++) {
         row[i % 2] = i < p->n && use[i] ? attn__place_of(a, p->b, p->head, p->i0 + i, 0) : NULL;
-        if (i % 2) attn__pair_columns(p->f->pairs, row, a->type, size, a->stride[3], to + i / 2 * pad);
+        if (i % 2) attn__pair_columns(p->f->pairs, row, a->type, size, a->stride[3], NULL, to + i / 2 * pad);
     }
     return !p->c->pairs->finite(to, queries / 2 * pad);
 }
@@ -11533,7 +11535,7 @@ static void attn__open_block(attn__pass *p, int64_t i0)
                                         p->m.d_out_rows, &p->d_out);
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->fast && c->w.pad_u && c->dk.rank && (p->does & ATTN__DO_K))
-        p->bad_q = attn__paired_rows(p, &c->q, c->size_q, c->w.pad_u, use, p->m.q_rows);
+        p->bad_q = attn__paired_rows(p, &c->q, c->size_q, c->w.pad_k, use, p->m.q_rows);
     else if (!c->fast && c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q) || (p->cells && (p->does & ATTN__DO_K))) return;
     attn__fill(p->m.dq, 1, attn__dq_floats(p), 0.0f);
@@ -11583,6 +11585,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
     q.kind = ATTN__PRODUCT;
     q.onto = ATTN__FROM_ZERO;
     q.fetch = q.x = q.a_scale = NULL;
+    q.columns = t->m.t;
     q.padded = 0;
     q.depth = c->fast ? attn__pairs_of(c, c->size_v) : c->size_v;
     q.chain = ATTN__HUGE;
@@ -11858,7 +11861,7 @@ static attn__product attn__paired_product(const attn__pass *p, const float *a, i
                                           int64_t b_row, float *to)
 {
     attn__product g;
-    g.columns = p->m.keep;
+    g.columns = p->m.tile.t;
     g.a = a;
     g.a_row = a_row;
     g.a_k = 1;
@@ -11974,9 +11977,11 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K)) {
         float *dv = p->m.dv + (c0 - p->key0) * c->w.pad_v;
-        const attn__product g = attn__grad_product(p->m.p, &p->d_out, NULL, dv, c->w.pad_v);
         if (c->fast) attn__paired_weights(p, dv);
-        else attn__grad_side(p, c0, 1, &g, p->bad_d_out);
+        else {
+            const attn__product g = attn__grad_product(p->m.p, &p->d_out, NULL, dv, c->w.pad_v);
+            attn__grad_side(p, c0, 1, &g, p->bad_d_out);
+        }
     }
 }
 

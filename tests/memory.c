@@ -861,6 +861,37 @@ static void test_stack_of_masks(size_t empty) {
     }
 }
 
+/* Products of bf16, where there are such: of bf16 and of int8; and gradients. */
+static void test_stack_of_fast(attn_isa isa, const errand *nothing, size_t empty) {
+    for (int what = 0; what < 3; what++) {
+        attn_plan plan;
+        errand e = *nothing;
+        attn_desc d = make_desc(1, 2, 1, 70, 300, 69, 67);
+        attn_grad g;
+        memset(&g, 0, sizeof g);
+        ask_for(&d, RESULT_OUT | RESULT_STATS, LAYOUT_GAPS);
+        g.d_out = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 70, 67);
+        g.d_out = retyped(&g.d_out, ATTN_BF16, LAYOUT_GAPS);
+        g.dq = make_out(LAYOUT_GAPS, 4, 1, 2, 70, 69);
+        g.dk = make_out(LAYOUT_GAPS, 4, 1, 1, 300, 69), g.dv = make_out(LAYOUT_GAPS, 4, 1, 1, 300, 67);
+        d.q = retyped(&d.q, ATTN_BF16, LAYOUT_GAPS);
+        d.k = what == 1 ? coded(&d.k, &d.k_scale, LAYOUT_GAPS) : retyped(&d.k, ATTN_BF16, LAYOUT_GAPS);
+        d.v = what == 1 ? coded(&d.v, &d.v_scale, LAYOUT_GAPS) : retyped(&d.v, ATTN_BF16, LAYOUT_GAPS);
+        d.precision = ATTN_PRECISION_FAST;
+        if (what == 1) d.mask = make_ints(ATTN_U8, 2, 70, 300, 0, 0, 0, 1);
+        d.isa = (int32_t)isa;
+        CHECK_STATUS(what == 2 ? attn_plan_backward(&d, &g, &plan, 0) : attn_plan_forward(&d, &plan, 0), ATTN_OK);
+        e.plan = &plan;
+        e.workspace = test_guarded(plan.workspace_bytes);
+        size_t used = stack_of(&e) - empty;
+        CHECKF(used <= STACK_LIMIT, "fast tasks %d on %s: %lu bytes of stack", what, attn_isa_string(isa),
+               (unsigned long)used);
+        if (test_verbose())
+            printf("    fast %-3d %-6s %6lu bytes of stack\n", what, attn_isa_string(isa), (unsigned long)used);
+        test_release();
+    }
+}
+
 /* Kernels that stand in for instructions this CPU lacks, as `make golden` has them, say nothing about the stack. */
 static int is_emulated(attn_isa isa) {
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -882,6 +913,7 @@ static void test_stack(void) {
         memset(&nothing, 0, sizeof nothing);
         size_t empty = stack_of(&nothing);
         if (n == 0) test_stack_of_masks(empty);
+        test_stack_of_fast(test_isa(n), &nothing, empty);
         for (int i = 0; i < OPERATIONS; i++) {
             errand e = nothing;
             set_up();

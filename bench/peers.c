@@ -51,6 +51,8 @@ static const job typed_table[] = {
     FAST("32 heads on 8, 2048 d128 causal", SIZES(1, 32, 8, 2048, 2048, 128, 128), .causal = 1),
     FAST("cross, 8x64 queries, 4096 keys d64", SIZES(1, 8, 8, 64, 4096, 64, 64)),
     FAST("cross, 8x64 queries, 4096 keys d128", SIZES(1, 8, 8, 64, 4096, 128, 128)),
+    {"stored as i8, and its products: 8x2048 d64", SELF(8, 2048, 64), .type = WORK_I8, .precision = 1},
+    {"stored as i8, and its products: 8x2048 d128", SELF(8, 2048, 128), .type = WORK_I8, .precision = 1},
     FAST("backward, 8x512 d64", SELF(8, 512, 64), .kind = 'g'),
     FAST("backward, 8x2048 d64", SELF(8, 2048, 64), .kind = 'g'),
     FAST("backward, 8x2048 d64 causal", SELF(8, 2048, 64), .kind = 'g', .causal = 1),
@@ -129,6 +131,7 @@ int typed_start(const job *j) {
         if (unpack(j, j->k, j->d, &d->k, &d->k_scale) || unpack(j, j->v, j->dv, &d->v, &d->v_scale)) return 1;
     } else {
         d->k.type = d->v.type = j->type;
+        if (j->precision) d->q.type = d->out.type = ATTN_BF16;
         d->k_scale = attn_view_f32(j->k_scale, 4, j->batch, j->kv_heads, j->keys, 1);
         d->v_scale = attn_view_f32(j->v_scale, 4, j->batch, j->kv_heads, j->keys, 1);
     }

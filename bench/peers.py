@@ -158,6 +158,7 @@ BARS = {
         "cross, 8x64 queries, 4096 keys d64", "cross, 8x64 queries, 4096 keys d128", "backward, 8x512 d64",
         "backward, 8x2048 d64", "backward, 8x2048 d64 causal", "backward, 8x2048 d128",
         "backward, 8x2048 d128 causal")},
+    **{f"stored as i8, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
 }
 TAKES_PART = {  # where it is not all of ATTENTION
@@ -239,7 +240,8 @@ def stored(r, q, k, v):
     if r.type != I8:
         narrow = {n: narrowed(r.type, a) for n, a in zip("qkv", (q, k, v)) if a is not None}
         return narrow, [widened(narrow[n]) if n in narrow else None for n in "qkv"]
-    narrow, values = {"q": q}, [q]
+    narrow = {"q": narrowed(BF16, q) if r.precision else q}
+    values = [widened(narrow["q"]) if r.precision else q]
     for n, a in zip("kv", (k, v)):
         scale = np.abs(a).max(-1, keepdims=True) / np.float32(127)
         narrow[n], narrow[n + "_scale"] = np.rint(a / scale).astype(np.int8), scale
@@ -448,7 +450,7 @@ def attn_typed(r, x, threads, wall):
         return LIB.seconds(call, ctypes.byref(keep[0]), count, wall)
     if gradients:
         return run, lambda: ({n: widened(a) for n, a in gradients.items()}, None)
-    return run, lambda: widened(out) if r.type in (F16, BF16) else out
+    return run, lambda: out if out.dtype == np.float32 else widened(out)
 
 
 def attn_kept(r):

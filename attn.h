@@ -1683,10 +1683,10 @@ typedef struct attn__additive_gradient {
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
     X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
-    /* the bits of the largest |x|: infinity's or above where a number is not finite */ \
-    X(uint32_t, largest, (const float *x, int64_t n)) \
-    /* codes[j] = x[j] / scale, finite, to nearest even, within -127 .. 127 */ \
-    X(void, quantize, (const float *x, int64_t n, float scale, int8_t *codes)) \
+    /* of[j / each] = the bits of the largest |x[j]|, if that is more: infinity's or above where one is not finite */ \
+    X(void, largest, (const float *x, int64_t n, int64_t each, uint32_t *of)) \
+    /* codes[j] = x[j] / scale[j / each], to nearest even, within -127 .. 127; 0 where the scale is 0 or NaN */ \
+    X(void, quantize, (const float *x, int64_t n, int64_t each, const float *scale, int8_t *codes)) \
     /* a*cos - b*sin and b*cos + a*sin, every product, difference and sum rounded */ \
     X(void, rotate, (const attn__rotate *p)) \
     ATTN__GRADIENT_KERNELS(X)
@@ -2216,25 +2216,32 @@ ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
 }
 
-ATTN__PLAIN static uint32_t attn__largest_scalar(const float *x, int64_t n)
+ATTN__PLAIN static void attn__largest_scalar(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
-    uint32_t largest = 0;
-    int64_t j;
-    for (j = 0; j < n; j++) {
-        const uint32_t size = attn__bits(x[j]) & 0x7fffffffu;
-        if (size > largest) largest = size;
+    int64_t j, end;
+    for (j = 0; j < n; of++) {
+        uint32_t most = *of;
+        for (end = attn__min(j + each, n); j < end; j++) {
+            const uint32_t size = attn__bits(x[j]) & 0x7fffffffu;
+            most = size > most ? size : most;
+        }
+        *of = most;
     }
-    return largest;
 }
 
 /* 1.5 * 2^23: what is added to it, up to 2^22, is rounded to whole numbers, of which the low bits are the sum's. */
 static const float attn__code_magic = 12582912.0f;
-ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, float scale, int8_t *codes)
+ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, int64_t each, const float *scale,
+                                              int8_t *codes)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) {
-        const float exact = x[j] / scale, within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
-        codes[j] = (int8_t)attn__bits(within + attn__code_magic);
+    int64_t j, end;
+    for (j = 0; j < n; scale++) {
+        const float by = *scale;
+        for (end = attn__min(j + each, n); j < end; j++) {
+            const float exact = by > 0.0f ? x[j] / by : 0.0f;
+            const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+            codes[j] = (int8_t)attn__bits(within + attn__code_magic);
+        }
     }
 }
 
@@ -2295,6 +2302,7 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
        DOTS                       vectors of keys that few rows are multiplied with side by side; a power of two
        STREAM(to, from)           8 floats past the caches, to a multiple of 32 bytes; only where there is such a store
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
+       STORE_BYTES                the lowest byte of each lane;  STORE_HALVES: the lower 16 bits
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
                                   as it is, where a multiply-add takes it so. SPREAD: then in every lane
@@ -2348,6 +2356,10 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
 #  define ATTN__STORE_HALVES(p, x) \
     _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
                                                               _mm256_extracti128_si256(ATTN__INTS(x), 1)))
+#  define ATTN__FOUR_BYTES(half) _mm_shuffle_epi8(half, _mm_set1_epi32(0x0c080400))
+#  define ATTN__STORE_BYTES(p, x) _mm_storel_epi64((__m128i *)(void *)(p), _mm_unpacklo_epi32( \
+    ATTN__FOUR_BYTES(_mm256_castsi256_si128(ATTN__INTS(x))), \
+    ATTN__FOUR_BYTES(_mm256_extracti128_si256(ATTN__INTS(x), 1))))
 #  define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
 #elif ATTN__LANES == 16
@@ -2383,6 +2395,7 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
     0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), _mm512_set1_epi32(8*(upper))), b)
 #  define ATTN__STORE_HALVES(p, x) \
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
+#  define ATTN__STORE_BYTES(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(ATTN__INTS(x)))
 #  define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
     0xffff, ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))     /* gcc warns of the plain one */
 #  define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
@@ -2687,6 +2700,14 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__MAX             ATTN__V(max)
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+#  define ATTN__STORE_BYTES     ATTN__V(store_bytes)
+ATTN__HELPER void ATTN__STORE_BYTES(int8_t *p, ATTN__VEC x)
+{
+    float lanes[4];
+    int i;
+    ATTN__STORE(lanes, x);
+    ATTN__EACH(i, 4) p[i] = (int8_t)attn__bits(lanes[i]);
+}
 #endif
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
@@ -4377,35 +4398,43 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     if (j < n) attn__round_scalar(from + j, type, to + j, n - j);
 }
 
-ATTN__KERNEL uint32_t ATTN__V(largest)(const float *x, int64_t n)
+/* The larger ones, as integers: none is negative. */
+ATTN__HELPER ATTN__VEC ATTN__V(larger)(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(a, b, ATTN__ABOVE(b, a)); }
+ATTN__KERNEL void ATTN__V(largest)(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
-    ATTN__VEC size, largest = ATTN__ALL_BITS(0);
     float lanes[ATTN__LANES];
-    uint32_t rest;
-    int64_t j;
-    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
-        size = ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu));
-        largest = ATTN__PICK(largest, size, ATTN__ABOVE(size, largest));        /* as integers: none is negative */
+    ATTN__VEC most;
+    int64_t j, end;
+    int i;
+    for (j = 0; j < n; j = end, of++) {
+        end = attn__min(j + each, n);
+        most = ATTN__ALL_BITS(*of);
+        for (; j <= end - ATTN__LANES; j += ATTN__LANES) {
+            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));         /* mostly the rows after this one */
+            most = ATTN__V(larger)(most, ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu)));
+        }
+        ATTN__UNROLL for (i = 1; i < ATTN__LANES; i *= 2)
+            most = ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(most, most, 0), ATTN__UNZIP(most, most, 1)));
+        ATTN__STORE(lanes, most);
+        *of = attn__bits(*lanes);
+        if (j < end) attn__largest_scalar(x + j, end - j, each, of);
     }
-    ATTN__STORE(lanes, largest);
-    rest = attn__largest_scalar(x + j, n - j);
-    n = attn__largest_scalar(lanes, ATTN__LANES);
-    return rest > n ? rest : (uint32_t)n;
 }
 
-ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, float scale, int8_t *codes)
+ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, int64_t each, const float *scale, int8_t *codes)
 {
-    const ATTN__VEC by = ATTN__ALL(scale), most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f);
-    float lanes[ATTN__LANES];
-    ATTN__VEC within;
-    int64_t j;
-    int i;
-    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
-        within = ATTN__MAX(ATTN__MIN(ATTN__DIV(ATTN__LOAD(x + j), by), most), least);
-        ATTN__STORE(lanes, ATTN__ADD(within, ATTN__ALL(attn__code_magic)));
-        ATTN__EACH(i, ATTN__LANES) codes[j + i] = (int8_t)attn__bits(lanes[i]);         /* the lowest byte */
+    const ATTN__VEC most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f), magic = ATTN__ALL(attn__code_magic);
+    ATTN__VEC by, within;
+    int64_t j, end, whole;
+    for (j = 0; j < n; j = end, scale++) {
+        end = attn__min(j + each, n);
+        by = ATTN__ALL(*scale);
+        for (whole = *scale > 0.0f ? end : 0; j <= whole - ATTN__LANES; j += ATTN__LANES) {
+            within = ATTN__MAX(ATTN__MIN(ATTN__DIV(ATTN__LOAD(x + j), by), most), least);
+            ATTN__STORE_BYTES(codes + j, ATTN__ADD(within, magic));
+        }
+        if (j < end) attn__quantize_scalar(x + j, end - j, each, scale, codes + j);
     }
-    attn__quantize_scalar(x + j, n - j, scale, codes + j);
 }
 
 /* ---- rotary positions */
@@ -4950,6 +4979,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__L
 #undef ATTN__EVENS
 #undef ATTN__FACTOR
 #undef ATTN__FLOATS
+#undef ATTN__FOUR_BYTES
 #undef ATTN__FOUR_HALVES
 #undef ATTN__FMA
 #undef ATTN__FMA_ONE
@@ -4999,6 +5029,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__L
 #undef ATTN__UNPACK
 #undef ATTN__SQRT
 #undef ATTN__STORE
+#undef ATTN__STORE_BYTES
 #undef ATTN__STORE_F16
 #undef ATTN__STORE_HALVES
 #undef ATTN__STREAM
@@ -13472,31 +13503,32 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     return attn__success(err);
 }
 
-/* Numbers x .. x+n of a row as codes: a: from, codes, scale. */
+/* Numbers x .. x+n of a row as codes, with a scale for `each` of them: a: from, codes, scale. */
 static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                                int64_t x, int64_t n, int64_t group)
+                                int64_t x, int64_t n, int64_t each)
 {
-    float some[ATTN__CHUNK], scale;
+    float some[ATTN__CHUNK], scale[ATTN__CHUNK / ATTN__CODES_PER_SCALE];
+    uint32_t largest[ATTN__CHUNK / ATTN__CODES_PER_SCALE] = {0};
     int8_t some_codes[ATTN__CHUNK];
-    uint32_t largest = 0, bits;
+    const int straight = attn__is_contiguous(&a[0]);
     int64_t j, k, count;
     for (j = x; j < x + n; j += count) {
         count = attn__min(x + n - j, ATTN__CHUNK);
-        attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
-        bits = f->largest(some, count);
-        if (bits > largest) largest = bits;
+        if (!straight) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
+        f->largest(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, largest);
     }
-    scale = attn__float(largest) / 127.0f;
-    if (a[2].type == ATTN_F16) scale = scale > 65504.0f ? 65504.0f : scale;         /* the largest f16 */
-    attn__write(&a[2], b, h, i, group, largest >= 0x7f800000u ? ATTN__NAN : scale);
-    scale = attn__read(&a[2], b, h, i, group);
+    for (k = 0; k * each < attn__max(n, 1); k++) {
+        scale[k] = attn__float(largest[k]) / 127.0f;
+        if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
+        attn__write(&a[2], b, h, i, x / each + k, largest[k] >= 0x7f800000u ? ATTN__NAN : scale[k]);
+        scale[k] = attn__read(&a[2], b, h, i, x / each + k);
+    }
     for (j = x; j < x + n; j += count) {
         int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
         count = attn__min(x + n - j, ATTN__CHUNK);
-        if (n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
-        if (largest < 0x7f800000u && scale > 0.0f) f->quantize(some, count, scale, codes);
-        else attn__zero(codes, (size_t)count);
+        if (!straight && n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
+        f->quantize(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, scale, codes);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
@@ -13505,9 +13537,10 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
 static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                int64_t columns, int64_t groups)
 {
-    const int64_t n = groups == 1 ? columns : ATTN__CODES_PER_SCALE;
+    const int64_t each = groups == 1 ? attn__max(columns, 1) : ATTN__CODES_PER_SCALE;
+    const int64_t n = groups == 1 ? each : (int64_t)ATTN__CHUNK;
     int64_t x;
-    for (x = 0; x < groups; x++) attn__quantize_some(f, a, b, h, i, x * n, attn__min(columns - x * n, n), x);
+    for (x = 0; x < groups * each; x += n) attn__quantize_some(f, a, b, h, i, x, attn__min(columns - x, n), each);
 }
 
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)

@@ -64,7 +64,7 @@
        >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
        >>pieces          softmax, scores, masks, merging;  >>conversion: types;  >>bmm: batched matrix products
        >>mha             multi-head attention;  >>layout: offsets of all structures
-       >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
+       >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions, tables, slopes
        >>heatmap         pictures;  >>tail: clean-up, licences
    A call: attn_desc -> attn__plan checks it (attn__checker: what each letter of a shape stands for), makes an
    attn__call of it, and finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in the
@@ -845,6 +845,11 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
     int64_t first_position ATTN__0;     /* of row 0 of the tables; no position may be above 2^24 */
 } attn_rope_desc;
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err);
+
+/* slopes [H] (f32, f16, bf16) = those of ALiBi's authors for H heads, as `alibi` of attn_desc takes them: with p the
+   largest power of two up to H, 2^(-8(h+1)/p) for head h below p, 2^(-4(2(h-p)+1)/p) for the others. The same bits on
+   every machine. On the host. */
+ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
@@ -15157,6 +15162,20 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2 * cosines.size[1];
     if (attn__elements(v)) ATTN__IN_FP_STATE(attn__make_tables(a, &f, cosines.size[0], cosines.size[1]));
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err)
+{
+    static const attn__field field = ATTN__ARGUMENT(slopes, 0, ".H..", "[H]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0);
+    const attn_view v = attn_view_of(slopes);
+    attn__array a;
+    int64_t h, p = 1;
+    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, err));
+    while (p <= slopes.size[0] / 2) p *= 2;
+    ATTN__IN_FP_STATE(for (h = 0; h < slopes.size[0]; h++)
+        attn__write(&a, 0, h, 0, 0, (float)(h < p ? attn__root(256.0, h + 1, p)
+                                                  : attn__root(256.0, 2*(h - p) + 1, 2*p))));
     return attn__success(err);
 }
 

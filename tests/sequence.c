@@ -1007,6 +1007,49 @@ static void mha_of_one_entry(void) {
     }
 }
 
+/* ---- slopes of ALiBi: a geometric sequence, then every other one of that of twice as many heads */
+static void alibi_slopes(void) {
+    static const double of_12[12] = {0.5,
+                                     0.25,
+                                     0.125,
+                                     0.0625,
+                                     0.03125,
+                                     0.015625,
+                                     0.0078125,
+                                     0.00390625,
+                                     0.7071067811865476,
+                                     0.3535533905932738,
+                                     0.1767766952966369,
+                                     0.08838834764831845};
+    for (int64_t heads = 0; heads < 300; heads++) {
+        const int type = (int)(heads % 3 == 0 ? ATTN_F32 : heads % 3 == 1 ? ATTN_F16 : ATTN_BF16);
+        attn_out wide = make_out_of(ATTN_F32, any_layout(3), 1, heads, 0, 0, 0);
+        attn_out narrow = make_out_of(type, any_layout(3), 1, heads, 0, 0, 0);
+        attn_view w = attn_view_of(wide), n = attn_view_of(narrow);
+        CHECK_STATUS(attn_alibi_slopes(wide, 0), ATTN_OK);
+        CHECK_STATUS(attn_alibi_slopes(narrow, 0), ATTN_OK);
+        CHECK(gaps_untouched(&wide) && gaps_untouched(&narrow));
+        int64_t p = 1;
+        while (2 * p <= heads) p *= 2;
+        for (int64_t h = 0; h < heads; h++) {
+            const double of_p = pow(2, -8 * (double)(h + 1) / (double)p);
+            const double want = h < p ? of_p : pow(2, -8 * (double)(2 * (h - p) + 1) / (double)(2 * p));
+            const float close = (float)want;
+            CHECK_CLOSE(ref_at(&w, 0, 0, 0, h), close, 0);
+            if (type != ATTN_F32) CHECK_CLOSE(ref_at(&n, 0, 0, 0, h), ref_of_half(type, ref_half(type, close)), 0);
+            if (heads == 12) CHECK_CLOSE(ref_at(&w, 0, 0, 0, h), (float)of_12[h], 0);
+        }
+        if (heads == 6) CHECK_CLOSE(ref_at(&w, 0, 0, 0, 4), 0.5, 0), CHECK_CLOSE(ref_at(&w, 0, 0, 0, 5), 0.125, 0);
+        if (heads == 40) CHECK_CLOSE(ref_at(&w, 0, 0, 0, 31), 0.00390625, 0);
+        test_release();
+    }
+    attn_out codes = make_out_of(ATTN_I8, LAYOUT_PACKED, 1, 4, 0, 0, 0), nowhere;
+    memset(&nowhere, 0, sizeof nowhere);
+    REFUSED(attn_alibi_slopes(nowhere, &err), ATTN_ERR_NULL, "slopes");
+    REFUSED(attn_alibi_slopes(codes, &err), ATTN_ERR_TYPE, "slopes.type");
+    REFUSED(attn_alibi_slopes(make_out(LAYOUT_PACKED, 2, 4, 1, 0, 0), &err), ATTN_ERR_RANK, "slopes.rank");
+}
+
 const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.lengths_errors", lengths_errors},
                                     {"sequence.rope_any", rope_any},
@@ -1016,6 +1059,7 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.rope_bits", rope_bits},
                                     {"sequence.rope_table_errors", rope_table_errors},
                                     {"sequence.rope_table_limits", rope_table_limits},
+                                    {"sequence.alibi_slopes", alibi_slopes},
                                     {"sequence.append_any", append_any},
                                     {"sequence.append_errors", append_errors},
                                     {"sequence.room_costs_no_time", room_costs_no_time},

@@ -68,10 +68,10 @@ if TYPE_CHECKING:               # what hints need and a program does not
 ArrayT = TypeVar("ArrayT", bound="Array")
 
 __all__ = [
-    "Error", "Heatmap", "Results", "append", "attention", "backward", "best_isa", "bmm", "bmm_backward", "convert",
-    "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log", "mask", "merge", "mha",
-    "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax", "softmax_backward", "tanh",
-    "version", "weights"]
+    "Error", "Heatmap", "Results", "alibi_slopes", "append", "attention", "backward", "best_isa", "bmm",
+    "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log",
+    "mask", "merge", "mha", "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax",
+    "softmax_backward", "tanh", "version", "weights"]
 
 
 def __dir__() -> list[str]:
@@ -296,6 +296,7 @@ FUNCTIONS = {  # result, parameters
     "attn_append": (c_int, [attn_view, attn_out, attn_view, c_void_p, c_void_p]),
     "attn_rope": (c_int, [attn_view, attn_view, attn_view, attn_view, c_uint32, attn_out, c_void_p]),
     "attn_rope_table": (c_int, [attn_out, attn_out, c_void_p, c_void_p]),
+    "attn_alibi_slopes": (c_int, [attn_out, c_void_p]),
     "attn_mha": (c_int, [c_void_p, c_void_p]),
     "attn_mha_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p]),
     "attn_mha_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
@@ -1580,6 +1581,13 @@ def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
     lengths = _new(offsets, (max(offsets.shape[0] - 1, 0),), dtype)
     _call("attn_lengths_of", _view("offsets", offsets), _view("lengths", lengths, attn_out))
     return lengths
+
+
+def alibi_slopes(heads: int) -> NDArray[np.float32]:
+    """The slopes [heads] of ALiBi (Press et al. 2022), for the option alibi."""
+    slopes = np.zeros(heads, "float32")
+    _call("attn_alibi_slopes", _view("slopes", slopes, attn_out))
+    return slopes
 
 
 def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:

@@ -813,12 +813,15 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                                attn_out out, attn_error *err);
 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
-   but for YARN; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest is computed
-   in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc
-   NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations
-   of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone;
-   "longrope" is not among them:
+   but for YARN and factors; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest
+   is computed in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every
+   machine. desc NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
+   configurations of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of
+   f32 alone:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
+               f = w/factors[n] where these are given, m = attention_factor        "longrope" (Ding et al. 2024)
+               "longrope" has short_factor or long_factor, by the length, for factors, and, unless attention_factor is
+               set, sqrt(1 + ln(factor)/ln(N)); "proportional" has infinity for each pair that is not turned
        LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
        NTK     f = w factor^(-2n/(R-2)), the w of base * factor^(R/(R-2))                  bloc97 2023
                "dynamic" is this for lengths beyond N, the training's: with factor * length/N - (factor-1) as factor
@@ -841,8 +844,10 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
     double low_freq_factor ATTN__0, high_freq_factor ATTN__0; /* LLAMA3; 1e-18..1e18, the second one larger; 0 = 1, 4 */
     double beta_fast ATTN__0, beta_slow ATTN__0; /* YARN; 1e-18..1e18, the second one not larger; 0 = 32, 1 */
     double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1. Configurations with mscale and
-                                           mscale_all_dim mean the quotient of 0.1 mscale ln(factor) + 1 of both */
+                                           mscale_all_dim mean the quotient of 0.1 mscale ln(factor) + 1 of both.
+                                           With factors, too; there 0 = 1 */
     int64_t first_position ATTN__0;     /* of row 0 of the tables; no position may be above 2^24 */
+    attn_view factors ATTN__0;          /* PLAIN; f32 [R/2]: 0.25 or more, infinity too: that pair is not turned */
 } attn_rope_desc;
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err);
 
@@ -14611,7 +14616,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
     ATTN__LAYOUT(attn_rope_desc, ATTN__F(struct_bytes) ATTN__F(base) ATTN__F(scaling) ATTN__F(no_truncation)
                  ATTN__F(factor) ATTN__F(original_positions) ATTN__F(low_freq_factor) ATTN__F(high_freq_factor)
-                 ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position));
+                 ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position)
+                 ATTN__F(factors));
 #ifndef ATTN_NO_BACKWARD
     ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
     attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
@@ -15020,7 +15026,7 @@ static void attn__set_frequencies(attn__frequencies *f)
 {
     const double n = (double)f->size;
     if (f->d.scaling != ATTN_ROPE_YARN) {
-        f->d.attention_factor = 1.0;
+        if (!(f->d.attention_factor > 0.0)) f->d.attention_factor = 1.0;
         return;
     }
     if (f->d.attention_factor < 0.0)
@@ -15084,6 +15090,7 @@ static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
     *sine = k & 2 ? -s : s;
 }
 
+/* a: cosines, sines, factors */
 ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequencies *f, int64_t rows, int64_t pairs)
 {
     double w[ATTN__MAX_LANES], c, s;
@@ -15091,7 +15098,10 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
     attn__set_frequencies(f);
     for (x = 0; x < pairs; x += n) {
         n = attn__min(pairs - x, ATTN__MAX_LANES);
-        for (j = 0; j < n; j++) w[j] = attn__frequency(f, x + j);
+        for (j = 0; j < n; j++) {
+            w[j] = attn__frequency(f, x + j);
+            if (a[2].rank) w[j] = w[j] / (double)*attn__at(&a[2], 0, 0, 0, x + j);
+        }
         for (i = 0; i < rows; i++)
             for (j = 0; j < n; j++) {
                 attn__cosine_and_sine(attn__product_of((double)(f->d.first_position + i), w[j]), &c, &s);
@@ -15107,11 +15117,11 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     static const struct { uint16_t at; uint8_t kinds; double least, otherwise; const char *name, *rule; } numbers[] = {
 #define ATTN__N(f, kinds, least, otherwise, range) \
         {(uint16_t)offsetof(attn_rope_desc, f), kinds, least, otherwise, #f, "must be " range " to 1e18"}
-        ATTN__N(base, 31, 1.0000000000000002, 10000.0, "above 1,"), ATTN__N(factor, 30, 1.0, 0.0, "within 1"),
+        ATTN__N(base, 63, 1.0000000000000002, 10000.0, "above 1,"), ATTN__N(factor, 30, 1.0, 0.0, "within 1"),
         ATTN__N(low_freq_factor, 16, 1e-18, 1.0, "within 1e-18"),
         ATTN__N(high_freq_factor, 16, 1e-18, 4.0, "within 1e-18"),
         ATTN__N(beta_fast, 8, 1e-18, 32.0, "within 1e-18"), ATTN__N(beta_slow, 8, 1e-18, 1.0, "within 1e-18"),
-        ATTN__N(attention_factor, 8, 1e-18, -1.0, "within 1e-18")};     /* -1: from factor, later */
+        ATTN__N(attention_factor, 40, 1e-18, -1.0, "within 1e-18")};    /* -1: from factor, later */
 #undef ATTN__N
     const int in_context = d->scaling == ATTN_ROPE_YARN || d->scaling == ATTN_ROPE_LLAMA3;
     const double most = 1e18;
@@ -15120,8 +15130,10 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, OPTION, "scaling",
                "must be one of attn_rope_scaling");
     ATTN__COPY(&high, &most, sizeof high);
-    for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling that uses it */
-        const int counts = numbers[i].kinds >> d->scaling & 1;
+    ATTN__RULE(!d->factors.rank || d->scaling == ATTN_ROPE_PLAIN, OPTION, "factors",
+               "count for ATTN_ROPE_PLAIN only");
+    for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling, then factors */
+        const int counts = numbers[i].kinds >> (d->factors.rank ? (int)ATTN_ROPE_SCALING_COUNT : d->scaling) & 1;
         char *at = (char *)d + numbers[i].at;
         ATTN__COPY(&bits, at, sizeof bits);
         ATTN__COPY(&low, &numbers[i].least, sizeof low);
@@ -15144,18 +15156,25 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err)
 {
-    static const attn__field fields[2] = {
+    static const attn__field fields[3] = {
         ATTN__ARGUMENT(cosines, 0, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0),
-        ATTN__ARGUMENT(sines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0)};
-    const attn_view v[2] = {attn_view_of(cosines), attn_view_of(sines)};
+        ATTN__ARGUMENT(sines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__ARGUMENT(factors, 2, "...R", "[R/2]", SINGLES, 0, 0)};
+    attn_view v[3] = {attn_view_of(cosines), attn_view_of(sines)};
     const int64_t last = (int64_t)1 << 24;
     attn__frequencies f;
-    attn__array a[2];
+    attn__array a[3];
+    int64_t n;
     attn__zero(&f, sizeof f);
     ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
     if (desc && desc != &f.d) f.d = *desc;
+    v[2] = f.d.factors;
     ATTN__TRY(attn__check_frequencies(&f.d, err));
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
+    for (n = 0; a[2].rank && n < cosines.size[1]; n++) {        /* by their bits: no NaN, and no angle above 2^26 */
+        const uint32_t bits = attn__bits(*attn__at(&a[2], 0, 0, 0, n));
+        ATTN__RULE(bits >= 0x3e800000u && bits <= 0x7f800000u, RANGE, "factors", "must hold 0.25 or more, no NaN");
+    }
     ATTN__RULE(f.d.first_position >= 0 && f.d.first_position <= last, RANGE, "first_position",
                "must be within 0..2^24");
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",

@@ -332,6 +332,7 @@ pub struct attn_rope_desc {
     pub beta_slow: f64,
     pub attention_factor: f64,
     pub first_position: i64,
+    pub factors: attn_view,
 }
 
 impl Default for attn_rope_desc {

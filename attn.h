@@ -64,7 +64,7 @@
        >>constructors    views;  >>text: errors and names;  >>attention: plan, workspace, run;  >>explain
        >>pieces          softmax, scores, masks, merging;  >>conversion: types;  >>bmm: batched matrix products
        >>mha             multi-head attention;  >>layout: offsets of all structures
-       >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions and their tables
+       >>cache           lengths from offsets, a cache that grows;  >>rope: rotary positions, tables, slopes
        >>heatmap         pictures;  >>tail: clean-up, licences
    A call: attn_desc -> attn__plan checks it (attn__checker: what each letter of a shape stands for), makes an
    attn__call of it, and finds its steps, tasks and workspace -> attn__run_task runs one task -> an attn__tile, in the
@@ -815,12 +815,15 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
                                attn_out out, attn_error *err);
 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
-   but for YARN; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest is computed
-   in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every machine. desc
-   NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the configurations
-   of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of f32 alone;
-   "longrope" is not among them:
+   but for YARN and factors; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest
+   is computed in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every
+   machine. desc NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
+   configurations of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of
+   f32 alone:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
+               f = w/factors[n] where these are given, m = attention_factor        "longrope" (Ding et al. 2024)
+               "longrope" has short_factor or long_factor, by the length, for factors, and, unless attention_factor is
+               set, sqrt(1 + ln(factor)/ln(N)); "proportional" has infinity for each pair that is not turned
        LINEAR  f = w / factor                                              "linear" (Chen et al. 2023; kaiokendev)
        NTK     f = w factor^(-2n/(R-2)), the w of base * factor^(R/(R-2))                  bloc97 2023
                "dynamic" is this for lengths beyond N, the training's: with factor * length/N - (factor-1) as factor
@@ -843,10 +846,17 @@ typedef struct attn_rope_desc {         /* a number that the scaling does not us
     double low_freq_factor ATTN__0, high_freq_factor ATTN__0; /* LLAMA3; 1e-18..1e18, the second one larger; 0 = 1, 4 */
     double beta_fast ATTN__0, beta_slow ATTN__0; /* YARN; 1e-18..1e18, the second one not larger; 0 = 32, 1 */
     double attention_factor ATTN__0;    /* YARN; 1e-18..1e18; 0 = 0.1 ln(factor) + 1. Configurations with mscale and
-                                           mscale_all_dim mean the quotient of 0.1 mscale ln(factor) + 1 of both */
+                                           mscale_all_dim mean the quotient of 0.1 mscale ln(factor) + 1 of both.
+                                           With factors, too; there 0 = 1 */
     int64_t first_position ATTN__0;     /* of row 0 of the tables; no position may be above 2^24 */
+    attn_view factors ATTN__0;          /* PLAIN; f32 [R/2]: 0.25 or more, infinity too: that pair is not turned */
 } attn_rope_desc;
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err);
+
+/* slopes [H] (f32, f16, bf16) = those of ALiBi's authors for H heads, as `alibi` of attn_desc takes them: with p the
+   largest power of two up to H, 2^(-8(h+1)/p) for head h below p, 2^(-4(2(h-p)+1)/p) for the others. The same bits on
+   every machine. On the host. */
+ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
 
 /* Multi-head attention with its projections, y = x W^T + bias (weights stored [out,in] as PyTorch's nn.Linear does):
        q = query w_query^T, k = key w_key^T, v = value w_value^T, cut into heads, attend, concat w_result^T.
@@ -1686,10 +1696,10 @@ typedef struct attn__additive_gradient {
     X(void, widen, (const attn__stored *w)) \
     /* to[j] = the element of 16 bits nearest to from[j] */ \
     X(void, round, (const float *from, int32_t type, attn__half *to, int64_t n)) \
-    /* the bits of the largest |x|: infinity's or above where a number is not finite */ \
-    X(uint32_t, largest, (const float *x, int64_t n)) \
-    /* codes[j] = x[j] / scale, finite, to nearest even, within -127 .. 127 */ \
-    X(void, quantize, (const float *x, int64_t n, float scale, int8_t *codes)) \
+    /* of[j / each] = the bits of the largest |x[j]|, if that is more: infinity's or above where one is not finite */ \
+    X(void, largest, (const float *x, int64_t n, int64_t each, uint32_t *of)) \
+    /* codes[j] = x[j] / scale[j / each], to nearest even, within -127 .. 127; 0 where the scale is 0 or NaN */ \
+    X(void, quantize, (const float *x, int64_t n, int64_t each, const float *scale, int8_t *codes)) \
     /* a*cos - b*sin and b*cos + a*sin, every product, difference and sum rounded */ \
     X(void, rotate, (const attn__rotate *p)) \
     ATTN__GRADIENT_KERNELS(X)
@@ -2221,25 +2231,32 @@ ATTN__PLAIN static void attn__round_scalar(const float *from, int32_t type, attn
     for (j = 0; j < n; j++) to[j] = attn__narrowed(type, attn__bits(from[j]));
 }
 
-ATTN__PLAIN static uint32_t attn__largest_scalar(const float *x, int64_t n)
+ATTN__PLAIN static void attn__largest_scalar(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
-    uint32_t largest = 0;
-    int64_t j;
-    for (j = 0; j < n; j++) {
-        const uint32_t size = attn__bits(x[j]) & 0x7fffffffu;
-        if (size > largest) largest = size;
+    int64_t j, end;
+    for (j = 0; j < n; of++) {
+        uint32_t most = *of;
+        for (end = attn__min(j + each, n); j < end; j++) {
+            const uint32_t size = attn__bits(x[j]) & 0x7fffffffu;
+            most = size > most ? size : most;
+        }
+        *of = most;
     }
-    return largest;
 }
 
 /* 1.5 * 2^23: what is added to it, up to 2^22, is rounded to whole numbers, of which the low bits are the sum's. */
 static const float attn__code_magic = 12582912.0f;
-ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, float scale, int8_t *codes)
+ATTN__PLAIN static void attn__quantize_scalar(const float *x, int64_t n, int64_t each, const float *scale,
+                                              int8_t *codes)
 {
-    int64_t j;
-    for (j = 0; j < n; j++) {
-        const float exact = x[j] / scale, within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
-        codes[j] = (int8_t)attn__bits(within + attn__code_magic);
+    int64_t j, end;
+    for (j = 0; j < n; scale++) {
+        const float by = *scale;
+        for (end = attn__min(j + each, n); j < end; j++) {
+            const float exact = by > 0.0f ? x[j] / by : 0.0f;
+            const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+            codes[j] = (int8_t)attn__bits(within + attn__code_magic);
+        }
     }
 }
 
@@ -2300,6 +2317,7 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
        DOTS                       vectors of keys that few rows are multiplied with side by side; a power of two
        STREAM(to, from)           8 floats past the caches, to a multiple of 32 bytes; only where there is such a store
        LOAD, STORE                at any address;  ALL(x), ALL_BITS(n): the same in every lane
+       STORE_BYTES                the lowest byte of each lane;  STORE_HALVES: the lower 16 bits
        ADD, SUB, MUL, DIV, SQRT   FMA(a, b, c) is a*b + c, rounded once
        FACTOR, ONE, FMA_ONE       one number as the first factor of FMA; its type, and how it is made: in every lane, or
                                   as it is, where a multiply-add takes it so. SPREAD: then in every lane
@@ -2353,6 +2371,10 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
 #  define ATTN__STORE_HALVES(p, x) \
     _mm_storeu_si128((__m128i *)(void *)(p), _mm_packus_epi32(_mm256_castsi256_si128(ATTN__INTS(x)), \
                                                               _mm256_extracti128_si256(ATTN__INTS(x), 1)))
+#  define ATTN__FOUR_BYTES(half) _mm_shuffle_epi8(half, _mm_set1_epi32(0x0c080400))
+#  define ATTN__STORE_BYTES(p, x) _mm_storel_epi64((__m128i *)(void *)(p), _mm_unpacklo_epi32( \
+    ATTN__FOUR_BYTES(_mm256_castsi256_si128(ATTN__INTS(x))), \
+    ATTN__FOUR_BYTES(_mm256_extracti128_si256(ATTN__INTS(x), 1))))
 #  define ATTN__STORE_F16(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm256_cvtps_ph( \
     ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))
 #elif ATTN__LANES == 16
@@ -2388,6 +2410,7 @@ static const attn__kernels attn__table_scalar = {NULL, ATTN_ISA_SCALAR, 1, 8, 1,
     0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), _mm512_set1_epi32(8*(upper))), b)
 #  define ATTN__STORE_HALVES(p, x) \
     _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(ATTN__INTS(x)))
+#  define ATTN__STORE_BYTES(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(ATTN__INTS(x)))
 #  define ATTN__STORE_F16(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_maskz_cvtps_ph( \
     0xffff, ATTN__PICK(x, ATTN__ALL_BITS(0x7fc00000u), ATTN__V(is_nan)(x)), 0))     /* gcc warns of the plain one */
 #  define ATTN__QUARTERS(a, b, odd) _mm512_maskz_shuffle_f32x4(0xffff, a, b, odd ? 0xdd : 0x88)
@@ -2692,6 +2715,14 @@ ATTN__HELPER attn__f4 ATTN__V(fma_one)(attn__d2 a, attn__f4 b, attn__f4 c)
 #  define ATTN__MAX             ATTN__V(max)
 ATTN__HELPER ATTN__VEC ATTN__MIN(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(a, b)); }
 ATTN__HELPER ATTN__VEC ATTN__MAX(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(b, a, ATTN__LESS(b, a)); }
+#  define ATTN__STORE_BYTES     ATTN__V(store_bytes)
+ATTN__HELPER void ATTN__STORE_BYTES(int8_t *p, ATTN__VEC x)
+{
+    float lanes[4];
+    int i;
+    ATTN__STORE(lanes, x);
+    ATTN__EACH(i, 4) p[i] = (int8_t)attn__bits(lanes[i]);
+}
 #endif
 #if ATTN__GNU
 #  define ATTN__KEEP_POINTER(p) __asm__("" : "+r"(p))
@@ -4382,35 +4413,43 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
     if (j < n) attn__round_scalar(from + j, type, to + j, n - j);
 }
 
-ATTN__KERNEL uint32_t ATTN__V(largest)(const float *x, int64_t n)
+/* The larger ones, as integers: none is negative. */
+ATTN__HELPER ATTN__VEC ATTN__V(larger)(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(a, b, ATTN__ABOVE(b, a)); }
+ATTN__KERNEL void ATTN__V(largest)(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
-    ATTN__VEC size, largest = ATTN__ALL_BITS(0);
     float lanes[ATTN__LANES];
-    uint32_t rest;
-    int64_t j;
-    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
-        size = ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu));
-        largest = ATTN__PICK(largest, size, ATTN__ABOVE(size, largest));        /* as integers: none is negative */
+    ATTN__VEC most;
+    int64_t j, end;
+    int i;
+    for (j = 0; j < n; j = end, of++) {
+        end = attn__min(j + each, n);
+        most = ATTN__ALL_BITS(*of);
+        for (; j <= end - ATTN__LANES; j += ATTN__LANES) {
+            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));         /* mostly the rows after this one */
+            most = ATTN__V(larger)(most, ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu)));
+        }
+        ATTN__UNROLL for (i = 1; i < ATTN__LANES; i *= 2)
+            most = ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(most, most, 0), ATTN__UNZIP(most, most, 1)));
+        ATTN__STORE(lanes, most);
+        *of = attn__bits(*lanes);
+        if (j < end) attn__largest_scalar(x + j, end - j, each, of);
     }
-    ATTN__STORE(lanes, largest);
-    rest = attn__largest_scalar(x + j, n - j);
-    n = attn__largest_scalar(lanes, ATTN__LANES);
-    return rest > n ? rest : (uint32_t)n;
 }
 
-ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, float scale, int8_t *codes)
+ATTN__KERNEL void ATTN__V(quantize)(const float *x, int64_t n, int64_t each, const float *scale, int8_t *codes)
 {
-    const ATTN__VEC by = ATTN__ALL(scale), most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f);
-    float lanes[ATTN__LANES];
-    ATTN__VEC within;
-    int64_t j;
-    int i;
-    for (j = 0; j <= n - ATTN__LANES; j += ATTN__LANES) {
-        within = ATTN__MAX(ATTN__MIN(ATTN__DIV(ATTN__LOAD(x + j), by), most), least);
-        ATTN__STORE(lanes, ATTN__ADD(within, ATTN__ALL(attn__code_magic)));
-        ATTN__EACH(i, ATTN__LANES) codes[j + i] = (int8_t)attn__bits(lanes[i]);         /* the lowest byte */
+    const ATTN__VEC most = ATTN__ALL(127.0f), least = ATTN__ALL(-127.0f), magic = ATTN__ALL(attn__code_magic);
+    ATTN__VEC by, within;
+    int64_t j, end, whole;
+    for (j = 0; j < n; j = end, scale++) {
+        end = attn__min(j + each, n);
+        by = ATTN__ALL(*scale);
+        for (whole = *scale > 0.0f ? end : 0; j <= whole - ATTN__LANES; j += ATTN__LANES) {
+            within = ATTN__MAX(ATTN__MIN(ATTN__DIV(ATTN__LOAD(x + j), by), most), least);
+            ATTN__STORE_BYTES(codes + j, ATTN__ADD(within, magic));
+        }
+        if (j < end) attn__quantize_scalar(x + j, end - j, each, scale, codes + j);
     }
-    attn__quantize_scalar(x + j, n - j, scale, codes + j);
 }
 
 /* ---- rotary positions */
@@ -4983,6 +5022,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__L
 #undef ATTN__EVENS
 #undef ATTN__FACTOR
 #undef ATTN__FLOATS
+#undef ATTN__FOUR_BYTES
 #undef ATTN__FOUR_HALVES
 #undef ATTN__FMA
 #undef ATTN__FMA_ONE
@@ -5032,6 +5072,7 @@ static const attn__kernels ATTN__V(table) = {ATTN__STRONGEST, ATTN__ISA, ATTN__L
 #undef ATTN__UNPACK
 #undef ATTN__SQRT
 #undef ATTN__STORE
+#undef ATTN__STORE_BYTES
 #undef ATTN__STORE_F16
 #undef ATTN__STORE_HALVES
 #undef ATTN__STREAM
@@ -13574,31 +13615,32 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     return attn__success(err);
 }
 
-/* Numbers x .. x+n of a row as codes: a: from, codes, scale. */
+/* Numbers x .. x+n of a row as codes, with a scale for `each` of them: a: from, codes, scale. */
 static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                                int64_t x, int64_t n, int64_t group)
+                                int64_t x, int64_t n, int64_t each)
 {
-    float some[ATTN__CHUNK], scale;
+    float some[ATTN__CHUNK], scale[ATTN__CHUNK / ATTN__CODES_PER_SCALE];
+    uint32_t largest[ATTN__CHUNK / ATTN__CODES_PER_SCALE] = {0};
     int8_t some_codes[ATTN__CHUNK];
-    uint32_t largest = 0, bits;
+    const int straight = attn__is_contiguous(&a[0]);
     int64_t j, k, count;
     for (j = x; j < x + n; j += count) {
         count = attn__min(x + n - j, ATTN__CHUNK);
-        attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
-        bits = f->largest(some, count);
-        if (bits > largest) largest = bits;
+        if (!straight) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
+        f->largest(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, largest);
     }
-    scale = attn__float(largest) / 127.0f;
-    if (a[2].type == ATTN_F16) scale = scale > 65504.0f ? 65504.0f : scale;         /* the largest f16 */
-    attn__write(&a[2], b, h, i, group, largest >= 0x7f800000u ? ATTN__NAN : scale);
-    scale = attn__read(&a[2], b, h, i, group);
+    for (k = 0; k * each < attn__max(n, 1); k++) {
+        scale[k] = attn__float(largest[k]) / 127.0f;
+        if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
+        attn__write(&a[2], b, h, i, x / each + k, largest[k] >= 0x7f800000u ? ATTN__NAN : scale[k]);
+        scale[k] = attn__read(&a[2], b, h, i, x / each + k);
+    }
     for (j = x; j < x + n; j += count) {
         int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
         count = attn__min(x + n - j, ATTN__CHUNK);
-        if (n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
-        if (largest < 0x7f800000u && scale > 0.0f) f->quantize(some, count, scale, codes);
-        else attn__zero(codes, (size_t)count);
+        if (!straight && n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
+        f->quantize(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, scale, codes);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
@@ -13607,9 +13649,10 @@ static void attn__quantize_some(const attn__kernels *f, const attn__array *a, in
 static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
                                int64_t columns, int64_t groups)
 {
-    const int64_t n = groups == 1 ? columns : ATTN__CODES_PER_SCALE;
+    const int64_t each = groups == 1 ? attn__max(columns, 1) : ATTN__CODES_PER_SCALE;
+    const int64_t n = groups == 1 ? each : (int64_t)ATTN__CHUNK;
     int64_t x;
-    for (x = 0; x < groups; x++) attn__quantize_some(f, a, b, h, i, x * n, attn__min(columns - x * n, n), x);
+    for (x = 0; x < groups * each; x += n) attn__quantize_some(f, a, b, h, i, x, attn__min(columns - x, n), each);
 }
 
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
@@ -14675,7 +14718,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
     attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
     ATTN__LAYOUT(attn_rope_desc, ATTN__F(struct_bytes) ATTN__F(base) ATTN__F(scaling) ATTN__F(no_truncation)
                  ATTN__F(factor) ATTN__F(original_positions) ATTN__F(low_freq_factor) ATTN__F(high_freq_factor)
-                 ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position));
+                 ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position)
+                 ATTN__F(factors));
 #ifndef ATTN_NO_BACKWARD
     ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
     attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
@@ -15084,7 +15128,7 @@ static void attn__set_frequencies(attn__frequencies *f)
 {
     const double n = (double)f->size;
     if (f->d.scaling != ATTN_ROPE_YARN) {
-        f->d.attention_factor = 1.0;
+        if (!(f->d.attention_factor > 0.0)) f->d.attention_factor = 1.0;
         return;
     }
     if (f->d.attention_factor < 0.0)
@@ -15148,6 +15192,7 @@ static void attn__cosine_and_sine(double angle, double *cosine, double *sine)
     *sine = k & 2 ? -s : s;
 }
 
+/* a: cosines, sines, factors */
 ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequencies *f, int64_t rows, int64_t pairs)
 {
     double w[ATTN__MAX_LANES], c, s;
@@ -15155,7 +15200,10 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
     attn__set_frequencies(f);
     for (x = 0; x < pairs; x += n) {
         n = attn__min(pairs - x, ATTN__MAX_LANES);
-        for (j = 0; j < n; j++) w[j] = attn__frequency(f, x + j);
+        for (j = 0; j < n; j++) {
+            w[j] = attn__frequency(f, x + j);
+            if (a[2].rank) w[j] = w[j] / (double)*attn__at(&a[2], 0, 0, 0, x + j);
+        }
         for (i = 0; i < rows; i++)
             for (j = 0; j < n; j++) {
                 attn__cosine_and_sine(attn__product_of((double)(f->d.first_position + i), w[j]), &c, &s);
@@ -15171,11 +15219,11 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     static const struct { uint16_t at; uint8_t kinds; double least, otherwise; const char *name, *rule; } numbers[] = {
 #define ATTN__N(f, kinds, least, otherwise, range) \
         {(uint16_t)offsetof(attn_rope_desc, f), kinds, least, otherwise, #f, "must be " range " to 1e18"}
-        ATTN__N(base, 31, 1.0000000000000002, 10000.0, "above 1,"), ATTN__N(factor, 30, 1.0, 0.0, "within 1"),
+        ATTN__N(base, 63, 1.0000000000000002, 10000.0, "above 1,"), ATTN__N(factor, 30, 1.0, 0.0, "within 1"),
         ATTN__N(low_freq_factor, 16, 1e-18, 1.0, "within 1e-18"),
         ATTN__N(high_freq_factor, 16, 1e-18, 4.0, "within 1e-18"),
         ATTN__N(beta_fast, 8, 1e-18, 32.0, "within 1e-18"), ATTN__N(beta_slow, 8, 1e-18, 1.0, "within 1e-18"),
-        ATTN__N(attention_factor, 8, 1e-18, -1.0, "within 1e-18")};     /* -1: from factor, later */
+        ATTN__N(attention_factor, 40, 1e-18, -1.0, "within 1e-18")};    /* -1: from factor, later */
 #undef ATTN__N
     const int in_context = d->scaling == ATTN_ROPE_YARN || d->scaling == ATTN_ROPE_LLAMA3;
     const double most = 1e18;
@@ -15184,8 +15232,10 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
     ATTN__RULE(d->scaling >= 0 && d->scaling < ATTN_ROPE_SCALING_COUNT, OPTION, "scaling",
                "must be one of attn_rope_scaling");
     ATTN__COPY(&high, &most, sizeof high);
-    for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling that uses it */
-        const int counts = numbers[i].kinds >> d->scaling & 1;
+    ATTN__RULE(!d->factors.rank || d->scaling == ATTN_ROPE_PLAIN, OPTION, "factors",
+               "count for ATTN_ROPE_PLAIN only");
+    for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {    /* kinds: a bit for each scaling, then factors */
+        const int counts = numbers[i].kinds >> (d->factors.rank ? (int)ATTN_ROPE_SCALING_COUNT : d->scaling) & 1;
         char *at = (char *)d + numbers[i].at;
         ATTN__COPY(&bits, at, sizeof bits);
         ATTN__COPY(&low, &numbers[i].least, sizeof low);
@@ -15208,24 +15258,45 @@ static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 
 ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const attn_rope_desc *desc, attn_error *err)
 {
-    static const attn__field fields[2] = {
+    static const attn__field fields[3] = {
         ATTN__ARGUMENT(cosines, 0, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0),
-        ATTN__ARGUMENT(sines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0)};
-    const attn_view v[2] = {attn_view_of(cosines), attn_view_of(sines)};
+        ATTN__ARGUMENT(sines, 1, "..TR", "[positions,R/2]", SINGLES, ATTN__NEEDED | ATTN__RESULT, 0),
+        ATTN__ARGUMENT(factors, 2, "...R", "[R/2]", SINGLES, 0, 0)};
+    attn_view v[3] = {attn_view_of(cosines), attn_view_of(sines)};
     const int64_t last = (int64_t)1 << 24;
     attn__frequencies f;
-    attn__array a[2];
+    attn__array a[3];
+    int64_t n;
     attn__zero(&f, sizeof f);
     ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
     if (desc && desc != &f.d) f.d = *desc;
+    v[2] = f.d.factors;
     ATTN__TRY(attn__check_frequencies(&f.d, err));
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
+    for (n = 0; a[2].rank && n < cosines.size[1]; n++) {        /* by their bits: no NaN, and no angle above 2^26 */
+        const uint32_t bits = attn__bits(*attn__at(&a[2], 0, 0, 0, n));
+        ATTN__RULE(bits >= 0x3e800000u && bits <= 0x7f800000u, RANGE, "factors", "must hold 0.25 or more, no NaN");
+    }
     ATTN__RULE(f.d.first_position >= 0 && f.d.first_position <= last, RANGE, "first_position",
                "must be within 0..2^24");
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2 * cosines.size[1];
     if (attn__elements(v)) ATTN__IN_FP_STATE(attn__make_tables(a, &f, cosines.size[0], cosines.size[1]));
+    return attn__success(err);
+}
+
+ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err)
+{
+    static const attn__field field = ATTN__ARGUMENT(slopes, 0, ".H..", "[H]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0);
+    const attn_view v = attn_view_of(slopes);
+    attn__array a;
+    int64_t h, p = 1;
+    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, err));
+    while (p <= slopes.size[0] / 2) p *= 2;
+    ATTN__IN_FP_STATE(for (h = 0; h < slopes.size[0]; h++)
+        attn__write(&a, 0, h, 0, 0, (float)(h < p ? attn__root(256.0, h + 1, p)
+                                                  : attn__root(256.0, 2*(h - p) + 1, 2*p))));
     return attn__success(err);
 }
 

@@ -425,6 +425,9 @@ def test_rope():
     assert error.place == (1,) and error.field == "positions", error.place
     raises(attn.Error, lambda: attn.rope_table(4, 8, factor=2), "factor")
     raises(TypeError, lambda: attn.rope_table(4, 8, faktor=2), "faktor")
+    for each, linear in zip(attn.rope_table(9, 8, factors=[2] * 4), attn.rope_table(9, 8, scaling="linear", factor=2)):
+        same("factors", each, linear)
+    same("slopes of ALiBi", attn.alibi_slopes(6), np.array([.25, .0625, .015625, .00390625, .5, .125], "float32"))
     full = attn.rope(x, cosines, sines, positions=[4, 9])
     same("without heads", attn.rope(x[:, 1], cosines, sines, positions=[4, 9]), full[:, 1])
     same("of one sequence", attn.rope(x[1, 1], cosines, sines, positions=9), full[1, 1])

@@ -1239,7 +1239,7 @@ static void test_layout(void) {
         AT(attn_rope_desc, original_positions, 32), AT(attn_rope_desc, low_freq_factor, 40),
         AT(attn_rope_desc, high_freq_factor, 48), AT(attn_rope_desc, beta_fast, 56), AT(attn_rope_desc, beta_slow, 64),
         AT(attn_rope_desc, attention_factor, 72), AT(attn_rope_desc, first_position, 80),
-        {"sizeof attn_rope_desc", sizeof(attn_rope_desc), 88},
+        AT(attn_rope_desc, factors, 88), {"sizeof attn_rope_desc", sizeof(attn_rope_desc), 168},
         {0, 0, 0}};
     static const place gradients[] = {
         AT(attn_grad, struct_bytes, 0), AT(attn_grad, d_out, 8), AT(attn_grad, d_weights, 88),

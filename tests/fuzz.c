@@ -2471,6 +2471,20 @@ static void run_lengths_of(job *j) {
         CHECK(ref_int(&lengths, i[0], 0) == ref_int(&offsets, i[0] + 1, 0) - ref_int(&offsets, i[0], 0));
 }
 
+static void run_alibi_slopes(job *j) {
+    int64_t n[4] = {test_int(0, 70), 0, 0, 0}, i;
+    attn_view slopes = draw_array(draw_type(), n, 1, 1), *view = &slopes;
+    attn_error err;
+    (void)j;
+    int expected = break_one(&view, 1);
+    remember_blocks();
+    attn_status st = attn_alibi_slopes(as_out(slopes), &err);
+    if (refused_as_it_must(st, &err, expected) && (st != ATTN_OK || expected == EITHER)) return;
+    attn_out o = as_out(slopes);
+    CHECKF(gaps_untouched(&o), "wrote between the elements");
+    for (i = 0; i < slopes.size[0]; i++) CHECK(ref_at(&slopes, 0, 0, 0, i) > 0 && ref_at(&slopes, 0, 0, 0, i) < 1);
+}
+
 /* One number of a descriptor may be anything. */
 static double odd_double(void) {
     const double odd[] = {NAN, INFINITY, -INFINITY, -1, 0,      1e-19, 1e-18,  0.5,
@@ -2786,6 +2800,7 @@ static const entry entries[] = {
     {"attn_append", 0, 0, 0, 0, 0, 0, run_append, 0},
     {"attn_rope", 0, 0, 0, 0, 0, 0, run_rope, 0},
     {"attn_rope_table", 0, 0, 0, 0, 0, 0, run_rope_table, 0},
+    {"attn_alibi_slopes", 0, 0, 0, 0, 0, 0, run_alibi_slopes, 0},
     {"attn_view_...", 0, 0, 0, 0, 0, 0, run_views, 0},
     {"attn_heatmap_...", 0, 0, 0, 0, 0, 0, run_heatmap, 0}};
 enum { ENTRIES = (int)(sizeof entries / sizeof *entries) };

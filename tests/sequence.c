@@ -396,6 +396,22 @@ static void rope_table_errors(void) {
     TABLE(ATTN_ERR_RANGE, "beta_fast", (d = rope_kind(3), d.beta_fast = NAN));
     TABLE(ATTN_ERR_OPTION, "attention_factor", d.attention_factor = 1);
     TABLE(ATTN_ERR_RANGE, "attention_factor", (d = rope_kind(3), d.attention_factor = -1));
+    float factors[3] = {1, 0.25f, INFINITY};
+    const attn_view each = attn_view_f32(factors, 1, 3, 0, 0, 0);
+    for (int kind = 1; kind < ATTN_ROPE_SCALING_COUNT; kind++)
+        TABLE(ATTN_ERR_OPTION, "factors", (d = rope_kind(kind), d.factors = each));
+    TABLE(ATTN_ERR_OPTION, "factor", (d.factors = each, d.factor = 2));
+    TABLE(ATTN_ERR_RANGE, "attention_factor", (d.factors = each, d.attention_factor = INFINITY));
+    TABLE(ATTN_ERR_SIZE, "factors.size[0]", (d.factors = each, d.factors.size[0] = 2));
+    TABLE(ATTN_ERR_TYPE, "factors.type", (d.factors = each, d.factors.type = ATTN_F16));
+    TABLE(ATTN_ERR_NULL, "factors.data", (d.factors = each, d.factors.data = 0));
+    TABLE(ATTN_ERR_OVERLAP, "cosines", (d.factors = each, d.factors.data = m[0]));
+    static const float wrong[] = {0.24f, 0, -1, -INFINITY, NAN};
+    for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+        attn_rope_desc d = rope_kind(ATTN_ROPE_PLAIN);
+        d.factors = each, factors[1] = wrong[n];
+        REFUSED(attn_rope_table(c, s, &d, &err), ATTN_ERR_RANGE, "factors");
+    }
     TABLE(ATTN_ERR_OPTION, "no_truncation", d.no_truncation = 1);
     TABLE(ATTN_ERR_OPTION, "no_truncation", (d = rope_kind(3), d.no_truncation = 2));
     TABLE(ATTN_ERR_RANGE, "first_position", d.first_position = -1);
@@ -1007,6 +1023,90 @@ static void mha_of_one_entry(void) {
     }
 }
 
+/* Frequencies divided by factors, as longrope has them, up to position 128k. */
+static void rope_factors(void) {
+    for (int again = 0; again < 12; again++) {
+        const int64_t half = again ? test_int(1, 90) : 64;
+        attn_rope_desc d = rope_kind(0), older;
+        attn_view factors = make_view(ATTN_F32, any_layout(LAYOUT_COUNT), 1, half, 0, 0, 0);
+        for (int64_t n = 0; n < half; n++)
+            put_at(&factors, 0, 0, 0, n, n % 7 == 6 ? INFINITY : n % 5 == 4 ? 0.25 : (float)(1 + 60 * test_uniform()));
+        d.factors = factors, d.base = 1e6, d.attention_factor = again % 3 ? 0.9 + test_uniform() : 0;
+        const double m = again % 3 ? d.attention_factor : 1;
+        for (int64_t first = 0; first < 131072; first += 131069) {
+            attn_out c = make_out(any_layout(3), 2, 3, half, 0, 0), s = make_out(any_layout(3), 2, 3, half, 0, 0);
+            const attn_view cosines = attn_view_of(c), sines = attn_view_of(s);
+            d.first_position = first;
+            CHECK_STATUS(attn_rope_table(c, s, &d, 0), ATTN_OK);
+            CHECK(gaps_untouched(&c) && gaps_untouched(&s));
+            for (int64_t p = 0; p < 3; p++)
+                for (int64_t n = 0; n < half; n++) {
+                    double w = rope_frequency(&d, n, 2 * half) / ref_at(&factors, 0, 0, 0, n);
+                    double angle = (double)(first + p) * w, cosine = m * cos(angle), sine = m * sin(angle);
+                    CHECK_CLOSE(ref_at(&cosines, 0, 0, p, n), cosine, fabs(cosine) * 0x1p-23 + angle * 4e-16 * m);
+                    CHECK_CLOSE(ref_at(&sines, 0, 0, p, n), sine, fabs(sine) * 0x1p-23 + angle * 4e-16 * m);
+                }
+        }
+        /* one factor for all is LINEAR, and a caller who does not know of factors has none */
+        attn_out c[2], s[2];
+        for (int n = 0; n < 2; n++)
+            c[n] = make_out(LAYOUT_PACKED, 2, 5, half, 0, 0), s[n] = make_out(LAYOUT_PACKED, 2, 5, half, 0, 0);
+        for (int64_t n = 0; n < half; n++) put_at(&factors, 0, 0, 0, n, 2.5);
+        older = rope_kind(0), older.base = 1e6, older.first_position = d.first_position = 130000;
+        older.scaling = ATTN_ROPE_LINEAR, older.factor = 2.5, d.attention_factor = 0;
+        older.struct_bytes = offsetof(attn_rope_desc, factors), older.factors.rank = 77;
+        if (factors.stride[0]) {
+            CHECK_STATUS(attn_rope_table(c[0], s[0], &d, 0), ATTN_OK);
+            CHECK_STATUS(attn_rope_table(c[1], s[1], &older, 0), ATTN_OK);
+            check_same(&c[0], &c[1], "factors"), check_same(&s[0], &s[1], "factors");
+        }
+        test_release();
+    }
+}
+
+/* ---- slopes of ALiBi: a geometric sequence, then every other one of that of twice as many heads */
+static void alibi_slopes(void) {
+    static const double of_12[12] = {0.5,
+                                     0.25,
+                                     0.125,
+                                     0.0625,
+                                     0.03125,
+                                     0.015625,
+                                     0.0078125,
+                                     0.00390625,
+                                     0.7071067811865476,
+                                     0.3535533905932738,
+                                     0.1767766952966369,
+                                     0.08838834764831845};
+    for (int64_t heads = 0; heads < 300; heads++) {
+        const int type = (int)(heads % 3 == 0 ? ATTN_F32 : heads % 3 == 1 ? ATTN_F16 : ATTN_BF16);
+        attn_out wide = make_out_of(ATTN_F32, any_layout(3), 1, heads, 0, 0, 0);
+        attn_out narrow = make_out_of(type, any_layout(3), 1, heads, 0, 0, 0);
+        attn_view w = attn_view_of(wide), n = attn_view_of(narrow);
+        CHECK_STATUS(attn_alibi_slopes(wide, 0), ATTN_OK);
+        CHECK_STATUS(attn_alibi_slopes(narrow, 0), ATTN_OK);
+        CHECK(gaps_untouched(&wide) && gaps_untouched(&narrow));
+        int64_t p = 1;
+        while (2 * p <= heads) p *= 2;
+        for (int64_t h = 0; h < heads; h++) {
+            const double of_p = pow(2, -8 * (double)(h + 1) / (double)p);
+            const double want = h < p ? of_p : pow(2, -8 * (double)(2 * (h - p) + 1) / (double)(2 * p));
+            const float close = (float)want;
+            CHECK_CLOSE(ref_at(&w, 0, 0, 0, h), close, 0);
+            if (type != ATTN_F32) CHECK_CLOSE(ref_at(&n, 0, 0, 0, h), ref_of_half(type, ref_half(type, close)), 0);
+            if (heads == 12) CHECK_CLOSE(ref_at(&w, 0, 0, 0, h), (float)of_12[h], 0);
+        }
+        if (heads == 6) CHECK_CLOSE(ref_at(&w, 0, 0, 0, 4), 0.5, 0), CHECK_CLOSE(ref_at(&w, 0, 0, 0, 5), 0.125, 0);
+        if (heads == 40) CHECK_CLOSE(ref_at(&w, 0, 0, 0, 31), 0.00390625, 0);
+        test_release();
+    }
+    attn_out codes = make_out_of(ATTN_I8, LAYOUT_PACKED, 1, 4, 0, 0, 0), nowhere;
+    memset(&nowhere, 0, sizeof nowhere);
+    REFUSED(attn_alibi_slopes(nowhere, &err), ATTN_ERR_NULL, "slopes");
+    REFUSED(attn_alibi_slopes(codes, &err), ATTN_ERR_TYPE, "slopes.type");
+    REFUSED(attn_alibi_slopes(make_out(LAYOUT_PACKED, 2, 4, 1, 0, 0), &err), ATTN_ERR_RANK, "slopes.rank");
+}
+
 const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.lengths_errors", lengths_errors},
                                     {"sequence.rope_any", rope_any},
@@ -1016,6 +1116,8 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.rope_bits", rope_bits},
                                     {"sequence.rope_table_errors", rope_table_errors},
                                     {"sequence.rope_table_limits", rope_table_limits},
+                                    {"sequence.rope_factors", rope_factors},
+                                    {"sequence.alibi_slopes", alibi_slopes},
                                     {"sequence.append_any", append_any},
                                     {"sequence.append_errors", append_errors},
                                     {"sequence.room_costs_no_time", room_costs_no_time},

@@ -73,6 +73,7 @@ void test_count_call(void); /* on any thread */
 #define attn_append(...) TEST_CALL(attn_append(__VA_ARGS__))
 #define attn_rope(...) TEST_CALL(attn_rope(__VA_ARGS__))
 #define attn_rope_table(...) TEST_CALL(attn_rope_table(__VA_ARGS__))
+#define attn_alibi_slopes(...) TEST_CALL(attn_alibi_slopes(__VA_ARGS__))
 #define attn_buffer_writer(...) TEST_CALL(attn_buffer_writer(__VA_ARGS__))
 #define attn_heatmap_ansi(...) TEST_CALL(attn_heatmap_ansi(__VA_ARGS__))
 #define attn_heatmap_svg(...) TEST_CALL(attn_heatmap_svg(__VA_ARGS__))

@@ -451,6 +451,12 @@ static void quantized(void) {
         int64_t groups = n % 2 ? 1 : (d + 31) / 32, step = groups == 1 ? d : 32;
         attn_view x = make_filled(LAYOUT_PACKED, n % 5 ? 3 : n % 2 ? 1e-30 : 1e7, 4, 2, 2, 5, d);
         if (n % 7 == 0) put_at(&x, 1, 0, 2, d / 2, n % 2 ? NAN : INFINITY);
+        for (int64_t j = 0; n % 3 == 1 && j < d; j++) { /* zeros, the least and the largest numbers, ties of codes */
+            put_at(&x, 0, 0, 1, j, n % 2 ? 0.0 : -0.0);
+            put_at(&x, 0, 0, 2, j, test_int(-99, 99) * 1.4e-45);
+            put_at(&x, 0, 0, 3, j, (j % 3 - 1) * 3.4028234663852886e38);
+            put_at(&x, 0, 0, 4, j, j % 32 ? test_int(-253, 253) * 0.5 : 127);
+        }
         attn_view from = retyped(&x, draw_type(), draw_shared_nothing());
         attn_out codes = make_out_of(ATTN_I8, draw_layout(), 4, 2, 2, 5, d);
         attn_out scale = make_out_of(n % 3 ? ATTN_F32 : ATTN_F16, draw_layout(), 4, 2, 2, 5, groups);

@@ -68,10 +68,10 @@ if TYPE_CHECKING:               # what hints need and a program does not
 ArrayT = TypeVar("ArrayT", bound="Array")
 
 __all__ = [
-    "Error", "Heatmap", "Results", "append", "attention", "backward", "best_isa", "bmm", "bmm_backward", "convert",
-    "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log", "mask", "merge", "mha",
-    "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax", "softmax_backward", "tanh",
-    "version", "weights"]
+    "Error", "Heatmap", "Results", "alibi_slopes", "append", "attention", "backward", "best_isa", "bmm",
+    "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log",
+    "mask", "merge", "mha", "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax",
+    "softmax_backward", "tanh", "version", "weights"]
 
 
 def __dir__() -> list[str]:
@@ -140,7 +140,7 @@ class attn_rope_desc(Structure):
     _fields_ = [("struct_bytes", c_uint64), ("base", c_double), ("scaling", c_int32), ("no_truncation", c_int32),
         ("factor", c_double), ("original_positions", c_int64), ("low_freq_factor", c_double),
         ("high_freq_factor", c_double), ("beta_fast", c_double), ("beta_slow", c_double),
-        ("attention_factor", c_double), ("first_position", c_int64)]
+        ("attention_factor", c_double), ("first_position", c_int64), ("factors", attn_view)]
 
 
 class attn_mha_desc(Structure):
@@ -296,6 +296,7 @@ FUNCTIONS = {  # result, parameters
     "attn_append": (c_int, [attn_view, attn_out, attn_view, c_void_p, c_void_p]),
     "attn_rope": (c_int, [attn_view, attn_view, attn_view, attn_view, c_uint32, attn_out, c_void_p]),
     "attn_rope_table": (c_int, [attn_out, attn_out, c_void_p, c_void_p]),
+    "attn_alibi_slopes": (c_int, [attn_out, c_void_p]),
     "attn_mha": (c_int, [c_void_p, c_void_p]),
     "attn_mha_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p]),
     "attn_mha_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
@@ -1582,6 +1583,13 @@ def lengths_of(offsets: ArrayT, dtype: str = "int32") -> ArrayT:
     return lengths
 
 
+def alibi_slopes(heads: int) -> NDArray[np.float32]:
+    """The slopes [heads] of ALiBi (Press et al. 2022), for the option alibi."""
+    slopes = np.zeros(heads, "float32")
+    _call("attn_alibi_slopes", _view("slopes", slopes, attn_out))
+    return slopes
+
+
 def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Options]) -> None:
     """Writes new rows of k or v, fresh [B,Hkv,n,D], after those that cache [B,Hkv,S,D] holds, lengths [B] of each
     entry; both without heads, [B,n,D], or of one sequence, [n,D]. Options: query_lengths, query_starts, key_starts,
@@ -1598,11 +1606,11 @@ def append(fresh: Array, cache: Array, lengths: Numbers, **options: Unpack[Optio
 
 def rope_table(positions: int, size: int, *, base: float = 0,
                scaling: Literal["plain", "linear", "ntk", "yarn", "llama3"] = "plain",
-               **fields: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+               factors: Numbers | None = None, **fields: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Tables for rope: (cosines, sines), float32 [positions, size/2]; size: R, how many columns are turned. scaling:
     "plain", "linear", "ntk", "yarn" or "llama3"; fields: those of attn_rope_desc that it uses (factor,
     original_positions, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor, no_truncation) and
-    first_position."""
+    first_position. factors: [size/2], what each frequency of "plain" is divided by."""
     known = [name for name, _ in attn_rope_desc._fields_]
     for name in fields:
         if name not in known:
@@ -1614,6 +1622,9 @@ def rope_table(positions: int, size: int, *, base: float = 0,
     d = attn_rope_desc(struct_bytes=sizeof(attn_rope_desc), base=base, scaling=ENUMS["attn_rope_scaling"][scaling])
     for name, value in fields.items():
         _set_number(d, name, value)
+    if factors is not None:
+        factors = np.asarray(factors, "float32")
+        d.factors = _view("factors", factors)
     cosines, sines = (np.zeros((positions, size // 2), "float32") for _ in range(2))
     _call("attn_rope_table", _view("cosines", cosines, attn_out), _view("sines", sines, attn_out), byref(d))
     return cosines, sines

@@ -332,6 +332,7 @@ pub struct attn_rope_desc {
     pub beta_slow: f64,
     pub attention_factor: f64,
     pub first_position: i64,
+    pub factors: attn_view,
 }
 
 impl Default for attn_rope_desc {
@@ -519,6 +520,7 @@ extern "C" {
         out: attn_out, err: *mut attn_error) -> attn_status;
     pub fn attn_rope_table(cosines: attn_out, sines: attn_out, desc: *const attn_rope_desc,
         err: *mut attn_error) -> attn_status;
+    pub fn attn_alibi_slopes(slopes: attn_out, err: *mut attn_error) -> attn_status;
     pub fn attn_mha(desc: *const attn_mha_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_mha_workspace_size(desc: *const attn_mha_desc, bytes: *mut usize, err: *mut attn_error) -> attn_status;
     pub fn attn_mha_backward(desc: *const attn_mha_desc, grad: *const attn_mha_grad,

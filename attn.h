@@ -587,7 +587,7 @@ typedef struct attn_desc {
        same unit; they do not depend on threads, tasks, batch or strides; those of gradients do on whether stats are
        given. It changes nothing for other types, scores, instruction sets and CPUs, for at most 8 rows per key head
        (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v
-       (out; 64 of int8 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
+       (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
        entry may have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits
        in each run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
@@ -6541,8 +6541,8 @@ enum {
 
     ATTN__TASK_TILES = 4,       /* tiles of a task, where keys or values become floats: for all of them at once */
     ATTN__AMX_TILES = 8,        /* the same by AMX, which has values turned as well [Xeon, 1a837db] */
-    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way; twice as many of v's
-                                   codes where scores are no such products [Xeon, 1a837db]; */
+    ATTN__AMX_COLUMNS = 32,     /* of q and k, or of v, from which on AMX is the faster way; twice as many of v where
+                                   scores are no such products [Xeon, 1a837db]; */
     ATTN__AMX_ROWS = 32,        /* of gradients also queries and keys [Xeon, model 167] */
     ATTN__MOST_TILES = 8,       /* of all these: tiles of a task, or heads */
     ATTN__TASK_HEADS = 8,       /* heads of a task, where their rows lie side by side [Xeon, AVX-512, b78c020] */
@@ -7762,10 +7762,12 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->origin[3] += (uint32_t)d->key_origin;
 }
 
-/* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. */
+/* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. It is asked
+   last, and not by calls that have no use for them: that takes as long as the smallest ones. */
 static const attn__pair_kernels *attn__allowed_pairs(const attn__call *c)
 {
-    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs || !attn__cpu_has_bf16_dot()) return NULL;
+    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs || !c->not_f32 ||
+        attn__mul64(c->heads, c->queries) <= ATTN__SKINNY || !attn__cpu_has_bf16_dot()) return NULL;
     if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return c->f->amx;
     return attn__dots_are_slow() ? NULL : c->f->pairs;
 }
@@ -7820,7 +7822,7 @@ static int32_t attn__fast_products(const attn__call *c)
         return fast && attn__by_amx(c) && c->v.type == ATTN_BF16 && c->d_out.rank && c->d_out.type == ATTN_BF16 &&
                c->size_v >= least && attn__min(c->queries, c->keys) >= ATTN__AMX_ROWS ? fast : 0;
     if (attn__has_outputs(c) && attn__has_pairs(c, &c->v, &c->v_scale) && (!codes || c->dropout == 0.0f) &&
-        c->size_v >= (codes && !fast ? 2 : 1) * least) fast |= ATTN__FAST_VALUES;
+        c->size_v >= (fast ? 1 : 2) * least) fast |= ATTN__FAST_VALUES;
     return fast;
 }
 
@@ -7878,7 +7880,7 @@ static int64_t attn__worker_bytes(const attn__call *c)
         return attn__max(attn__max(bytes, m.bytes), attn__bytes_of(attn__sum_floats(c->f, ATTN__SUM_ROWS)));
     }
 #endif
-    if (attn__by_amx(c) && c->not_f32 && attn__mul64(c->heads, c->queries) > ATTN__SKINNY)
+    if (attn__by_amx(c))
         tiles = attn__max(tiles, ATTN__AMX_TILES);      /* also where a key head has few rows: see attn__set_room */
     attn__take_tile(&m, c);
     for (i = 1; i < tiles; i++) attn__take_next_tile(&m, c, NULL);

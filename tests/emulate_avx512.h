@@ -59,6 +59,14 @@ EMULATED __m256i simde_mm512_cvtepi32_epi16(simde__m512i x) {
     for (i = 0; i < 16; i++) half[i] = (uint16_t)lane[i];
     return _mm256_loadu_si256((const __m256i *)(const void *)half);
 }
+EMULATED __m128i simde_mm512_cvtepi32_epi8(simde__m512i x) {
+    int32_t lane[16];
+    int8_t byte[16];
+    int i;
+    simde_mm512_storeu_si512(lane, x);
+    for (i = 0; i < 16; i++) byte[i] = (int8_t)lane[i];
+    return _mm_loadu_si128((const __m128i *)(const void *)byte);
+}
 EMULATED simde__m512 simde_mm512_cvtph_ps(__m256i x) {
     float lane[16];
     _mm256_storeu_ps(lane, _mm256_cvtph_ps(_mm256_castsi256_si128(x)));

@@ -7762,8 +7762,8 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
     c->origin[3] += (uint32_t)d->key_origin;
 }
 
-/* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. It is asked
-   last, and not by calls that have no use for them: that takes as long as the smallest ones. */
+/* The kernels for pairs of bf16, where they are allowed and this CPU has them; of a plan, for all its tasks. The CPU is
+   asked last, and not by calls that have no use for them: that takes a part of what the smallest calls take. */
 static const attn__pair_kernels *attn__allowed_pairs(const attn__call *c)
 {
     if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs || !c->not_f32 ||

@@ -850,7 +850,7 @@ static void check_gradients(call *c, int case_of) {
 }
 static void gradients(void) {
     for_gradients = 1;
-    for (int n = 0; n < 100; n++) {
+    for (int n = 0; n < 80; n++) {
         static const int heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
         int f[FACTOR_COUNT];
         call c;

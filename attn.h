@@ -11551,6 +11551,7 @@ static int attn__paired_rows(const attn__pass *p, const attn__array *a, int64_t 
     return !p->c->pairs->finite(to, queries / 2 * pad);
 }
 
+/* Floats of the sums that become dq, of one block of queries. */
 static int64_t attn__dq_floats(const attn__pass *p)
 {
     return p->c->w.pad_u * (p->m.dt ? (int64_t)ATTN__GRAD_ROW : p->c->fast ? ATTN_GRAD_QUERIES : p->n);
@@ -11931,6 +11932,7 @@ static void attn__round_block(const attn__pass *p, float *s, float *pairs)
     p->c->pairs->halves(s, ATTN__GRAD_ROW, keys, lanes, pairs, ATTN_GRAD_QUERIES);
 }
 
+/* The block's rows of k as pairs of keys, a row for each column. Are they finite? */
 static int attn__paired_keys(const attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
@@ -11948,6 +11950,7 @@ static int attn__paired_keys(const attn__pass *p, int64_t c0)
     return finite;
 }
 
+/* dK and dQ: dS times the vectors of both sides. */
 static void attn__paired_vectors(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
@@ -11974,6 +11977,7 @@ static void attn__paired_vectors(attn__pass *p, int64_t c0)
     }
 }
 
+/* dV: P times d_out. */
 static void attn__paired_weights(attn__pass *p, float *dv)
 {
     const attn__call *c = p->c;

@@ -51,22 +51,19 @@ EMULATED simde__m512i simde_mm512_srai_epi32(simde__m512i x, unsigned count) {
 EMULATED_WIDENED(cvtepu8_epi32, __m128i, uint8_t)
 EMULATED_WIDENED(cvtepi8_epi32, __m128i, int8_t)
 EMULATED_WIDENED(cvtepu16_epi32, __m256i, uint16_t)
-EMULATED __m256i simde_mm512_cvtepi32_epi16(simde__m512i x) {
-    int32_t lane[16];
-    uint16_t half[16];
-    int i;
-    simde_mm512_storeu_si512(lane, x);
-    for (i = 0; i < 16; i++) half[i] = (uint16_t)lane[i];
-    return _mm256_loadu_si256((const __m256i *)(const void *)half);
-}
-EMULATED __m128i simde_mm512_cvtepi32_epi8(simde__m512i x) {
-    int32_t lane[16];
-    int8_t byte[16];
-    int i;
-    simde_mm512_storeu_si512(lane, x);
-    for (i = 0; i < 16; i++) byte[i] = (int8_t)lane[i];
-    return _mm_loadu_si128((const __m128i *)(const void *)byte);
-}
+#define EMULATED_NARROWED(name, vector, narrow) \
+    EMULATED vector simde_mm512_##name(simde__m512i x) { \
+        int32_t from[16]; \
+        narrow to[16]; \
+        vector result; \
+        int i; \
+        simde_mm512_storeu_si512(from, x); \
+        for (i = 0; i < 16; i++) to[i] = (narrow)from[i]; \
+        __builtin_memcpy(&result, to, sizeof to); \
+        return result; \
+    }
+EMULATED_NARROWED(cvtepi32_epi16, __m256i, uint16_t)
+EMULATED_NARROWED(cvtepi32_epi8, __m128i, int8_t)
 EMULATED simde__m512 simde_mm512_cvtph_ps(__m256i x) {
     float lane[16];
     _mm256_storeu_ps(lane, _mm256_cvtph_ps(_mm256_castsi256_si128(x)));
@@ -85,7 +82,7 @@ EMULATED simde__m512 emulated_reduce(simde__m512 x) {
     float lane[16];
     int i;
     simde_mm512_storeu_ps(lane, x);
-    for (i = 0; i < 16; i++) {  /* the difference is rounded down, too: below 0 by less than 2^-25 it is not 1 */
+    for (i = 0; i < 16; i++) { /* the difference is rounded down, too: below 0 by less than 2^-25 it is not 1 */
         float x = lane[i], n = __builtin_floorf(x), f = x - n;
         if ((double)f + (double)n > (double)x) f = __builtin_nextafterf(f, 0);
         lane[i] = __builtin_isinf(x) ? 0 : f;

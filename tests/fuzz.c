@@ -2477,7 +2477,8 @@ static void run_alibi_slopes(job *j) {
     attn_error err;
     (void)j;
     int expected = break_one(&view, 1);
-    if (expected == REFUSED) expected = EITHER; /* of one array alone any size is legal */
+    const int is_float = slopes.type == ATTN_F32 || slopes.type == ATTN_F16 || slopes.type == ATTN_BF16;
+    if (expected == REFUSED && slopes.rank == 1 && is_float) expected = EITHER; /* alone it may have any size */
     remember_blocks();
     attn_status st = attn_alibi_slopes(as_out(slopes), &err);
     if (refused_as_it_must(st, &err, expected) && (st != ATTN_OK || expected == EITHER)) return;

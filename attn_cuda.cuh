@@ -773,7 +773,11 @@ enum {
 
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
-    X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
+    X(p.page, 0, "keys lie in pages") \
+    X(has_starts(p), IN_STAGE_2 | IN_STAGE_3, "") \
+    X(has_starts(p) && p.is_backward, 0, "gradients of entries with starts") \
+    X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
+      "bias, mask or dropout where entries have starts") \
     X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
       "q, k, v are not all f16 or all bf16") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
@@ -788,6 +792,7 @@ enum {
     X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
     X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv is wanted")
 
+ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 /* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
@@ -862,27 +867,6 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
 
 /* The same without starts. */
 ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
-/* The same of many rows of an entry without starts, for row_in: what they have in common is found once, and a row needs
-   few instructions of 32 bits. With a length or a position for each query (per_row) they have nothing in common. Else
-   row i is at `position` + i and may attend to keys [low + i, high + i), of so many that the entry has. */
-struct entry_reach {
-    int     low, high, keys, queries;
-    int64_t position;
-    bool    per_row;
-};
-ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
-{
-    const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
-    entry_reach e;
-    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
-    e.keys = p.key_lengths.rank == 1 ? (int)clamp(load_integer(p.key_lengths, b, 0), 0, p.keys) : (int)p.keys;
-    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, p.queries) : p.queries);
-    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
-                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
-    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
-    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
-    return e;
-}
 
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
@@ -894,6 +878,32 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
     if (p.packed_queries && p.query_lengths.rank)
         e.rows_end = e.row0 + clamp(load_integer(p.query_lengths, b, 0), 0, p.queries - e.row0);
     if (p.page && !p.pool) e.keys_end = e.key0;
+    return e;
+}
+
+/* The same of many rows of an entry, for row_in: what they have in common is found once, and a row needs few
+   instructions of 32 bits. With a length or a position for each query (per_row) they have nothing in common. Else the
+   entry's row i is at `position` + i and may attend to its keys [low + i, high + i), of so many that it has. In the
+   arrays its first row is row0, its last one before rows_end, its first key key0. */
+struct entry_reach {
+    int     low, high, keys, queries, row0, rows_end, key0;
+    int64_t position;
+    bool    per_row;
+};
+ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
+{
+    const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
+    const entry own = entry_of(p, b);
+    const int64_t keys = own.keys_end - own.key0, rows = own.rows_end - own.row0;
+    entry_reach e;
+    e.row0 = (int)own.row0, e.rows_end = (int)own.rows_end, e.key0 = (int)own.key0;
+    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
+    e.keys = (int)(p.key_lengths.rank == 1 ? clamp(load_integer(p.key_lengths, b, 0), 0, keys) : keys);
+    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, rows) : rows);
+    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
+                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
+    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
+    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
     return e;
 }
 
@@ -3151,13 +3161,14 @@ ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uin
 }
 
 /* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
-   tile: row r is query r/pack of head r%pack; else pack is 1. */
+   tile: row r is query r/pack of head r%pack; else pack is 1. Keys count from the entry's first one on, so that its
+   tiles of keys, and with them the bits of its results, are those of a call of its own. */
 struct tile_row {               /* small, for a thread keeps two of them through its loop */
-    int     b, h, i;
+    int     b, h, i;            /* i: in the arrays; p.queries where packed queries end before */
     int     first, last;        /* the keys it may attend to */
     int64_t position;
 };
-ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack, int row)
+ATTN__DEVICE tile_row row_at(const params &p, const entry &e, int64_t b, int64_t group, int pack, int row)
 {
     tile_row r;
     r.b = (int)b;
@@ -3165,24 +3176,53 @@ ATTN__DEVICE tile_row row_at(const params &p, int64_t b, int64_t group, int pack
     r.i = (int)(row / pack);
     r.first = r.last = 0;
     r.position = 0;
-    if (r.i < p.queries) {
-        const reach w = reach_of(p, b, r.i);
-        r.first = (int)w.first;
-        r.last = (int)w.last;
-        r.position = w.position;
+    if (r.i >= e.rows_end) r.i = (int)p.queries;
+    else {
+        const reach w = reach_in(p, e, b, r.i);
+        r.first = (int)(w.first - e.key0);
+        r.last = (int)(w.last - e.key0);
+        r.position = add_clamped(w.position, -e.key0);
+        if (w.first >= w.last) r.first = r.last = 0;
     }
     return r;
 }
 ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, int i)
 {
-    if (e.per_row) return row_at(p, b, 0, 1, i);
-    const int inside = least(i, e.queries);     /* rows after the last have no keys */
-    tile_row r = {(int)b, 0, i, most(e.low + inside, 0), i < e.queries ? least(e.keys, e.high + inside) : 0,
-                  add_clamped(e.position, i)};
+    if (e.per_row) return row_at(p, entry_of(p, b), b, 0, 1, i);
+    const int own = i - e.row0, inside = least(own, e.queries);     /* rows after the last have no keys */
+    tile_row r = {(int)b, 0, i < e.rows_end ? i : (int)p.queries, most(e.low + inside, 0),
+                  own >= 0 && own < e.queries ? least(e.keys, e.high + inside) : 0, add_clamped(e.position, own)};
     if (r.first >= r.last) r.first = r.last = 0;
     return r;
 }
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
+
+/* Tiles of packed entries begin at their first rows, so which entry the n-th of all is of, and with which row of the
+   arrays it begins, stands in a table; entry is -1 behind the last one. Of an entry the last rows come first: under a
+   causal mask these have most keys. */
+struct packed_tile { int entry, row; };
+struct tile_table {
+    params       p;
+    packed_tile *tiles;
+    int          rows, count;
+};
+ATTN__BOTH int64_t tiles_of_packed(const params &p, int rows) { return (p.queries + rows - 1) / rows + p.batch; }
+ATTN__DEVICE int tiles_of_entry(const entry &e, int rows) { return (int)((e.rows_end - e.row0 + rows - 1) / rows); }
+ATTN__KERNEL(32 * WARPS, 1) void find_packed_tiles(ATTN__PARAM tile_table m)
+{
+    for (int64_t b = first_task(); b <= m.p.batch; b += all_tasks()) {     /* behind the last entry come the others */
+        const bool is_entry = b < m.p.batch;
+        const entry e = is_entry ? entry_of(m.p, b) : whole_entry(m.p);
+        int first = 0;
+        for (int64_t other = hw::lane(); other < b; other += 32) first += tiles_of_entry(entry_of(m.p, other), m.rows);
+        for (int step = 16; step > 0; step /= 2) first += hw::shfl_xor(first, step);
+        const int many = is_entry ? tiles_of_entry(e, m.rows) : m.count - first;
+        for (int n = hw::lane(); n < many && first + n < m.count; n += 32) {
+            const packed_tile of_entry = {(int)b, (int)e.row0 + (many - 1 - n) * m.rows}, none = {-1, 0};
+            m.tiles[first + n] = is_entry ? of_entry : none;
+        }
+    }
+}
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
 ATTN__DEVICE tile_reach no_rows() { return {0x7fffffff, 0, 0, 0x7fffffff}; }
@@ -3532,7 +3572,9 @@ struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
+    int64_t rows;               /* of a tile */
     int64_t columns;            /* D of the kernel */
+    packed_tile *packed_tiles;  /* NULL: queries are not packed */
     float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
@@ -3563,11 +3605,11 @@ ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[
 
 /* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
 struct tile_range { int first, end; };
-ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int split, int keys)
+ATTN__DEVICE tile_range tiles_of(const mma_work &m, const tile_reach &all, int64_t keys_of_entry, int split, int keys)
 {
     tile_range t = {all.last > 0 ? all.first / keys : 0, (all.last + keys - 1) / keys};
     if (m.splits == 1) return t;
-    const int part = (int)((m.p.keys + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
+    const int part = (int)((keys_of_entry + (int64_t)keys * m.splits - 1) / ((int64_t)keys * m.splits));
     t.first = most(t.first, split * part);
     t.end = least(t.end, (split + 1) * part);
     return t;
@@ -3612,11 +3654,11 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
 
 /* Queries of `pack` heads, one head's after the other's of the same query. */
 template <int D, int Rows, int Threads>
-ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, int row0)
+ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, int row0, int rows_end)
 {
     copy_tile<D, Rows, Threads>(to, m.p.q.data, m.p.size_q, [&](int r) {
         const int row = row0 + r, i = row / m.pack;
-        return i < m.p.queries ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
+        return i < rows_end ? row_of(m.p.q, b, group * m.pack + row % m.pack, i) : NULL;
     });
 }
 
@@ -3634,17 +3676,17 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
 }
 
-/* An array that begins with a head */
-ATTN__DEVICE attn__array from_head(const attn__array &a, int b, int h)
+/* An array that begins with a row of a head */
+ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
 {
     attn__array head = a;
-    head.data = (void *)row_of(a, b, h, 0);
+    head.data = (void *)row_of(a, b, h, row);
     return head;
 }
 
-/* A block's tile of rows, and part of their keys. */
+/* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV>
-ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int tile, int split)
+ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
     typedef mma_shape<D, Keys, WarpsKV> shape;
     constexpr int slot = tile_bytes<Keys, D>, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
@@ -3654,24 +3696,27 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
-    const attn__array head_k = from_head(p.k, b, head_kv);
-    attn__array head_v = from_head(p.v, b, head_kv);
+    const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv);
+    const entry own = entry_of(p, b);
+    const attn__array head_k = from_row(p.k, b, head_kv, own.key0);
+    attn__array head_v = from_row(p.v, b, head_kv, own.key0);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
-    const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
-                              row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
+    const tile_row rows[2] = {row_at(p, own, b, group, m.pack, first_row + row0 + g),
+                              row_at(p, own, b, group, m.pack, first_row + row0 + g + 8)};
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(p, rows, reaches);
-    const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
-    const tile_range tiles = tiles_of(m, all, split, Keys);
+    const bool busy = first_row + row0 < own.rows_end * m.pack;     /* has this warp any rows? */
+    const int64_t keys_of_entry = p.packed_keys ? keys_end_of(p, own, b) - own.key0 : p.keys;
+    const tile_range tiles = tiles_of(m, all, keys_of_entry, split, Keys);
     const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
         if (n < tiles.end && a.rank)
             copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
         hw::cp_async_commit();
     };
-    if (WarpsKV == 1 || hw::warp() < 2) copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row);
+    if (WarpsKV == 1 || hw::warp() < 2)
+        copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row, (int)own.rows_end);
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
     copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
@@ -3698,7 +3743,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
-    const int64_t part = (b * m.groups + group) * m.splits + split;
+    const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
         end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
@@ -3710,11 +3755,17 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
 #if ATTN__HAVE_MMA
     if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
         ATTN__SHARED(shared);
-        const int tiles = (int)m.tiles, groups = (int)m.groups, tasks = (int)m.p.batch * groups * tiles * m.splits;
-        for (int task = hw::block(); task < tasks; task += hw::blocks())    /* causal: those with most keys first */
-            mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, task / m.splits / tiles / groups,
-                                                         task / m.splits / tiles % groups,
-                                                         tiles - 1 - task / m.splits % tiles, task % m.splits);
+        constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
+        const int tiles = (int)m.tiles, groups = (int)m.groups;
+        const int tasks = (int)batch_of_rows(m.p) * groups * tiles * m.splits;
+        for (int task = hw::block(); task < tasks; task += hw::blocks()) {  /* causal: those with most keys first */
+            const int of_split = task / m.splits, tile = of_split % tiles;
+            int b = of_split / tiles / groups, first_row = (tiles - 1 - tile) * rows;
+            if (m.packed_tiles) b = m.packed_tiles[tile].entry, first_row = m.packed_tiles[tile].row * m.pack;
+            if (b >= 0)
+                mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, b, of_split / tiles % groups, first_row,
+                                                             task % m.splits);
+        }
     } else hw::missing();
 #else
     hw::missing();
@@ -3725,12 +3776,20 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
 ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
-    const int64_t per_group = p.queries * m.pack, all = p.batch * m.groups * per_group;
+    const int64_t per_group = p.queries * m.pack;
+    const int64_t tasks = m.packed_tiles ? m.tiles * m.rows : per_group, all = batch_of_rows(p) * m.groups * tasks;
     for (int64_t task = first_task(); task < all; task += all_tasks()) {
-        const int64_t row = task % per_group, group = task / per_group % m.groups, b = task / per_group / m.groups;
-        const tile_row r = row_at(p, b, group, m.pack, (int)row);
+        int64_t row = task % tasks, b = task / tasks / m.groups;
+        const int64_t group = task / tasks % m.groups, array = b * m.groups + group;
+        if (m.packed_tiles) {
+            const packed_tile tile = m.packed_tiles[row / m.rows];
+            b = tile.entry;
+            row = (int64_t)tile.row * m.pack + row % m.rows;
+            if (b < 0 || row >= entry_of(p, b).rows_end * m.pack) continue;
+        }
+        const tile_row r = row_at(p, entry_of(p, b), b, group, m.pack, (int)row);
         float top = -infinity(), mass = 0.0f, factor;
-        const int64_t first = (b * m.groups + group) * m.splits * per_group + row;
+        const int64_t first = array * m.splits * per_group + row;
         for (int s = 0; s < m.splits; s++)
             if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
         for (int s = 0; s < m.splits; s++) {
@@ -3831,7 +3890,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     const params &p = m.p;
     const int64_t parts = m.padded / 32, h = n / parts % p.heads, b = n / parts / p.heads, first = n % parts * 32;
     const int64_t i = first + hw::lane();
-    const tile_row r = row_at(p, b, h, 1, (int)i);
+    const entry own = entry_of(p, b);
+    const tile_row r = row_at(p, own, b, h, 1, (int)i);
     /* what is beyond the last query has weight 0, whatever ALiBi makes of its score. The shift of rows without mass
        shows whether d_out is finite, too, for 0 times infinity is NaN */
     row_grad g = {is_inside(p, r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
@@ -3854,7 +3914,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         tile_reach t = no_rows();
         if (tile % Queries != 0) break;         /* the first rows of the tile do it */
         for (int row = hw::lane(); row < Queries; row += 32)
-            join(t, reach_of_row(p, row_at(p, b, 0, 1, (int)tile + row)));
+            join(t, reach_of_row(p, row_at(p, own, b, 0, 1, (int)tile + row)));
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[(b * m.padded + tile) / Queries] = t;
     }
@@ -3951,7 +4011,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     float dq[D / 2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const int i = first_row + row0 + g + 8 * e;
-        rows[e] = row_at(p, b, h, 1, i);
+        rows[e] = row_at(p, entry_of(p, b), b, h, 1, i);
         grads[e] = row_grad_of(m, (b * p.heads + h) * m.padded + i);
     }
     const tile_reach all = reach_of_block(p, rows, reaches);
@@ -4288,16 +4348,37 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     return NULL;
 }
 
+/* The table of packed tiles: its bytes, its launch */
+inline int64_t table_bytes(const params &p, int rows)
+{
+    return (tiles_of_packed(p, rows) * (int64_t)sizeof(packed_tile) + 255) / 256 * 256;
+}
+inline int find_packed_tiles_of(const params &p, packed_tile *tiles, int rows, const queue &stream)
+{
+    const tile_table m = {p, tiles, rows, (int)tiles_of_packed(p, rows)};
+    return (int)run(find_packed_tiles, p.batch + 1, stream, m);
+}
+
+/* Queries of an entry; of packed ones, which the host does not know, the mean */
+inline int64_t queries_of_entry(const params &p)
+{
+    return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
+}
+
 /* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
 {
-    const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors;
+    const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors, queries = queries_of_entry(p);
     mma_work m;
     m.p = p;
-    m.pack = p.queries < mma_shape<D>::rows ? (int32_t)group : 1;
+    m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
+    if (p.packed_queries && mma_decode_shape<D>::rows % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.tiles = (p.queries * m.pack + mma_shape<D>::rows - 1) / mma_shape<D>::rows;
-    const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = p.keys / 256;
+    m.rows = queries * m.pack <= mma_decode_shape<D>::rows ? mma_decode_shape<D>::rows : mma_shape<D>::rows;
+    m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
+    m.packed_tiles = NULL;
+    const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
+    if (p.packed_queries) m.tiles = tiles_of_packed(p, (int)(m.rows / m.pack));
     int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
     if (parts > most_parts) parts = most_parts;
     m.splits = parts > 1 ? (int32_t)parts : 1;
@@ -4310,8 +4391,8 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
    there are less than three blocks per processor. */
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
-    const int64_t parts = p.keys / 256, rows = p.batch * p.heads * p.queries;
-    const int64_t of_group = p.queries * (p.heads / p.heads_kv);
+    const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
+    const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
     int64_t bytes = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
@@ -4320,6 +4401,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
         if (smaller ? parts > 1 : splits > 1)
             bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
     });
+    if (p.packed_queries) bytes += table_bytes(p, 1);
     return bytes;
 }
 
@@ -4342,7 +4424,7 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, const que
 {
     constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
     typedef mma_shape<D, keys, 2> of_two;
-    if (m.p.queries * m.pack <= mma_decode_shape<D>::rows)
+    if (m.rows == mma_decode_shape<D>::rows)
         return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
                    ? mma_forward_run<T, D, Extra, keys, warps>(m, grid, stream)
                    : mma_forward_run<T, D, Extra, keys, warps, of_two>(m, grid, stream);
@@ -4353,13 +4435,20 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, const que
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
-    const int grid = blocks_for(p.batch * m.groups * m.tiles * m.splits);
-    m.sums = (float *)p.workspace;
-    m.tops = m.sums + p.batch * p.heads * p.queries * m.splits * D;
-    int error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
+    const int64_t rows = batch_of_rows(p) * p.heads * p.queries;
+    const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
+    int error = 0;
+    if (p.packed_queries) {
+        m.packed_tiles = (packed_tile *)p.workspace;
+        error = find_packed_tiles_of(p, m.packed_tiles, (int)(m.rows / m.pack), stream);
+    }
+    m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1) : 0));
+    m.tops = m.sums + rows * m.splits * D;
+    if (!error)
+        error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = run(merge_splits, p.batch * p.heads * p.queries, stream, m);
+        error = run(merge_splits, m.packed_tiles ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
@@ -4484,7 +4573,7 @@ template <class Heads, bool Extra> struct hopper_shape {
     static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
     static constexpr int keys = v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
     static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
-    static constexpr int description = (2 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
+    static constexpr int description = (3 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
     static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
     static constexpr int q_slots = others + 2 * slot_q <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + q_slots * slot_q;
@@ -4502,6 +4591,7 @@ struct hopper_work {
     hopper_order order;         /* see hopper_grad_work */
     int    tasks;               /* of all blocks */
     int   *tickets;             /* see next_task */
+    packed_tile *packed_tiles;  /* NULL: queries are not packed */
     bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
 };
@@ -4516,7 +4606,8 @@ struct hopper_task { int b, h, head_kv, first_row; };           /* of packed hea
 template <bool Keys>
 ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows, int packed = 0)
 {
-    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed, all = (int)p.batch * heads;
+    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed;
+    const int all = (int)(Keys ? batch_of_keys(p) : batch_of_rows(p)) * heads;
     const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
     const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
@@ -4524,6 +4615,17 @@ ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int tas
     t.h = (head - t.b * heads) << packed;
     t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
     t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
+    return t;
+}
+
+/* The same in a forward, where entries may be packed: b is -1 where there is no such tile. */
+ATTN__DEVICE hopper_task task_of(const hopper_work &m, int task, int rows)
+{
+    hopper_task t = task_at<false>(m.p, m.order, task, rows, m.order.packed);
+    if (!m.packed_tiles) return t;
+    const packed_tile tile = m.packed_tiles[m.order.tiles - 1 - t.first_row / rows];
+    t.b = tile.entry;
+    t.first_row = tile.row;
     return t;
 }
 
@@ -4536,9 +4638,10 @@ ATTN__DEVICE int next_task(int *tickets, int task)
 }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
-   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, then first and last of each row;
-   with Extra then each row's position. */
-template <int Rows> constexpr int description_rows = 32 + Rows / 64 * 16;       /* where rows begin */
+   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin and
+   its rows end (16 bytes), then first and last of each row; with Extra then each row's position. */
+template <int Rows> constexpr int description_entry = 32 + Rows / 64 * 16;
+template <int Rows> constexpr int description_rows = description_entry<Rows> + 16;      /* where rows begin */
 template <int Rows, bool Extra>
 ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
 {
@@ -4566,6 +4669,7 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
     }
     const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
     store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
+    store_words(description + description_entry<Rows>, {entry.key0, entry.rows_end, 0, 0});
     store_words(description + 16, {all.first, all.last, all.from, all.to});
 }
 
@@ -4577,13 +4681,20 @@ ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 
+ATTN__DEVICE int first_row_of(uint32_t description) { return (int)hw::load_shared_word(description + 8); }
+template <int Rows> ATTN__DEVICE int rows_end_of(uint32_t description)
+{
+    return (int)hw::load_shared_word(description + description_entry<Rows> + 4);
+}
 /* A consumer reads its rows there: a thread's two, from the row0-th on. */
-template <int Rows> ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
+template <int Rows>
+ATTN__DEVICE void read_rows(const params &p, uint32_t description, int row0, tile_row (&rows)[2])
 {
     uint32_t of_task[4], of_row[2];
     hw::load_shared(of_task, description);
     set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        if (p.packed_queries && rows[e].i >= rows_end_of<Rows>(description)) rows[e].i = (int)p.queries;
         hw::load_shared(of_row, description + description_rows<Rows> + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
@@ -4732,9 +4843,12 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
         hw::mbarrier_wait(at.task_empty + started % 2, (started / 2 & 1) ^ 1);
         if (started) task = next_task(m.tickets, task);
         const uint32_t description = description_of<Shape>(at, started);
-        if (task < m.tasks)
-            describe_task<Shape::rows, Shape::extra>(
-                m.p, task_at<false>(m.p, m.order, task, Shape::rows, m.order.packed), m.order.packed, description);
+        hopper_task t = {-1, 0, 0, 0};
+        for (; task < m.tasks; task = next_task(m.tickets, task)) {
+            t = task_of(m, task, Shape::rows);
+            if (t.b >= 0) break;
+        }
+        if (task < m.tasks) describe_task<Shape::rows, Shape::extra>(m.p, t, m.order.packed, description);
         else if (hw::lane() == 0) hw::store_shared(description, NO_TASK);
         hw::mbarrier_arrive(at.task_full + started % 2);
     }
@@ -4743,7 +4857,7 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
 /* Q of a task, when its slot is empty; any: there are keys for it. */
 template <class Shape>
 ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, const int (&task)[4], uint32_t started,
-                               bool any)
+                               bool any)       /* task: batch, head, first row, first key */
 {
     const uint32_t slot = started % Shape::q_slots;
     const int packed = m.order.packed, query = task[2] >> packed;
@@ -4752,7 +4866,8 @@ ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, co
     else hw::mbarrier_expect(at.q_full + slot, Shape::slot_q);
     if (any)
         load_tile<Shape::rows, Shape::qk>(at.q + slot * Shape::slot_q, &m.q, at.q_full + slot,
-                                          packed ? task[1] : query, packed ? query : task[1], task[0]);
+                                          packed ? task[1] : query, packed ? query : task[1],
+                                          (int)row_batch(m.p, task[0]));
 }
 
 /* Warp 0 starts the loads of all tasks: K of the first tile, Q, then K of each tile and V of the one before. */
@@ -4767,22 +4882,24 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
         hw::load_shared(words, description);
         hw::sync_warp();
         if (hw::elect()) {
-            const int task[4] = {(int)words[0], (int)words[1], (int)words[2], 0}, head_kv = task[1] / group;
+            const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
+            const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0}, head_kv = task[1] / group;
+            const int b = (int)key_batch(m.p, task[0]);
             hw::mbarrier_arrive(at.task_empty + started % 2);
             for (int n = of.first; n <= of.end; n++) {      /* K of tile n, then V of the one before */
                 const uint32_t now = tile + n - of.first, before = now - 1;
                 if (n < of.end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
                     hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
-                    load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2, n * keys,
-                                               head_kv, task[0]);
+                    load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2,
+                                               key0 + n * keys, head_kv, b);
                 }
                 if (n == of.first) load_queries<Shape>(m, at, task, started, of.first < of.end);
                 else {
                     hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
                     hw::mbarrier_expect(at.v_full + before % 2, Shape::slot_v);
                     load_tile<keys, Shape::v>(at.v + before % 2 * Shape::slot_v, &m.v, at.v_full + before % 2,
-                                              (n - 1) * keys, head_kv, task[0]);
+                                              key0 + (n - 1) * keys, head_kv, b);
                 }
             }
         }
@@ -4839,7 +4956,7 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     hw::sync_warp();
     if (hw::elect()) {
         for (int c = 0; c < (D + 63) / 64; c++)
-            hw::tma_store(&map, from + c * Rows * 128, c * 64, along, across, rows[0].b);
+            hw::tma_store(&map, from + c * Rows * 128, c * 64, along, across, (int)row_batch(p, rows[0].b));
         hw::tma_store_commit();
     }
     return true;
@@ -4971,14 +5088,15 @@ ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &
     finish_rows(m.p, r.rows, r.soft, scale, r.factor);
 }
 
-/* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that. */
+/* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that; by_tma: none
+   of the 16 is another entry's. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const hopper_registers<Shape> &r, int h,
-                               int i)
+                               int i, bool by_tma)
 {
     const int packed = m.order.packed, query = i >> packed;
     if (!m.p.out.rank) return;
-    if (Shape::q_slots < 2 || !m.by_tma ||
+    if (Shape::q_slots < 2 || !by_tma ||
         !store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
                                               packed ? query : h))
         store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
@@ -5053,11 +5171,13 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         const key_tiles of = tiles_in<Shape::keys>(read_reach(c.description));
         c.q = c.q0 + slot * (Shape::slot_q >> 4);
         c.own = read_reach(c.description, c.number);
-        read_rows<Shape::rows>(c.description, c.row0, r.rows);
+        read_rows<Shape::rows>(m.p, c.description, c.row0, r.rows);
         r.soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
         hw::mbarrier_wait(at.q_full + slot, started / q_slots & 1);
-        const int h = r.rows[0].h, i = r.rows[0].i - hw::lane() / 4;
+        const int h = r.rows[0].h, i = first_row_of(c.description) + c.row0 - hw::lane() / 4;
+        const int rows_end = rows_end_of<Shape::rows>(c.description);
+        const bool by_tma = m.by_tma && (!m.packed_tiles || i + 16 <= rows_end || rows_end == (int)m.p.queries);
         if (of.first < of.end) hopper_tiles<T>(m, at, c, of.first, of.end, started, tile, r);
         else {
             finish_softmax(m, r, c.scale);
@@ -5067,7 +5187,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         }
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.task_empty + started % 2);
-        hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i);
+        hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i, by_tma);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
@@ -5882,7 +6002,8 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     const attn__array &a = array_of(p, of);
     const bool of_keys = of == MAP_K || of == MAP_V;
     const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
-    int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0, p.batch}, stride[4] = {1};
+    int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0,
+                       of_keys ? batch_of_keys(p) : batch_of_rows(p)}, stride[4] = {1};
     size[row] = of_keys ? p.keys : p.queries;
     size[head] = of_keys ? p.heads_kv : p.heads;
     stride[row] = a.stride[2];
@@ -5937,6 +6058,7 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 inline int hopper_packed(const params &p, const device &d, int rows)
 {
     const int64_t group = p.heads / p.heads_kv, heads = p.batch * p.heads;
+    if (p.packed_queries) return 0;
     const auto tiles = [&](int packed) { return (heads >> packed) * (((p.queries << packed) + rows - 1) / rows); };
     int best = 0;
     for (int packed = 1; packed <= 4 && group % (1 << packed) == 0 && !asks(p, EACH_HEAD); packed++)
@@ -5953,8 +6075,9 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
-    ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
-    ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
+    const int64_t queries = queries_of_entry(p);
+    ATTN__WANT(queries >= 64, "few queries: split keys and packed heads are better");
+    ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
     ATTN__WANT(has_maps(d), "the driver has no TMA");
@@ -5973,7 +6096,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 enum { TICKET_BYTES = 256 };
 inline bool has_unequal_tasks(const params &p)
 {
-    return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank;
+    return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank ||
+           has_starts(p);
 }
 
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
@@ -5982,13 +6106,22 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
 {
     const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    const int64_t all = p.batch * (keys ? p.heads_kv : p.heads >> packed);
+    const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
     hopper_order o;
     o.packed = packed;
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
+    if (!keys && p.packed_queries) o.tiles = (int)tiles_of_packed(p, rows);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
     return o;
+}
+/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, which is for the smallest that
+   there are. */
+static int64_t hopper_forward_workspace(const params &p)
+{
+    int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
+    if (p.packed_queries) bytes += table_bytes(p, 128);
+    return bytes;
 }
 template <class T, class Shape>
 int hopper_forward_as(const params &p, const device &dev, const queue &stream)
@@ -6002,9 +6135,14 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = Shape::q_slots == 2 && p.out.rank && p.out.type == p.q.type &&
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);
-    m.tasks = (int)(p.batch * p.heads >> packed) * m.order.tiles;
+    m.tasks = (int)(batch_of_rows(p) * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
-    const int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
+    int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
+    m.packed_tiles = NULL;
+    if (p.packed_queries && !error) {
+        m.packed_tiles = (packed_tile *)(void *)((char *)p.workspace + TICKET_BYTES);
+        error = find_packed_tiles_of(p, m.packed_tiles, Shape::rows, stream);
+    }
     if (error) return error;
     return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                   Shape::shared_bytes, stream, m);
@@ -6054,7 +6192,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
     int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
-    if (has_unequal_tasks(p) && (!backward || !p.stats.rank)) behind = TICKET_BYTES;    /* of the forward */
+    if (!backward || !p.stats.rank) behind = hopper_forward_workspace(p);
     if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)) &&
         behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);

@@ -3,8 +3,8 @@
 
        fast [ROUNDS [TIMINGS [KIND]]]   ROUNDS calls of each kind, each in so many timings (0: all); KIND: of those
                                         alone whose name has this in it, up to the first failure (mutants.sh) */
-#define ATTN_CUDA_MAX_BLOCKS 5  /* so that a block has several tasks, one after the other */
-#define ATTN__CUDA_KEEP         /* the macros that kernels are written with */
+#define ATTN_CUDA_MAX_BLOCKS 5 /* so that a block has several tasks, one after the other */
+#define ATTN__CUDA_KEEP        /* the macros that kernels are written with */
 #ifdef __CUDACC__
 #include "device.cu"
 #else
@@ -163,7 +163,7 @@ struct call {
     params p;
     device dev;
     tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
-    shared_vector<int32_t> key_lengths, query_lengths, positions;
+    shared_vector<int32_t> key_lengths, query_lengths, positions, query_starts, key_starts;
     shared_vector<float> work;
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
@@ -222,8 +222,9 @@ static void random_call(call &c, const wishes &w) {
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
-    const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
-                       : chance(60) ? size_q : 8 * draw(w.least_d / 8, w.most_d / 8);
+    const int size_v = w.most_v     ? 8 * draw(1, w.most_v / 8)
+                       : chance(60) ? size_q
+                                    : 8 * draw(w.least_d / 8, w.most_d / 8);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
@@ -690,6 +691,199 @@ template <class Heads> static void backward_in_one_of(call &c, const stage &s) {
     backward_in_one(c, s);
 }
 
+/* ---- entries with starts: packed, queries or keys or both, or each behind padding of its own */
+struct span {
+    int row0, rows, key0, keys; /* keys: those that exist, as many as its length or up to the end of the array */
+    int length;
+};
+static void copy_rows_of(tensor &to, const tensor &from, int64_t b, int64_t row0) {
+    for_all(to, [&](int64_t, int64_t h, int64_t i, int64_t x) { put(to, 0, h, i, x, from(b, h, row0 + i, x)); });
+}
+static std::vector<double> elements(const tensor &t) {
+    std::vector<double> all;
+    for_all(
+        t, [&](int64_t b, int64_t h, int64_t i, int64_t x) { all.push_back(read_element(t, place(t.a, b, h, i, x))); });
+    return all;
+}
+/* The call of an entry alone, with the options of all */
+static void start_own(call &own, const call &all, const span &e, int64_t b) {
+    const params &p = all.p;
+    const int type = p.q.type;
+    start_call(own, type,
+               {1, (int)p.heads, (int)p.heads_kv, e.rows, std::max(e.keys, 1), (int)p.size_q, (int)p.size_v});
+    make(own.out, all.out.a.type, 1, p.heads, e.rows, p.size_v, 2);
+    own.p.out = own.out.a;
+    copy_rows_of(own.q, all.q, p.packed_queries ? 0 : b, e.row0);
+    if (e.keys) copy_rows_of(own.k, all.k, p.packed_keys ? 0 : b, e.key0);
+    if (e.keys) copy_rows_of(own.v, all.v, p.packed_keys ? 0 : b, e.key0);
+    own.p.score = p.score, own.p.scale = p.scale, own.p.left = p.left, own.p.right = p.right, own.p.align = p.align;
+    own.p.empty = p.empty, own.p.softcap = p.softcap, own.p.alibi = p.alibi, own.p.sink = p.sink;
+    own.sink = all.sink, own.alibi = all.alibi; /* what float64 reads */
+    own.dev = all.dev;
+    own.name = all.name + ", entry " + std::to_string(b) + " rows " + std::to_string(e.row0) + "+" +
+               std::to_string(e.rows) + " keys " + std::to_string(e.key0) + "+" + std::to_string(e.length);
+    own.key_lengths.assign(1, e.length);
+    integers(own.p.key_lengths, own.key_lengths, 1, 1);
+    if (!p.packed_queries && p.query_lengths.rank) {
+        own.query_lengths.assign(1, std::min(all.query_lengths[(size_t)b], e.rows));
+        integers(own.p.query_lengths, own.query_lengths, 1, 1);
+    }
+    if (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 1) {
+        own.positions.assign(1, all.positions[(size_t)b]);
+        integers(own.p.positions, own.positions, 1, 1);
+    } else if (p.align == ATTN_ALIGN_POSITIONS) {
+        own.positions.clear();
+        for (int i = 0; i < e.rows; i++)
+            own.positions.push_back(all.positions[(size_t)((p.packed_queries ? 0 : b * p.queries) + e.row0 + i)]);
+        integers(own.p.positions, own.positions, 1, 2);
+        own.p.positions.stride[0] = e.rows;
+    }
+}
+/* Draws the entries of a call: sizes, starts, gaps between packed ones. */
+static std::vector<span> draw_entries(call &all, const wishes &w, bool packed_queries, bool packed_keys) {
+    std::vector<span> of(chance(30) ? 1 : (size_t)draw(2, 7));
+    int rows = 0, keys = 0;
+    for (span &e : of) {
+        e.rows = chance(15) ? 0 : chance(40) ? draw(1, 30) : draw(1, w.most_rows);
+        e.length = chance(10) ? 0 : draw(1, w.most_rows);
+        e.row0 = packed_queries ? rows + draw(0, 3) : chance(30) ? 0 : draw(0, w.most_rows / 2);
+        e.key0 = packed_keys ? keys + draw(0, 3) : chance(30) ? 0 : draw(0, w.most_rows / 2);
+        rows = packed_queries ? e.row0 + e.rows : std::max(rows, e.row0 + 1);
+        keys = packed_keys ? e.key0 + e.length : std::max(keys, e.key0 + 1);
+    }
+    rows = std::max(rows, w.least_rows) + draw(0, 20), keys = std::max(keys, 1) + draw(0, 20);
+    for (span &e : of) {
+        if (!packed_queries) e.rows = rows - e.row0;
+        if (!packed_keys) e.length = std::min(e.length, keys - e.key0);
+        e.keys = packed_keys ? e.length : keys - e.key0;
+    }
+    all.query_starts.clear(), all.key_starts.clear(), all.key_lengths.clear(), all.query_lengths.clear();
+    for (const span &e : of) {
+        all.query_starts.push_back(e.row0), all.key_starts.push_back(e.key0);
+        all.key_lengths.push_back(e.length);
+        all.query_lengths.push_back(packed_queries ? e.rows : draw(0, e.rows));
+    }
+    params &p = all.p;
+    p.queries = rows, p.keys = keys, p.batch = (int64_t)of.size();
+    p.packed_queries = packed_queries, p.packed_keys = packed_keys, p.ragged = 1;
+    return of;
+}
+static void remake(call &c, tensor &t, attn__array &a, int type, bool packed, int64_t heads, int64_t rows,
+                   int64_t columns, double size, int unit = 8) {
+    make(t, type, packed ? 1 : c.p.batch, heads, rows, columns, unit);
+    if (size > 0) fill(t, size);
+    a = t.a;
+    if (packed) a.stride[0] = 0;
+}
+static void check_outside(const call &c, const tensor &t, const std::vector<span> &of) {
+    const params &p = c.p;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        for (size_t n = 0; n < of.size(); n++)
+            if (p.packed_queries ? i >= of[n].row0 && i < of[n].row0 + of[n].rows : (int64_t)n == b) return;
+        const unsigned char *at = (const unsigned char *)t.a.data + place(t.a, b, h, i, x) * (int64_t)t.bytes_of();
+        checks++;
+        for (size_t n = 0; n < t.bytes_of(); n++)
+            if (at[n] != 0xff) return fail(c, "a row of no entry was written", (double)i, (double)x);
+    });
+}
+static void forward_of_entries(call &all, const stage &s) {
+    params &p = all.p;
+    const int type = p.q.type, out_type = all.out.a.type;
+    const wishes w = {s.forward == mma_forward ? 1 : 64, s.forward == mma_forward ? 150 : 300, 0, 0, 0, 0};
+    const bool packed_queries = chance(70), packed_keys = chance(packed_queries ? 70 : 30);
+    const bool lengths = packed_keys || chance(60);
+    const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys);
+    all.name += packed_queries ? ", packed queries" : ", padded queries";
+    all.name += packed_keys ? ", packed keys" : ", padded keys";
+    remake(all, all.q, p.q, type, packed_queries, p.heads, p.queries, p.size_q, 3);
+    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
+    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
+    remake(all, all.out, p.out, out_type, packed_queries, p.heads, p.queries, p.size_v, 0, 2);
+    remake(all, all.lse, p.lse, ATTN_F32, packed_queries, p.heads, p.queries, 1, 0);
+    remake(all, all.stats, p.stats, ATTN_F32, packed_queries, p.heads, p.queries, 2, 0);
+    spoil(all.k, 20), spoil(all.v, 30);
+    integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
+    integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
+    if (!lengths) p.key_lengths.rank = 0;
+    if (!packed_queries && chance(50)) p.query_lengths.rank = 0;
+    if (p.align == ATTN_ALIGN_POSITIONS) {
+        const bool per_query = chance(50);
+        all.positions.resize((size_t)(per_query ? (packed_queries ? 1 : p.batch) * p.queries : p.batch));
+        for (int32_t &x : all.positions) x = draw(-5, w.most_rows);
+        integers(p.positions, all.positions, p.batch, per_query ? p.queries : 1);
+        if (per_query && packed_queries) p.positions.rank = 2, p.positions.stride[0] = 0, p.positions.stride[2] = 1;
+    }
+    const char *why = s.covers(p, all.dev, false);
+    if (why && !strstr(why, "few")) return fail(all, why, 0, 1); /* right it is of few rows, too */
+    tensor *const results[3] = {&all.out, &all.lse, &all.stats};
+    shared_vector<unsigned char> first[3];
+    give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
+    for (int mode = 0; mode < timings; mode++) {
+        for (tensor *t : results) poison(*t);
+        set_timing(mode);
+        calls++;
+        const int error = s.forward(p, all.dev, NULL);
+        if (error || fake_failure()[0]) return fail(all, fake_failure(), error, 0);
+        for (int n = 0; n < 3; n++) {
+            if (mode == 0) first[n] = results[n]->memory;
+            checks++;
+            if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
+        }
+    }
+    for (tensor *t : results) {
+        check_outside(all, *t, of);
+        checks++;
+        if (!margins_untouched(*t)) fail(all, "memory beside the results was written", 0, 0);
+    }
+    for (size_t b = 0; b < of.size(); b++) {
+        const span &e = of[b];
+        span own_span = e;
+        if (!lengths) own_span.length = e.keys;
+        if (e.rows == 0) continue;
+        call own;
+        start_own(own, all, own_span, (int64_t)b);
+        tensor *const own_results[3] = {&own.out, &own.lse, &own.stats};
+        const int64_t array = packed_queries ? 0 : (int64_t)b;
+        for (int n = 0; n < 3; n++)
+            for_all(*own_results[n], [&](int64_t, int64_t h, int64_t i, int64_t x) {
+                const tensor &from = *results[n];
+                tensor &to = *own_results[n];
+                memcpy((char *)to.a.data + place(to.a, 0, h, i, x) * (int64_t)to.bytes_of(),
+                       (const char *)from.a.data + place(from.a, array, h, e.row0 + i, x) * (int64_t)from.bytes_of(),
+                       to.bytes_of());
+            });
+        check_forward(own);
+        bool same_tiles = true;
+        with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+            constexpr int D = decltype(d)::value;
+            const mma_work one = mma_plan<D>(p, all.dev), other = mma_plan<D>(own.p, all.dev);
+            same_tiles = s.forward != mma_forward || (one.rows == other.rows && one.splits == 1 && other.splits == 1);
+        });
+        if (!same_tiles) continue;
+        std::vector<double> want[3];
+        for (int n = 0; n < 3; n++) want[n] = elements(*own_results[n]), poison(*own_results[n]);
+        give_workspace(own, (size_t)s.workspace(own.p, own.dev, false, false));
+        set_timing(0);
+        if (s.forward(own.p, own.dev, NULL) || fake_failure()[0]) return fail(own, fake_failure(), 0, 1);
+        for (int n = 0; n < 3; n++) {
+            const std::vector<double> got = elements(*own_results[n]);
+            checks++;
+            for (size_t x = 0; x < got.size(); x++) /* infinite v: which rows share a tile tells infinity from NaN */
+                if (memcmp(&got[x], &want[n][x], sizeof got[x]) && (isfinite(got[x]) || isfinite(want[n][x])))
+                    return fail(own, "other bits than in a call of its own", want[n][x], got[x]);
+        }
+    }
+    for (int64_t b = 0; !packed_queries && b < p.batch; b++) /* rows in front of an entry's have no keys */
+        for_all(all.out, [&](int64_t at, int64_t h, int64_t i, int64_t x) {
+            const double sink = p.sink.rank ? all.sink(0, h, 0, 0) : -INFINITY;
+            if (at != b || i >= of[(size_t)b].row0) return;
+            close(all, "out in front of an entry", read_element(all.out, place(all.out.a, b, h, i, x)),
+                  sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : 0, 0);
+            close(all, "lse in front of an entry", read_element(all.lse, place(all.lse.a, b, h, i, 0)), sink,
+                  2e-5 * (1 + fabs(sink)));
+        });
+}
+
 static const struct kind {
     const char *name;
     int stage; /* its index */
@@ -737,17 +931,37 @@ static const struct kind {
     {"stage 3, long backward", 2, backward, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
-    {"stage 3 backward in one sweep, heads of 96", 2, backward_in_one_of<heads_96>, 90, 227 * 1024,
+    {"stage 3 backward in one sweep, heads of 96",
+     2,
+     backward_in_one_of<heads_96>,
+     90,
+     227 * 1024,
      {64, 250, 0, 0, 72, 96}},
-    {"stage 3 backward in one sweep, softcap and ALiBi", 2, backward_in_one, 90, 227 * 1024,
+    {"stage 3 backward in one sweep, softcap and ALiBi",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
      {64, 300, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward in one sweep, infinite numbers", 2, backward_in_one, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
-    {"stage 3 forward, heads of 192 and 128", 2, forward_of<heads_192_128>, 90, 227 * 1024,
+    {"stage 3 forward, heads of 192 and 128",
+     2,
+     forward_of<heads_192_128>,
+     90,
+     227 * 1024,
      {64, 400, 0, 0, 136, 192, 128}},
-    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi", 2, forward_of<heads_192_128>, 90, 227 * 1024,
+    {"stage 3 forward, heads of 192 and 128, softcap and ALiBi",
+     2,
+     forward_of<heads_192_128>,
+     90,
+     227 * 1024,
      {64, 300, OF_SCORES, 0, 136, 192, 128}},
-    {"stage 3 backward, heads of 192 and 128", 2, backward_of<heads_192_128>, 90, 227 * 1024,
+    {"stage 3 backward, heads of 192 and 128",
+     2,
+     backward_of<heads_192_128>,
+     90,
+     227 * 1024,
      {64, 250, 0, 0, 136, 192, 128}},
     {"stage 3 forward, heads of 96", 2, forward_of<heads_96>, 90, 227 * 1024, {64, 300, 0, 0, 72, 96}},
     {"stage 3 forward, heads of 192", 2, forward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
@@ -755,6 +969,22 @@ static const struct kind {
     {"stage 3 backward, heads of 192", 2, backward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
+    {"stage 2 entries, forward", 1, forward_of_entries, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
+    {"stage 2 entries, forward, softcap and ALiBi",
+     1,
+     forward_of_entries,
+     80,
+     163 * 1024,
+     {1, 90, OF_SCORES, 0, 8, 64}},
+    {"stage 2 entries, forward", 1, forward_of_entries, 86, 99 * 1024, {1, 90, 0, 3, 72, 256}},
+    {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
+    {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
+    {"stage 3 entries, forward, softcap and ALiBi",
+     2,
+     forward_of_entries,
+     90,
+     227 * 1024,
+     {64, 150, OF_SCORES, 0, 8, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -861,7 +1091,7 @@ static void rows_in_32_bits() {
         p.key_lengths = {(void *)&lengths[0], {1, 0, 0, 0}, ATTN_I32, chance(50)};
         p.query_lengths = {(void *)&lengths[1], {1, 0, 0, 0}, ATTN_I32, chance(50)};
         const int i = chance(50) ? (int)p.queries - 1 : draw(0, (int)p.queries - 1);
-        const tile_row one = row_in(p, entry_reach_of(p, 0), 0, i), other = row_at(p, 0, 0, 1, i);
+        const tile_row one = row_in(p, entry_reach_of(p, 0), 0, i), other = row_at(p, whole_entry(p), 0, 0, 1, i);
         checks++;
         if (one.first == other.first && one.last == other.last && one.position == other.position) continue;
         printf("FAIL a row's keys: %d to %d at %lld, want %d to %d at %lld\n", one.first, one.last,

@@ -774,8 +774,9 @@ enum {
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.page, 0, "keys lie in pages") \
-    X(has_starts(p), IN_STAGE_2 | IN_STAGE_3, "") \
-    X(has_starts(p) && p.is_backward, 0, "gradients of entries with starts") \
+    X(has_starts(p) && p.is_backward, IN_STAGE_3, "gradients of entries with starts") \
+    X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
+      "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
       "bias, mask or dropout where entries have starts") \
     X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
@@ -882,29 +883,29 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 }
 
 /* The same of many rows of an entry, for row_in: what they have in common is found once, and a row needs few
-   instructions of 32 bits. With a length or a position for each query (per_row) they have nothing in common. Else the
-   entry's row i is at `position` + i and may attend to its keys [low + i, high + i), of so many that it has. In the
-   arrays its first row is row0, its last one before rows_end, its first key key0. */
+   instructions of 32 bits. The entry's row i is at `position` + i and may attend to its keys [low + i, high + i), of so
+   many that it has; it has `rows` rows, the first `queries` of which have keys. per_row: there is a length or a position
+   for each query, so that this holds of row `own` alone. */
 struct entry_reach {
-    int     low, high, keys, queries, row0, rows_end, key0;
+    int     low, high, keys, queries, rows;
     int64_t position;
     bool    per_row;
 };
-ATTN__DEVICE entry_reach entry_reach_of(const params &p, int64_t b)
+ATTN__DEVICE entry_reach entry_reach_of(const params &p, const entry &e, int64_t b, int own = 0)
 {
     const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
-    const entry own = entry_of(p, b);
-    const int64_t keys = own.keys_end - own.key0, rows = own.rows_end - own.row0;
-    entry_reach e;
-    e.row0 = (int)own.row0, e.rows_end = (int)own.rows_end, e.key0 = (int)own.key0;
-    e.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
-    e.keys = (int)(p.key_lengths.rank == 1 ? clamp(load_integer(p.key_lengths, b, 0), 0, keys) : keys);
-    e.queries = (int)(p.query_lengths.rank ? clamp(load_integer(p.query_lengths, b, 0), 0, rows) : rows);
-    e.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? e.keys - e.queries :
-                 p.align == ATTN_ALIGN_POSITIONS && !e.per_row ? load_integer(p.positions, b, 0) : 0;
-    e.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(e.position, -p.left), -far, far));
-    e.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(e.position, p.right), 1), -far, far);
-    return e;
+    const int keys = (int)(e.keys_end - e.key0);
+    entry_reach r;
+    r.rows = (int)(e.rows_end - e.row0);
+    r.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
+    r.keys = p.key_lengths.rank ? (int)clamp(load_integer(p.key_lengths, b, e.row0 + own), 0, keys) : keys;
+    r.queries = p.query_lengths.rank ? (int)clamp(load_integer(p.query_lengths, b, 0), 0, r.rows) : r.rows;
+    r.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? r.keys - r.queries : 0;
+    if (p.align == ATTN_ALIGN_POSITIONS)
+        r.position = add_clamped(load_integer(p.positions, b, e.row0 + own), p.positions.rank == 2 ? -own : 0);
+    r.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(r.position, -p.left), -far, far));
+    r.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(r.position, p.right), 1), -far, far);
+    return r;
 }
 
 /* Behind the last key that the entry has: as many as the largest of its lengths, or all to the end */
@@ -3186,43 +3187,67 @@ ATTN__DEVICE tile_row row_at(const params &p, const entry &e, int64_t b, int64_t
     }
     return r;
 }
-ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &e, int64_t b, int i)
+/* own: a row as the entry counts; so does i of the result, but for a row that the entry does not have */
+ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &many, int64_t b, int own)
 {
-    if (e.per_row) return row_at(p, entry_of(p, b), b, 0, 1, i);
-    const int own = i - e.row0, inside = least(own, e.queries);     /* rows after the last have no keys */
-    tile_row r = {(int)b, 0, i < e.rows_end ? i : (int)p.queries, most(e.low + inside, 0),
+    const entry_reach e = many.per_row && own < many.rows ? entry_reach_of(p, entry_of(p, b), b, own) : many;
+    const int inside = least(own, e.queries);   /* rows after the last have no keys */
+    tile_row r = {(int)b, 0, own < e.rows ? own : (int)p.queries, most(e.low + inside, 0),
                   own >= 0 && own < e.queries ? least(e.keys, e.high + inside) : 0, add_clamped(e.position, own)};
     if (r.first >= r.last) r.first = r.last = 0;
     return r;
 }
 ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
 
-/* Tiles of packed entries begin at their first rows, so which entry the n-th of all is of, and with which row of the
-   arrays it begins, stands in a table; entry is -1 behind the last one. Of an entry the last rows come first: under a
-   causal mask these have most keys. */
+/* Tiles of packed entries begin at their first rows, or keys, so which entry the n-th of all is of, and with which row
+   of the arrays it begins, stands in a table. So does how many there are: the host knows at most how many. */
 struct packed_tile { int entry, row; };
+struct packed_tiles {
+    int         *count, *first; /* of all, NULL: none are packed; of each entry the number of its first one */
+    packed_tile *tiles;
+};
 struct tile_table {
     params       p;
-    packed_tile *tiles;
-    int          rows, count;
+    packed_tiles to;
+    int          rows, most;
+    bool         keys;
 };
-ATTN__BOTH int64_t tiles_of_packed(const params &p, int rows) { return (p.queries + rows - 1) / rows + p.batch; }
-ATTN__DEVICE int tiles_of_entry(const entry &e, int rows) { return (int)((e.rows_end - e.row0 + rows - 1) / rows); }
+ATTN__BOTH int64_t most_packed_tiles(const params &p, int64_t rows, bool keys)
+{
+    return ((keys ? p.keys : p.queries) + rows - 1) / rows + p.batch;
+}
+struct row_span { int first, end; };            /* in the arrays */
+ATTN__DEVICE row_span rows_of_entry(const params &p, int64_t b, bool keys)
+{
+    const entry e = entry_of(p, b);
+    if (!keys) return {(int)e.row0, (int)e.rows_end};
+    return {(int)e.key0, (int)keys_end_of(p, e, b)};
+}
 ATTN__KERNEL(32 * WARPS, 1) void find_packed_tiles(ATTN__PARAM tile_table m)
 {
-    for (int64_t b = first_task(); b <= m.p.batch; b += all_tasks()) {     /* behind the last entry come the others */
-        const bool is_entry = b < m.p.batch;
-        const entry e = is_entry ? entry_of(m.p, b) : whole_entry(m.p);
+    const auto tiles_of = [&](const row_span &s) { return (s.end - s.first + m.rows - 1) / m.rows; };
+    for (int64_t b = first_task(); b <= m.p.batch; b += all_tasks()) {
         int first = 0;
-        for (int64_t other = hw::lane(); other < b; other += 32) first += tiles_of_entry(entry_of(m.p, other), m.rows);
+        for (int64_t other = hw::lane(); other < b; other += 32)
+            first += tiles_of(rows_of_entry(m.p, other, m.keys));
         for (int step = 16; step > 0; step /= 2) first += hw::shfl_xor(first, step);
-        const int many = is_entry ? tiles_of_entry(e, m.rows) : m.count - first;
-        for (int n = hw::lane(); n < many && first + n < m.count; n += 32) {
-            const packed_tile of_entry = {(int)b, (int)e.row0 + (many - 1 - n) * m.rows}, none = {-1, 0};
-            m.tiles[first + n] = is_entry ? of_entry : none;
+        if (b == m.p.batch) {
+            if (hw::lane() == 0) *m.to.count = least(first, m.most);
+            continue;
         }
+        const row_span own = rows_of_entry(m.p, b, m.keys);
+        if (hw::lane() == 0) m.to.first[b] = first;
+        for (int n = hw::lane(); n < tiles_of(own) && first + n < m.most; n += 32)
+            m.to.tiles[first + n] = {(int)b, own.first + n * m.rows};
     }
 }
+/* How many tiles there are, and tasks of so many heads */
+ATTN__DEVICE int packed_count(const packed_tiles &of, int otherwise) { return of.count ? *of.count : otherwise; }
+ATTN__DEVICE int packed_tasks(const packed_tiles &of, int heads, int otherwise)
+{
+    return of.count ? *of.count * heads : otherwise;
+}
+
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
 ATTN__DEVICE tile_reach no_rows() { return {0x7fffffff, 0, 0, 0x7fffffff}; }
@@ -3574,7 +3599,7 @@ struct mma_work {
     int64_t groups, tiles;      /* heads/pack; tiles of rows per group */
     int64_t rows;               /* of a tile */
     int64_t columns;            /* D of the kernel */
-    packed_tile *packed_tiles;  /* NULL: queries are not packed */
+    packed_tiles packed;        /* of queries */
     float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
 };
 
@@ -3756,15 +3781,14 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
     if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
-        const int tiles = (int)m.tiles, groups = (int)m.groups;
+        const int tiles = packed_count(m.packed, (int)m.tiles), groups = (int)m.groups;
         const int tasks = (int)batch_of_rows(m.p) * groups * tiles * m.splits;
         for (int task = hw::block(); task < tasks; task += hw::blocks()) {  /* causal: those with most keys first */
-            const int of_split = task / m.splits, tile = of_split % tiles;
-            int b = of_split / tiles / groups, first_row = (tiles - 1 - tile) * rows;
-            if (m.packed_tiles) b = m.packed_tiles[tile].entry, first_row = m.packed_tiles[tile].row * m.pack;
-            if (b >= 0)
-                mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, b, of_split / tiles % groups, first_row,
-                                                             task % m.splits);
+            const int of_split = task / m.splits, tile = tiles - 1 - of_split % tiles;
+            int b = of_split / tiles / groups, first_row = tile * rows;
+            if (m.packed.count) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
+            mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, b, of_split / tiles % groups, first_row,
+                                                         task % m.splits);
         }
     } else hw::missing();
 #else
@@ -3777,15 +3801,16 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
     const int64_t per_group = p.queries * m.pack;
-    const int64_t tasks = m.packed_tiles ? m.tiles * m.rows : per_group, all = batch_of_rows(p) * m.groups * tasks;
+    const int64_t tasks = m.packed.count ? packed_count(m.packed, 0) * m.rows : per_group;
+    const int64_t all = batch_of_rows(p) * m.groups * tasks;
     for (int64_t task = first_task(); task < all; task += all_tasks()) {
         int64_t row = task % tasks, b = task / tasks / m.groups;
         const int64_t group = task / tasks % m.groups, array = b * m.groups + group;
-        if (m.packed_tiles) {
-            const packed_tile tile = m.packed_tiles[row / m.rows];
+        if (m.packed.count) {
+            const packed_tile tile = m.packed.tiles[row / m.rows];
             b = tile.entry;
             row = (int64_t)tile.row * m.pack + row % m.rows;
-            if (b < 0 || row >= entry_of(p, b).rows_end * m.pack) continue;
+            if (row >= entry_of(p, b).rows_end * m.pack) continue;
         }
         const tile_row r = row_at(p, entry_of(p, b), b, group, m.pack, (int)row);
         float top = -infinity(), mass = 0.0f, factor;
@@ -3818,7 +3843,24 @@ struct grad_work {
     float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what gradients lose */
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
+    packed_tiles rows, keys;    /* of GRAD_ROWS, where entries are packed: in these arrays tiles are in this order */
 };
+enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
+
+/* An entry in these arrays, its first row as they count, and in those of the call: its first query, its first key, how
+   many queries it has there, with those of its last tile that are not its own */
+struct grad_entry { int b, row_batch, key_batch, padded_row, padded_key, row0, key0, queries; };
+ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b)
+{
+    grad_entry e = {b, b, b, 0, 0, 0, 0, (int)m.padded};
+    if (!m.rows.count) return e;
+    const row_span rows = rows_of_entry(m.p, b, false);
+    e.row_batch = e.key_batch = 0;
+    e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    e.row0 = rows.first, e.key0 = rows_of_entry(m.p, b, true).first;
+    e.queries = (rows.end - rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+    return e;
+}
 enum { MMA_GRAD_THREADS = 128 };
 /* As many at a time as no register is spilled for, on any architecture; extras take some registers too. */
 template <int D, bool Extra> struct grad_shape {
@@ -3888,7 +3930,13 @@ ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t f
 template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n)
 {
     const params &p = m.p;
-    const int64_t parts = m.padded / 32, h = n / parts % p.heads, b = n / parts / p.heads, first = n % parts * 32;
+    const int64_t parts = m.padded / 32, h = n / parts % p.heads, padded = n % parts * 32;
+    int64_t b = n / parts / p.heads, first = padded;
+    if (m.rows.count) {
+        const packed_tile tile = m.rows.tiles[padded / GRAD_ROWS];
+        b = tile.entry;
+        first = tile.row + padded % GRAD_ROWS;
+    }
     const int64_t i = first + hw::lane();
     const entry own = entry_of(p, b);
     const tile_row r = row_at(p, own, b, h, 1, (int)i);
@@ -3908,15 +3956,19 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     m.inverse[n * 32 + hw::lane()] = g.inverse;
     m.shift[n * 32 + hw::lane()] = g.shift;
     if (h != 0) return g;
-    m.first[b * m.padded + i] = r.first;
-    m.last[b * m.padded + i] = r.last;
-    for (int64_t tile = first; tile < first + 32; tile += Queries) {
+    const int64_t at = row_batch(p, b) * m.padded + padded;
+    m.first[at + hw::lane()] = r.first;
+    m.last[at + hw::lane()] = r.last;
+    for (int64_t tile = 0; tile < 32; tile += Queries) {
         tile_reach t = no_rows();
-        if (tile % Queries != 0) break;         /* the first rows of the tile do it */
-        for (int row = hw::lane(); row < Queries; row += 32)
-            join(t, reach_of_row(p, row_at(p, own, b, 0, 1, (int)tile + row)));
+        if ((padded + tile) % Queries != 0) break;      /* the first rows of the tile do it */
+        for (int row = hw::lane(); row < Queries; row += 32) {
+            const tile_row of_tile = row_at(p, own, b, 0, 1, (int)(first + tile) + row);
+            join(t, reach_of_row(p, of_tile));
+            if (m.rows.count && !is_inside(p, of_tile)) t.to = 0;       /* another entry's: excluded by an edge */
+        }
         t = join_warp(t);
-        if (hw::lane() == 0) m.reaches[(b * m.padded + tile) / Queries] = t;
+        if (hw::lane() == 0) m.reaches[(at + tile) / Queries] = t;
     }
     return g;
 }
@@ -4287,9 +4339,9 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 
 /* What both fast stages ask of a call: NULL, or the first that it lacks */
 #define ATTN__WANT(condition, text) if (!(condition)) return text
-inline const char *fast_covers(const params &p)
+inline const char *fast_covers(const params &p, int stage)
 {
-    if (const char *const why = lacking(p, IN_STAGE_2)) return why;
+    if (const char *const why = lacking(p, stage)) return why;
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
     ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
                "a size is beyond 2^30, or there are 2^25 heads");
@@ -4330,9 +4382,9 @@ template <class F> cudaError_t with_kernels(const params &p, F f)
     return (cudaError_t)error;
 }
 
-static const char *mma_covers(const params &p, const device &d, bool backward)
+static const char *mma_covers_as(const params &p, const device &d, bool backward, int stage)
 {
-    const char *why = fast_covers(p);
+    const char *why = fast_covers(p, stage);
     bool fits = false;
     if (!why && backward) why = fast_covers_backward(p);
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
@@ -4348,15 +4400,27 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     return NULL;
 }
 
-/* The table of packed tiles: its bytes, its launch */
-inline int64_t table_bytes(const params &p, int rows)
+/* The table of packed tiles: its bytes, its parts, its launch */
+inline int64_t table_bytes(const params &p, int64_t rows, bool keys)
 {
-    return (tiles_of_packed(p, rows) * (int64_t)sizeof(packed_tile) + 255) / 256 * 256;
+    const int64_t tiles = most_packed_tiles(p, rows, keys) * (int64_t)sizeof(packed_tile);
+    return ((p.batch + 2) / 2 * 8 + tiles + 255) / 256 * 256;
 }
-inline int find_packed_tiles_of(const params &p, packed_tile *tiles, int rows, const queue &stream)
+inline packed_tiles table_at(const params &p, void *at)
 {
-    const tile_table m = {p, tiles, rows, (int)tiles_of_packed(p, rows)};
+    int *const words = (int *)at;
+    const packed_tiles t = {words, words + 1, (packed_tile *)(void *)(words + (p.batch + 2) / 2 * 2)};
+    return t;
+}
+inline int fill_table(const params &p, const packed_tiles &to, int rows, bool keys, const queue &stream)
+{
+    const tile_table m = {p, to, rows, (int)most_packed_tiles(p, rows, keys), keys};
     return (int)run(find_packed_tiles, p.batch + 1, stream, m);
+}
+
+static const char *mma_covers(const params &p, const device &d, bool backward)
+{
+    return mma_covers_as(p, d, backward, IN_STAGE_2);
 }
 
 /* Queries of an entry; of packed ones, which the host does not know, the mean */
@@ -4376,9 +4440,9 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.groups = p.heads / m.pack;
     m.rows = queries * m.pack <= mma_decode_shape<D>::rows ? mma_decode_shape<D>::rows : mma_shape<D>::rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
-    m.packed_tiles = NULL;
+    m.packed = packed_tiles();
     const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
-    if (p.packed_queries) m.tiles = tiles_of_packed(p, (int)(m.rows / m.pack));
+    if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);
     int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
     if (parts > most_parts) parts = most_parts;
     m.splits = parts > 1 ? (int32_t)parts : 1;
@@ -4401,7 +4465,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
         if (smaller ? parts > 1 : splits > 1)
             bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
     });
-    if (p.packed_queries) bytes += table_bytes(p, 1);
+    if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
 }
 
@@ -4439,16 +4503,16 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
     int error = 0;
     if (p.packed_queries) {
-        m.packed_tiles = (packed_tile *)p.workspace;
-        error = find_packed_tiles_of(p, m.packed_tiles, (int)(m.rows / m.pack), stream);
+        m.packed = table_at(p, p.workspace);
+        error = fill_table(p, m.packed, (int)(m.rows / m.pack), false, stream);
     }
-    m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1) : 0));
+    m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1, false) : 0));
     m.tops = m.sums + rows * m.splits * D;
     if (!error)
         error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, false>(m, dev, grid, stream);
     if (!error && m.splits > 1)
-        error = run(merge_splits, m.packed_tiles ? m.groups * m.tiles * m.rows : rows, stream, m);
+        error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
@@ -4463,10 +4527,10 @@ static cudaError_t mma_forward(const params &p, const device &dev, const queue &
    to tiles of `rows`, the keys' kernel takes `queries` at a time. */
 static int64_t grad_layout(const params &p, int rows, int queries, unsigned char *at, grad_work *m)
 {
-    const int64_t padded = (p.queries + rows - 1) / rows * rows, heads = p.batch * p.heads;
-    const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, p.batch * padded * 4,
-                              p.batch * padded * 4,
-                              p.batch * (padded / queries) * (int64_t)sizeof(tile_reach),
+    const int64_t tiles = p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows;
+    const int64_t padded = tiles * rows, batch = batch_of_rows(p), heads = batch * p.heads;
+    const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
+                              batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                               p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[8];
     int64_t sum = 0;
@@ -4476,12 +4540,14 @@ static int64_t grad_layout(const params &p, int rows, int queries, unsigned char
     }
     if (m) {
         m->p = p;
+        m->rows = m->keys = packed_tiles();
         m->padded = padded;
         m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
         m->first = (int *)places[3], m->last = (int *)places[4];
         m->reaches = (tile_reach *)places[5];
         if (!p.stats.rank) {
-            const attn__array stats = {places[6], {p.heads * p.queries * 2, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            const int64_t of_entry = p.packed_queries ? 0 : p.heads * p.queries * 2;
+            const attn__array stats = {places[6], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
             m->p.stats = stats;
         }
         m->p.workspace = places[7];
@@ -4591,7 +4657,7 @@ struct hopper_work {
     hopper_order order;         /* see hopper_grad_work */
     int    tasks;               /* of all blocks */
     int   *tickets;             /* see next_task */
-    packed_tile *packed_tiles;  /* NULL: queries are not packed */
+    packed_tiles packed;        /* of queries */
     bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
 };
@@ -4604,28 +4670,25 @@ const uint32_t NO_TASK = ~0u;   /* in place of a description's batch */
    heads that with causal masks have most to do: the last queries, the first keys. */
 struct hopper_task { int b, h, head_kv, first_row; };           /* of packed heads the first, and rows of all of them */
 template <bool Keys>
-ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, int task, int rows, int packed = 0)
+ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, const packed_tiles &table, int task, int rows,
+                                 int packed = 0)
 {
+    const int tiles = packed_count(table, o.tiles);
     const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed;
     const int all = (int)(Keys ? batch_of_keys(p) : batch_of_rows(p)) * heads;
-    const int first = task / (o.section * o.tiles) * o.section, inside = task - first * o.tiles;
+    const int first = task / (o.section * tiles) * o.section, inside = task - first * tiles;
     const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
     hopper_task t;
     t.b = head / heads;
     t.h = (head - t.b * heads) << packed;
     t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
-    t.first_row = (Keys ? tile : o.tiles - 1 - tile) * rows;
-    return t;
-}
-
-/* The same in a forward, where entries may be packed: b is -1 where there is no such tile. */
-ATTN__DEVICE hopper_task task_of(const hopper_work &m, int task, int rows)
-{
-    hopper_task t = task_at<false>(m.p, m.order, task, rows, m.order.packed);
-    if (!m.packed_tiles) return t;
-    const packed_tile tile = m.packed_tiles[m.order.tiles - 1 - t.first_row / rows];
-    t.b = tile.entry;
-    t.first_row = tile.row;
+    t.first_row = Keys ? tile : tiles - 1 - tile;
+    if (!table.count) t.first_row *= rows;
+    else {
+        const packed_tile of_entry = table.tiles[t.first_row];
+        t.b = of_entry.entry;
+        t.first_row = of_entry.row;
+    }
     return t;
 }
 
@@ -4642,37 +4705,6 @@ ATTN__DEVICE int next_task(int *tickets, int task)
    its rows end (16 bytes), then first and last of each row; with Extra then each row's position. */
 template <int Rows> constexpr int description_entry = 32 + Rows / 64 * 16;
 template <int Rows> constexpr int description_rows = description_entry<Rows> + 16;      /* where rows begin */
-template <int Rows, bool Extra>
-ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
-{
-    constexpr int of_rows = description_rows<Rows>;
-    const auto store_words = [&](uint32_t to, const int (&words)[4]) {
-        ATTN__UNROLL for (int i = 0; i < 4; i++)
-            if (hw::lane() == 0) hw::store_shared(to + i * 4, (uint32_t)words[i]);
-    };
-    const entry_reach entry = entry_reach_of(p, t.b);
-    tile_reach all = no_rows();
-    ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
-        tile_reach own = no_rows();
-        ATTN__UNROLL for (int half = 0; half < 2; half++) {
-            const int r = consumer * 64 + half * 32 + hw::lane();
-            const tile_row row = row_in(p, entry, t.b, (t.first_row + r) >> packed);
-            hw::store_shared(description + of_rows + r * 8, (uint32_t)row.first);
-            hw::store_shared(description + of_rows + r * 8 + 4, (uint32_t)row.last);
-            if (Extra) hw::store_shared(description + of_rows + Rows * 8 + r * 8, (uint32_t)row.position);
-            if (Extra) hw::store_shared(description + of_rows + Rows * 8 + r * 8 + 4, (uint32_t)(row.position >> 32));
-            join(own, reach_of_row(p, row));
-        }
-        own = join_warp(own);
-        store_words(description + 32 + consumer * 16, {own.first, own.last, own.from, own.to});
-        join(all, own);
-    }
-    const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
-    store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
-    store_words(description + description_entry<Rows>, {entry.key0, entry.rows_end, 0, 0});
-    store_words(description + 16, {all.first, all.last, all.from, all.to});
-}
-
 /* Of a description, what all rows may attend to, or those of a consumer: 0, 1, .. */
 ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
 {
@@ -4681,24 +4713,65 @@ ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
     return {(int)of_tile[0], (int)of_tile[1], (int)of_tile[2], (int)of_tile[3]};
 }
 
+template <int Rows, bool Extra>
+ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
+{
+    constexpr int of_rows = description_rows<Rows>;
+    const auto store_words = [&](uint32_t to, const int (&words)[4]) {
+        ATTN__UNROLL for (int i = 0; i < 4; i++)
+            if (hw::lane() == 0) hw::store_shared(to + i * 4, (uint32_t)words[i]);
+    };
+    const entry entry_rows = entry_of(p, t.b);
+    const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
+    store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
+    store_words(description + description_entry<Rows>, {(int)entry_rows.key0, (int)entry_rows.rows_end, 0, 0});
+    const entry_reach entry = entry_reach_of(p, entry_rows, t.b);
+    const int first_row = t.first_row - ((int)entry_rows.row0 << packed) + hw::lane();
+    ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
+        tile_reach own = no_rows();
+        ATTN__LOOP for (int half = 0; half < 2; half++) {
+            const int r = consumer * 64 + half * 32;
+            const uint32_t of_row = description + of_rows + (r + hw::lane()) * 8;
+            const tile_row row = row_in(p, entry, t.b, (first_row + r) >> packed);
+            hw::store_shared(of_row, (uint32_t)row.first);
+            hw::store_shared(of_row + 4, (uint32_t)row.last);
+            if (Extra) hw::store_shared(of_row + Rows * 8, (uint32_t)row.position);
+            if (Extra) hw::store_shared(of_row + Rows * 8 + 4, (uint32_t)(row.position >> 32));
+            join(own, reach_of_row(p, row));
+        }
+        own = join_warp(own);
+        store_words(description + 32 + consumer * 16, {own.first, own.last, own.from, own.to});
+    }
+    hw::sync_warp();
+    tile_reach all = no_rows();
+    for (int consumer = 0; consumer < Rows / 64; consumer++) join(all, read_reach(description, consumer));
+    store_words(description + 16, {all.first, all.last, all.from, all.to});
+}
+
 ATTN__DEVICE int first_row_of(uint32_t description) { return (int)hw::load_shared_word(description + 8); }
 template <int Rows> ATTN__DEVICE int rows_end_of(uint32_t description)
 {
     return (int)hw::load_shared_word(description + description_entry<Rows> + 4);
 }
-/* A consumer reads its rows there: a thread's two, from the row0-th on. */
-template <int Rows>
-ATTN__DEVICE void read_rows(const params &p, uint32_t description, int row0, tile_row (&rows)[2])
+/* A consumer reads there which keys its rows may attend to, a thread's two from the row0-th on; and where they are: at
+   the end, for that takes registers. */
+template <int Rows> ATTN__DEVICE void read_reaches(uint32_t description, int row0, tile_row (&rows)[2])
 {
-    uint32_t of_task[4], of_row[2];
-    hw::load_shared(of_task, description);
-    set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+    uint32_t of_row[2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        if (p.packed_queries && rows[e].i >= rows_end_of<Rows>(description)) rows[e].i = (int)p.queries;
         hw::load_shared(of_row, description + description_rows<Rows> + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
+}
+template <int Rows>
+ATTN__DEVICE void read_places(const params &p, uint32_t description, int row0, tile_row (&rows)[2])
+{
+    uint32_t of_task[4];
+    hw::load_shared(of_task, description);
+    set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        if (p.packed_queries && rows[e].i >= rows_end_of<Rows>(description)) rows[e].i = (int)p.queries;
 }
 
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
@@ -4838,17 +4911,18 @@ template <int Keys> ATTN__DEVICE key_tiles tiles_in(const tile_reach &all)
 /* The producer's warpgroup has three kinds of warps. Warp 1 says what the tasks are. */
 template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, const hopper_places &at)
 {
+    const int tasks = packed_tasks(m.packed, (int)m.p.heads, m.tasks);
     int task = hw::block();
-    for (uint32_t started = 0; task < m.tasks; started++) {
+    if (task >= tasks && hw::lane() == 0) hw::store_shared(description_of<Shape>(at, 0), NO_TASK);
+    if (task >= tasks) hw::mbarrier_arrive(at.task_full);       /* packed entries may have less than the host knows */
+    for (uint32_t started = 0; task < tasks; started++) {
         hw::mbarrier_wait(at.task_empty + started % 2, (started / 2 & 1) ^ 1);
         if (started) task = next_task(m.tickets, task);
         const uint32_t description = description_of<Shape>(at, started);
-        hopper_task t = {-1, 0, 0, 0};
-        for (; task < m.tasks; task = next_task(m.tickets, task)) {
-            t = task_of(m, task, Shape::rows);
-            if (t.b >= 0) break;
-        }
-        if (task < m.tasks) describe_task<Shape::rows, Shape::extra>(m.p, t, m.order.packed, description);
+        if (task < tasks)
+            describe_task<Shape::rows, Shape::extra>(
+                m.p, task_at<false>(m.p, m.order, m.packed, task, Shape::rows, m.order.packed), m.order.packed,
+                description);
         else if (hw::lane() == 0) hw::store_shared(description, NO_TASK);
         hw::mbarrier_arrive(at.task_full + started % 2);
     }
@@ -4982,20 +5056,21 @@ template <class Shape> struct hopper_registers {
     row_pair soft;
 };
 
-/* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
-   its Q, where its description is, which keys its own rows may attend to. */
+/* Which consumer; descriptors of Q, K and V in slot 0. Of its task: the descriptor of its Q, where its description is,
+   which keys its own rows may attend to. */
 struct hopper_consumer {
-    int        number, row0;
+    int        number;
     bool       elected;         /* releases what its warp has done with */
     float      scale;
     uint32_t   q0, q, k, v, description;
     tile_reach own;
 };
+/* The first of a thread's two rows: found where it is needed, for a register has other uses */
+ATTN__DEVICE int consumer_row() { return (hw::warp() / 4 - 1) * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4; }
 template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
 {
     hopper_consumer c;
     c.number = hw::warp() / 4 - 1;
-    c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
     c.scale = scale_of<Shape::extra>(p);
     c.q = c.q0 = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
@@ -5031,7 +5106,7 @@ template <class Shape>
 ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
-    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
+    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, consumer_row() + 8 * e); };
     if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
@@ -5078,14 +5153,15 @@ ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, 
 /* The end of a consumer's rows: log-sum-exp, stats, what their sums are to be multiplied by. Those of packed heads are
    each head's again. */
 template <class Shape>
-ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &r, float scale)
+ATTN__DEVICE void finish_softmax(const hopper_work &m, const hopper_consumer &c, hopper_registers<Shape> &r)
 {
+    read_places<Shape::rows>(m.p, c.description, consumer_row(), r.rows);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         r.rows[e].h += r.rows[e].i & ((1 << m.order.packed) - 1);
         r.rows[e].i >>= m.order.packed;
     }
     join_masses(r.soft);
-    finish_rows(m.p, r.rows, r.soft, scale, r.factor);
+    finish_rows(m.p, r.rows, r.soft, c.scale, r.factor);
 }
 
 /* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that; by_tma: none
@@ -5149,7 +5225,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
     hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
     start_values<T>(c, hw::uniform(tile % 2), r);
-    finish_softmax(m, r, c.scale);              /* beside the last product */
+    finish_softmax(m, c, r);                    /* beside the last product */
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
@@ -5171,20 +5247,21 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         const key_tiles of = tiles_in<Shape::keys>(read_reach(c.description));
         c.q = c.q0 + slot * (Shape::slot_q >> 4);
         c.own = read_reach(c.description, c.number);
-        read_rows<Shape::rows>(m.p, c.description, c.row0, r.rows);
+        read_reaches<Shape::rows>(c.description, consumer_row(), r.rows);
         r.soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
         hw::mbarrier_wait(at.q_full + slot, started / q_slots & 1);
-        const int h = r.rows[0].h, i = first_row_of(c.description) + c.row0 - hw::lane() / 4;
-        const int rows_end = rows_end_of<Shape::rows>(c.description);
-        const bool by_tma = m.by_tma && (!m.packed_tiles || i + 16 <= rows_end || rows_end == (int)m.p.queries);
         if (of.first < of.end) hopper_tiles<T>(m, at, c, of.first, of.end, started, tile, r);
         else {
-            finish_softmax(m, r, c.scale);
+            finish_softmax(m, c, r);
             hw::sync_warp();
             if (q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
             if (q_slots == 2 && started) release_results(at.q_empty + 1 - slot);
         }
+        const int h = (int)hw::load_shared_word(c.description + 4);
+        const int i = first_row_of(c.description) + consumer_row() - hw::lane() / 4;
+        const int rows_end = m.packed.count ? rows_end_of<Shape::rows>(c.description) : (int)m.p.queries;
+        const bool by_tma = m.by_tma && (i + 16 <= rows_end || rows_end == (int)m.p.queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.task_empty + started % 2);
         hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i, by_tma);
@@ -5224,7 +5301,7 @@ enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the s
 /* the flags of a tile, by the producer */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
-enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
+enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };                  /* of all kernels; queries in a moving tile */
 template <class Heads, int Sums> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
@@ -5269,12 +5346,12 @@ template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
-/* Where in `nonfinite` a head is */
+/* Where in `nonfinite` a head is, of an entry of the arrays */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
 {
     const params &p = m.g.p;
     const int64_t parts_q = m.g.padded / 32, parts_k = m.padded_keys / 32;
-    return keys ? p.batch * p.heads * parts_q + (b * p.heads_kv + h) * parts_k : (b * p.heads + h) * parts_q;
+    return keys ? batch_of_rows(p) * p.heads * parts_q + (b * p.heads_kv + h) * parts_k : (b * p.heads + h) * parts_q;
 }
 
 /* The flags of rows from row `first` of a head on, `head` in `nonfinite` */
@@ -5314,23 +5391,34 @@ ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
 template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PARAM hopper_grad_work m)
 {
     const params &p = m.g.p;
-    const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, p.batch, 0);
+    const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, batch_of_keys(p), 0);
     if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool keys = n >= of_queries;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
-        const int64_t b = part / parts / heads, h = part / parts % heads, first = part % parts * 32;
+        const int64_t b = part / parts / heads, h = part / parts % heads;
+        const packed_tiles &packed = keys ? m.g.keys : m.g.rows;
+        int64_t first = part % parts * 32;
+        bool tail = false;                          /* are there rows of other entries behind this one's? */
+        if (packed.count) {
+            if (first / GRAD_ROWS >= *packed.count) continue;
+            const packed_tile tile = packed.tiles[first / GRAD_ROWS];
+            first = tile.row + first % GRAD_ROWS;
+            tail = !keys && first + 32 > rows_of_entry(p, tile.entry, false).end;
+        }
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
-        if (keys || p.softcap != 0.0f)              /* that makes scores finite */
+        if (keys || tail || p.softcap != 0.0f)      /* that makes scores finite */
             flags |= has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows) * NONFINITE_MOVING;
+        if (tail) flags |= has_nonfinite_rows<T>(p.d_out, p.size_v, b, h, first, rows) * NONFINITE_DP;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }
 
 /* The moving tiles of a task, of the heads one after the other, as the producer goes over them */
 struct grad_walk {
-    hopper_task task;
+    hopper_task task;           /* its first row: of the entry's own */
+    grad_entry  entry;
     tile_reach  all;            /* of fixed queries */
     bool        nonfinite;      /* some number of fixed rows is not finite */
     moving_tile at;             /* the first of 32 tiles of a head */
@@ -5347,33 +5435,40 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int part = least(first + hw::lane(), w.parts - 1);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
-        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, w.task.b, w.at.head),
-                                              part * Shape::moving);
+        const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
+        const int padded = Shape::queries ? w.entry.padded_key : w.entry.padded_row;
+        const tile_reach r = Shape::queries ? w.all
+                                            : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING + part];
+        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head),
+                                              padded + part * Shape::moving);
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
 }
-template <class Shape> ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
+template <class Shape>
+ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
 {
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_at<!Shape::queries>(p, m.order, task, Shape::rows);
+    w.task = task_at<!Shape::queries>(p, m.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.entry = grad_entry_of(m.g, w.task.b);
+    w.task.first_row -= Shape::queries ? w.entry.row0 : w.entry.key0;
+    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
     w.all = tile_reach();
     if (Shape::queries) {
-        const tile_reach *reaches = m.g.reaches + (w.task.b * m.g.padded + w.task.first_row) / GRAD_MOVING;
+        const tile_reach *reaches = m.g.reaches + (batch * m.g.padded + padded) / GRAD_MOVING;
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
-    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, w.task.b, w.task.h),
-                                            w.task.first_row) != 0;
+    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, batch, w.task.h), padded) != 0;
     w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
     w.end = w.at.head + (Shape::queries ? 1 : group);
-    w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : (int)(m.g.padded / Shape::moving);
+    w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : w.entry.queries / Shape::moving;
     find_tiles<Shape>(m, w);
     return w;
 }
@@ -5387,9 +5482,11 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     const int b = (int)hw::load_shared_word(of_task), first_row = (int)hw::load_shared_word(of_task + 8) + row0;
     const int first = (int)hw::load_shared_word(of_tile + 4);
     query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
+    const entry own = entry_of(p, b);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const int i = Shape::queries ? first_row + 8 * e : first + hw::lane() + 32 * e;
-        const int64_t position = reach_of(p, b, least(i, (int)p.queries - 1)).position;
+        const int row = least(i + (int)own.row0, (int)own.rows_end - 1);
+        const int64_t position = add_clamped(reach_in(p, own, b, row).position, -own.key0);
         at.from[e] = signed_distance(position, Shape::queries ? first : first_row - hw::lane() / 4);
     }
     return at;
@@ -5471,11 +5568,13 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     return at;
 }
 
-/* The numbers of so many queries from `first` on, array by array, which the barrier waits for */
+/* The numbers of so many queries from the entry's row `first` on, array by array, which the barrier waits for */
 template <int Rows>
-ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, int b, int head, int first)
+ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64_t *bar, const grad_entry &e, int head,
+                            int first)
 {
-    const int64_t row = (b * m.g.p.heads + head) * m.g.padded + first, reach = b * m.g.padded + first;
+    const int64_t row = (e.row_batch * m.g.p.heads + head) * m.g.padded + e.padded_row + first;
+    const int64_t reach = e.row_batch * m.g.padded + e.padded_row + first;
     hw::cp_async_bulk(to, m.g.base + row, Rows * 4, bar);
     hw::cp_async_bulk(to + Rows * 4, m.g.inverse + row, Rows * 4, bar);
     hw::cp_async_bulk(to + Rows * 8, m.g.shift + row, Rows * 4, bar);
@@ -5500,9 +5599,11 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (none) hw::mbarrier_arrive(full);
     else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
     if (none) return;
-    load_tile<Shape::rows, Shape::qk>(fixed, &m.fixed, full, row, h, b);
-    if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, row, h, b);
-    if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, b, h, row);
+    const int first = row + (Shape::queries ? w.entry.row0 : w.entry.key0);
+    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    load_tile<Shape::rows, Shape::qk>(fixed, &m.fixed, full, first, h, batch);
+    if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, first, h, batch);
+    if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
@@ -5511,11 +5612,14 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
 {
     typedef Shape shape;
     constexpr int moving = shape::moving, slots = shape::dp_slots;
+    const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
+    const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
     int task = hw::block(), tile = 0;       /* tile: so many moving ones before in this block's life */
     uint32_t started = 0;                   /* tasks */
-    for (; task < m.tasks; started++, task = next_task(m.tickets, task)) {
+    for (; task < tasks; started++, task = next_task(m.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
-        const int b = w.task.b;
+        const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */
+        const int batch = shape::queries ? w.entry.key_batch : w.entry.row_batch;
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
@@ -5537,12 +5641,14 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, first, head, b);
-                if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, b, head, first);
+                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, row0 + first, head,
+                                             batch);
+                if (!shape::queries)
+                    load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, w.entry, head, first);
                 hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(dp_full, shape::slot_dp);
                 load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, &m.moving_dp, dp_full,
-                                            first, head, b);
+                                            row0 + first, head, batch);
             }
             hw::sync_warp();
         }
@@ -5815,6 +5921,16 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
     return (flags & LAST) != 0;
 }
 
+/* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
+ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
+{
+    const row_span own = rows_of_entry(p, rows[0].b, keys);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e].i += own.first;
+        if (rows[e].i >= own.end) rows[e].i = (int)(keys ? p.keys : p.queries);
+    }
+}
+
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -5834,6 +5950,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
             last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
         hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
+        if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
         if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
@@ -6067,11 +6184,9 @@ inline int hopper_packed(const params &p, const device &d, int rows)
 }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
-    const char *why = mma_covers(p, d, backward);
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
-    if (!why) why = lacking(p, IN_STAGE_3);
-    if (why) return why;
+    if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
@@ -6110,17 +6225,16 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     hopper_order o;
     o.packed = packed;
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
-    if (!keys && p.packed_queries) o.tiles = (int)tiles_of_packed(p, rows);
+    if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
     if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
     return o;
 }
-/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, which is for the smallest that
-   there are. */
+/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are */
 static int64_t hopper_forward_workspace(const params &p)
 {
     int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
-    if (p.packed_queries) bytes += table_bytes(p, 128);
+    if (p.packed_queries) bytes += table_bytes(p, 128, false);
     return bytes;
 }
 template <class T, class Shape>
@@ -6138,10 +6252,10 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.tasks = (int)(batch_of_rows(p) * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
     int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
-    m.packed_tiles = NULL;
+    m.packed = packed_tiles();
     if (p.packed_queries && !error) {
-        m.packed_tiles = (packed_tile *)(void *)((char *)p.workspace + TICKET_BYTES);
-        error = find_packed_tiles_of(p, m.packed_tiles, Shape::rows, stream);
+        m.packed = table_at(p, (char *)p.workspace + TICKET_BYTES);
+        error = fill_table(p, m.packed, Shape::rows, false, stream);
     }
     if (error) return error;
     return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
@@ -6159,23 +6273,29 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
 
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const int64_t padded_keys = (p.keys + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-    const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-    const int64_t parts = p.batch * (p.heads * padded + p.heads_kv * padded_keys) / 32;
-    const int64_t bytes = TICKET_BYTES + (parts * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */
+    const int64_t tiles_k = packed ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
+    const int64_t tiles = packed ? most_packed_tiles(p, GRAD_ROWS, false) : (p.queries + GRAD_ROWS - 1) / GRAD_ROWS;
+    const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
+    const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
+    const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
+    const int64_t before = TICKET_BYTES + flags, bytes = before + of_rows + of_keys;
+    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
     if (m) {
         m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
         m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
-        m->padded_keys = padded_keys;
+        m->padded_keys = tiles_k * GRAD_ROWS;
+        if (packed) m->g.rows = table_at(p, at + before), m->g.keys = table_at(p, at + before + of_rows);
     }
-    return bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
+    return all;
 }
 
 /* Are all gradients found in one sweep? The additions of dq have no order then. Larger heads have no kernel for it. */
 inline bool sweeps_once(const params &p)
 {
     return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
-           larger_head(p) <= 128;
+           larger_head(p) <= 128 && !has_starts(p);
 }
 
 /* Columns of the sums of dq in the workspace */
@@ -6221,7 +6341,7 @@ template <class T, class shape, bool Extra>
 int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
-    m.tasks = (int)(p.batch * (shape::queries ? p.heads : p.heads_kv)) * m.order.tiles;
+    m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.order.tiles;
     if (m.tickets) m.tickets += shape::queries ? 0 : shape::scores ? 1 : 2;
     return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
                   GRAD_THREADS, shape::shared_bytes, stream, m);
@@ -6254,8 +6374,11 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = find_stats(m.g, forward, dev, stream);
+    if (m.g.rows.count && !error) error = fill_table(p, m.g.rows, GRAD_ROWS, false, stream);
+    if (m.g.keys.count && !error) error = fill_table(p, m.g.keys, GRAD_ROWS, true, stream);
     if (!error) {
-        const int64_t parts = p.batch * (p.heads * m.g.padded + p.heads_kv * m.padded_keys) / 32;
+        const int64_t parts = (batch_of_rows(p) * p.heads * m.g.padded +
+                               batch_of_keys(p) * p.heads_kv * m.padded_keys) / 32;
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)

@@ -884,6 +884,123 @@ static void forward_of_entries(call &all, const stage &s) {
         });
 }
 
+/* Gradients of packed entries: each entry's are those of a call of its own, bit for bit. */
+static void backward_of_entries(call &all, const stage &s) {
+    params &p = all.p;
+    const int type = p.q.type;
+    const wishes w = {64, p.size_q + p.size_v > 128 ? 150 : 260, 0, 0, 0, 0};
+    const std::vector<span> of = draw_entries(all, w, true, true);
+    all.name += ", packed";
+    remake(all, all.q, p.q, type, true, p.heads, p.queries, p.size_q, 3);
+    remake(all, all.k, p.k, type, true, p.heads_kv, p.keys, p.size_q, 3);
+    remake(all, all.v, p.v, type, true, p.heads_kv, p.keys, p.size_v, 2);
+    remake(all, all.out, p.out, type, true, p.heads, p.queries, p.size_v, 0, 2);
+    remake(all, all.lse, p.lse, ATTN_F32, true, p.heads, p.queries, 1, 0);
+    remake(all, all.stats, p.stats, ATTN_F32, true, p.heads, p.queries, 2, 0);
+    spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
+    integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
+    integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
+    if (p.align == ATTN_ALIGN_POSITIONS) {
+        all.positions.resize((size_t)p.batch);
+        for (int32_t &x : all.positions) x = draw(-5, w.most_rows);
+        integers(p.positions, all.positions, p.batch, 1);
+    }
+    give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
+    set_timing(0);
+    if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
+    remake(all, all.d_out, p.d_out, type, true, p.heads, p.queries, p.size_v, 1);
+    spoil(all.d_out, 20);
+    remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, true, p.heads, p.queries, p.size_q, 0);
+    remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_q, 0);
+    remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_v, 0);
+    const bool stats = chance(60);
+    if (!stats) p.stats.rank = 0, all.name += " without stats";
+    p.is_backward = 1;
+    const char *const why = s.covers(p, all.dev, true);
+    if (why && !strstr(why, "few")) return fail(all, why, 0, 1);
+    tensor *const results[3] = {&all.dq, &all.dk, &all.dv};
+    shared_vector<unsigned char> first[3];
+    give_workspace(all, (size_t)s.workspace(p, all.dev, true, false));
+    for (int mode = 0; mode < timings; mode++) {
+        for (tensor *t : results) poison(*t);
+        set_timing(mode);
+        calls++;
+        const int error = s.backward(p, all.dev, NULL);
+        if (error || fake_failure()[0]) return fail(all, fake_failure(), error, 0);
+        for (int n = 0; n < 3; n++) {
+            if (mode == 0) first[n] = results[n]->memory;
+            checks++;
+            if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
+        }
+    }
+    std::vector<span> of_keys = of;
+    for (span &e : of_keys) e.row0 = e.key0, e.rows = e.keys;
+    for (int n = 0; n < 3; n++) {
+        check_outside(all, *results[n], n ? of_keys : of);
+        checks++;
+        if (!margins_untouched(*results[n])) fail(all, "memory beside the gradients was written", n, 0);
+    }
+    for (size_t b = 0; b < of.size(); b++) {
+        const span &e = of[b];
+        if (e.rows == 0 || e.keys == 0) { /* no pair: zeros */
+            for (int n = 0; n < 3; n++)
+                for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
+                    const int64_t from = n ? e.key0 : e.row0, many = n ? e.keys : e.rows;
+                    if (i >= from && i < from + many)
+                        close(all, "a gradient without a pair",
+                              read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
+                });
+            continue;
+        }
+        call own;
+        start_own(own, all, e, (int64_t)b);
+        own.p.key_lengths.rank = 0;
+        own.infinite = 0;
+        const auto copy = [&](tensor &to, const tensor &from, int64_t row0) {
+            for_all(to, [&](int64_t, int64_t h, int64_t i, int64_t x) {
+                put(to, 0, h, i, x, read_element(from, place(from.a, 0, h, row0 + i, x)));
+            });
+        };
+        copy(own.out, all.out, e.row0), copy(own.stats, all.stats, e.row0), copy(own.lse, all.lse, e.row0);
+        make(own.d_out, type, 1, p.heads, e.rows, p.size_v);
+        copy(own.d_out, all.d_out, e.row0);
+        own.p.d_out = own.d_out.a;
+        make(own.dq, all.dq.a.type, 1, p.heads, e.rows, p.size_q);
+        make(own.dk, all.dk.a.type, 1, p.heads_kv, e.keys, p.size_q);
+        make(own.dv, all.dv.a.type, 1, p.heads_kv, e.keys, p.size_v);
+        own.p.dq = own.dq.a, own.p.dk = own.dk.a, own.p.dv = own.dv.a;
+        own.p.is_backward = 1;
+        if (!stats) own.p.stats.rank = 0;
+        tensor *const own_results[3] = {&own.dq, &own.dk, &own.dv};
+        for (int n = 0; n < 3; n++) {
+            poison(*own_results[n]);
+            for_all(*own_results[n], [&](int64_t, int64_t h, int64_t i, int64_t x) {
+                const tensor &from = *results[n];
+                tensor &to = *own_results[n];
+                memcpy((char *)to.a.data + place(to.a, 0, h, i, x) * (int64_t)to.bytes_of(),
+                       (const char *)from.a.data +
+                           place(from.a, 0, h, (n ? e.key0 : e.row0) + i, x) * (int64_t)from.bytes_of(),
+                       to.bytes_of());
+            });
+        }
+        check_backward(own, 0, 0, 0);
+        if (!stats && (s.covers(p, all.dev, false) || s.covers(own.p, own.dev, false)))
+            continue; /* stats by another stage */
+        std::vector<double> want[3];
+        for (int n = 0; n < 3; n++) want[n] = elements(*own_results[n]), poison(*own_results[n]);
+        give_workspace(own, (size_t)s.workspace(own.p, own.dev, true, false));
+        set_timing(0);
+        if (s.backward(own.p, own.dev, NULL) || fake_failure()[0]) return fail(own, fake_failure(), 0, 1);
+        for (int n = 0; n < 3; n++) {
+            const std::vector<double> got = elements(*own_results[n]);
+            checks++;
+            for (size_t x = 0; x < got.size(); x++)
+                if (memcmp(&got[x], &want[n][x], sizeof got[x]) && (isfinite(got[x]) || isfinite(want[n][x])))
+                    return fail(own, "other bits of a gradient than in a call of its own", want[n][x], got[x]);
+        }
+    }
+}
+
 static const struct kind {
     const char *name;
     int stage; /* its index */
@@ -970,21 +1087,14 @@ static const struct kind {
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
     {"stage 2 entries, forward", 1, forward_of_entries, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
-    {"stage 2 entries, forward, softcap and ALiBi",
-     1,
-     forward_of_entries,
-     80,
-     163 * 1024,
-     {1, 90, OF_SCORES, 0, 8, 64}},
     {"stage 2 entries, forward", 1, forward_of_entries, 86, 99 * 1024, {1, 90, 0, 3, 72, 256}},
+    {"stage 2 entries, forward, options", 1, forward_of_entries, 80, 163 * 1024, {1, 90, OF_SCORES, 0, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
-    {"stage 3 entries, forward, softcap and ALiBi",
-     2,
-     forward_of_entries,
-     90,
-     227 * 1024,
-     {64, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 3 entries, forward, options", 2, forward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
+    {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 72, 256}},
+    {"stage 3 entries, backward, options", 2, backward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -1091,7 +1201,8 @@ static void rows_in_32_bits() {
         p.key_lengths = {(void *)&lengths[0], {1, 0, 0, 0}, ATTN_I32, chance(50)};
         p.query_lengths = {(void *)&lengths[1], {1, 0, 0, 0}, ATTN_I32, chance(50)};
         const int i = chance(50) ? (int)p.queries - 1 : draw(0, (int)p.queries - 1);
-        const tile_row one = row_in(p, entry_reach_of(p, 0), 0, i), other = row_at(p, whole_entry(p), 0, 0, 1, i);
+        const tile_row one = row_in(p, entry_reach_of(p, whole_entry(p), 0), 0, i),
+                       other = row_at(p, whole_entry(p), 0, 0, 1, i);
         checks++;
         if (one.first == other.first && one.last == other.last && one.position == other.position) continue;
         printf("FAIL a row's keys: %d to %d at %lld, want %d to %d at %lld\n", one.first, one.last,

@@ -3165,8 +3165,8 @@ ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uin
    tile: row r is query r/pack of head r%pack; else pack is 1. Keys count from the entry's first one on, so that its
    tiles of keys, and with them the bits of its results, are those of a call of its own. */
 struct tile_row {               /* small, for a thread keeps two of them through its loop */
-    int     b, h, i;            /* i: in the arrays; p.queries where packed queries end before */
-    int     first, last;        /* the keys it may attend to */
+    int     b, h, i;            /* i: in the arrays */
+    int     first, last;        /* the keys it may attend to; first is -1 where the entry does not have the row */
     int64_t position;
 };
 ATTN__DEVICE tile_row row_at(const params &p, const entry &e, int64_t b, int64_t group, int pack, int row)
@@ -3177,7 +3177,7 @@ ATTN__DEVICE tile_row row_at(const params &p, const entry &e, int64_t b, int64_t
     r.i = (int)(row / pack);
     r.first = r.last = 0;
     r.position = 0;
-    if (r.i >= e.rows_end) r.i = (int)p.queries;
+    if (r.i >= e.rows_end) r.first = -1;
     else {
         const reach w = reach_in(p, e, b, r.i);
         r.first = (int)(w.first - e.key0);
@@ -3187,17 +3187,18 @@ ATTN__DEVICE tile_row row_at(const params &p, const entry &e, int64_t b, int64_t
     }
     return r;
 }
-/* own: a row as the entry counts; so does i of the result, but for a row that the entry does not have */
+/* own: a row as the entry counts; so does i of the result */
 ATTN__DEVICE tile_row row_in(const params &p, const entry_reach &many, int64_t b, int own)
 {
     const entry_reach e = many.per_row && own < many.rows ? entry_reach_of(p, entry_of(p, b), b, own) : many;
     const int inside = least(own, e.queries);   /* rows after the last have no keys */
-    tile_row r = {(int)b, 0, own < e.rows ? own : (int)p.queries, most(e.low + inside, 0),
+    tile_row r = {(int)b, 0, own, most(e.low + inside, 0),
                   own >= 0 && own < e.queries ? least(e.keys, e.high + inside) : 0, add_clamped(e.position, own)};
     if (r.first >= r.last) r.first = r.last = 0;
+    if (own >= e.rows) r.first = -1;
     return r;
 }
-ATTN__DEVICE bool is_inside(const params &p, const tile_row &r) { return r.i < p.queries; }
+ATTN__DEVICE bool is_inside(const tile_row &r) { return r.first >= 0; }
 
 /* Tiles of packed entries begin at their first rows, or keys, so which entry the n-th of all is of, and with which row
    of the arrays it begins, stands in a table. So does how many there are: the host knows at most how many. */
@@ -3251,11 +3252,11 @@ ATTN__DEVICE int packed_tasks(const packed_tiles &of, int heads, int otherwise)
 /* What the rows of a tile have together: some row may attend to keys [first, last), all of them to [from, to). */
 struct tile_reach { int first, last, from, to; };
 ATTN__DEVICE tile_reach no_rows() { return {0x7fffffff, 0, 0, 0x7fffffff}; }
-ATTN__DEVICE tile_reach reach_of_row(const params &p, const tile_row &r)
+ATTN__DEVICE tile_reach reach_of_row(const tile_row &r)
 {
     tile_reach t = no_rows();
-    if (is_inside(p, r) && r.first < r.last) t.first = r.first, t.last = r.last;
-    if (is_inside(p, r)) t.from = r.first, t.to = r.last;
+    if (is_inside(r) && r.first < r.last) t.first = r.first, t.last = r.last;
+    if (is_inside(r)) t.from = r.first, t.to = r.last;
     return t;
 }
 ATTN__DEVICE void join(tile_reach &t, const tile_reach &u)
@@ -3471,7 +3472,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                              int64_t columns, const float (&factor)[2], bool adds)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        if (rows[e].i >= count) continue;
+        if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
         const auto each = [&](auto f) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
@@ -3504,10 +3505,10 @@ ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &
 }
 
 /* What the block's rows may attend to, of which this thread has two. */
-ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2], tile_reach *reaches)
+ATTN__DEVICE tile_reach reach_of_block(const tile_row (&rows)[2], tile_reach *reaches)
 {
-    tile_reach all = reach_of_row(p, rows[0]);
-    join(all, reach_of_row(p, rows[1]));
+    tile_reach all = reach_of_row(rows[0]);
+    join(all, reach_of_row(rows[1]));
     return join_block(all, reaches);
 }
 
@@ -3546,7 +3547,7 @@ ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const 
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         factor[e] = 0.0f;
-        if (is_inside(p, rows[e]))
+        if (is_inside(rows[e]))
             factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
     }
 }
@@ -3609,7 +3610,7 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
                              const row_pair &soft, float scale)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++, at += 8) {
-        if (!is_inside(m.p, rows[e])) continue;
+        if (!is_inside(rows[e])) continue;
         ATTN__UNROLL for (int j = 0; j < D / 8; j++)
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
@@ -3730,7 +3731,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
                               row_at(p, own, b, group, m.pack, first_row + row0 + g + 8)};
     row_pair soft = no_keys();
     float out[D / 2];
-    const tile_reach all = reach_of_block(p, rows, reaches);
+    const tile_reach all = reach_of_block(rows, reaches);
     const bool busy = first_row + row0 < own.rows_end * m.pack;     /* has this warp any rows? */
     const int64_t keys_of_entry = p.packed_keys ? keys_end_of(p, own, b) - own.key0 : p.keys;
     const tile_range tiles = tiles_of(m, all, keys_of_entry, split, Keys);
@@ -3942,8 +3943,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     const tile_row r = row_at(p, own, b, h, 1, (int)i);
     /* what is beyond the last query has weight 0, whatever ALiBi makes of its score. The shift of rows without mass
        shows whether d_out is finite, too, for 0 times infinity is NaN */
-    row_grad g = {is_inside(p, r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
-    if (is_inside(p, r)) {
+    row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
+    if (is_inside(r)) {
         const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
         const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
         if (sum != 0.0f) {
@@ -3964,8 +3965,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         if ((padded + tile) % Queries != 0) break;      /* the first rows of the tile do it */
         for (int row = hw::lane(); row < Queries; row += 32) {
             const tile_row of_tile = row_at(p, own, b, 0, 1, (int)(first + tile) + row);
-            join(t, reach_of_row(p, of_tile));
-            if (m.rows.count && !is_inside(p, of_tile)) t.to = 0;       /* another entry's: excluded by an edge */
+            join(t, reach_of_row(of_tile));
+            if (m.rows.count && !is_inside(of_tile)) t.to = 0;       /* another entry's: excluded by an edge */
         }
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[(at + tile) / Queries] = t;
@@ -4066,7 +4067,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         rows[e] = row_at(p, entry_of(p, b), b, h, 1, i);
         grads[e] = row_grad_of(m, (b * p.heads + h) * m.padded + i);
     }
-    const tile_reach all = reach_of_block(p, rows, reaches);
+    const tile_reach all = reach_of_block(rows, reaches);
     int n = all.last > 0 ? all.first / keys : 0;
     const int end = (all.last + keys - 1) / keys;
     const auto copy_keys = [&](int number) {
@@ -4701,8 +4702,8 @@ ATTN__DEVICE int next_task(int *tickets, int task)
 }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
-   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin and
-   its rows end (16 bytes), then first and last of each row; with Extra then each row's position. */
+   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin (16
+   bytes), then first and last of each row; with Extra then each row's position. */
 template <int Rows> constexpr int description_entry = 32 + Rows / 64 * 16;
 template <int Rows> constexpr int description_rows = description_entry<Rows> + 16;      /* where rows begin */
 /* Of a description, what all rows may attend to, or those of a consumer: 0, 1, .. */
@@ -4724,7 +4725,7 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
     const entry entry_rows = entry_of(p, t.b);
     const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
     store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
-    store_words(description + description_entry<Rows>, {(int)entry_rows.key0, (int)entry_rows.rows_end, 0, 0});
+    store_words(description + description_entry<Rows>, {(int)entry_rows.key0, 0, 0, 0});
     const entry_reach entry = entry_reach_of(p, entry_rows, t.b);
     const int first_row = t.first_row - ((int)entry_rows.row0 << packed) + hw::lane();
     ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
@@ -4737,7 +4738,7 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
             hw::store_shared(of_row + 4, (uint32_t)row.last);
             if (Extra) hw::store_shared(of_row + Rows * 8, (uint32_t)row.position);
             if (Extra) hw::store_shared(of_row + Rows * 8 + 4, (uint32_t)(row.position >> 32));
-            join(own, reach_of_row(p, row));
+            join(own, reach_of_row(row));
         }
         own = join_warp(own);
         store_words(description + 32 + consumer * 16, {own.first, own.last, own.from, own.to});
@@ -4748,32 +4749,18 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
     store_words(description + 16, {all.first, all.last, all.from, all.to});
 }
 
-ATTN__DEVICE int first_row_of(uint32_t description) { return (int)hw::load_shared_word(description + 8); }
-template <int Rows> ATTN__DEVICE int rows_end_of(uint32_t description)
+/* A consumer reads its rows there: a thread's two, from the row0-th on. */
+template <int Rows> ATTN__DEVICE void read_rows(uint32_t description, int row0, tile_row (&rows)[2])
 {
-    return (int)hw::load_shared_word(description + description_entry<Rows> + 4);
-}
-/* A consumer reads there which keys its rows may attend to, a thread's two from the row0-th on; and where they are: at
-   the end, for that takes registers. */
-template <int Rows> ATTN__DEVICE void read_reaches(uint32_t description, int row0, tile_row (&rows)[2])
-{
-    uint32_t of_row[2];
+    uint32_t of_task[4], of_row[2];
+    hw::load_shared(of_task, description);
+    set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         hw::load_shared(of_row, description + description_rows<Rows> + (row0 + 8 * e) * 8);
         rows[e].first = (int)of_row[0];
         rows[e].last = (int)of_row[1];
     }
 }
-template <int Rows>
-ATTN__DEVICE void read_places(const params &p, uint32_t description, int row0, tile_row (&rows)[2])
-{
-    uint32_t of_task[4];
-    hw::load_shared(of_task, description);
-    set_places(rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + row0);
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
-        if (p.packed_queries && rows[e].i >= rows_end_of<Rows>(description)) rows[e].i = (int)p.queries;
-}
-
 /* What ALiBi needs of a row: the slope of its head, and where the query is. */
 template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int row)
 {
@@ -4911,15 +4898,16 @@ template <int Keys> ATTN__DEVICE key_tiles tiles_in(const tile_reach &all)
 /* The producer's warpgroup has three kinds of warps. Warp 1 says what the tasks are. */
 template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, const hopper_places &at)
 {
-    const int tasks = packed_tasks(m.packed, (int)m.p.heads, m.tasks);
+    const auto is_task = [&](int n) { return n < packed_tasks(m.packed, (int)m.p.heads, m.tasks); };
     int task = hw::block();
-    if (task >= tasks && hw::lane() == 0) hw::store_shared(description_of<Shape>(at, 0), NO_TASK);
-    if (task >= tasks) hw::mbarrier_arrive(at.task_full);       /* packed entries may have less than the host knows */
-    for (uint32_t started = 0; task < tasks; started++) {
+    const bool any = is_task(task);                 /* packed entries may have less than the host knows */
+    if (!any && hw::lane() == 0) hw::store_shared(description_of<Shape>(at, 0), NO_TASK);
+    if (!any) hw::mbarrier_arrive(at.task_full);
+    for (uint32_t started = 0; is_task(task); started++) {
         hw::mbarrier_wait(at.task_empty + started % 2, (started / 2 & 1) ^ 1);
         if (started) task = next_task(m.tickets, task);
         const uint32_t description = description_of<Shape>(at, started);
-        if (task < tasks)
+        if (is_task(task))
             describe_task<Shape::rows, Shape::extra>(
                 m.p, task_at<false>(m.p, m.order, m.packed, task, Shape::rows, m.order.packed), m.order.packed,
                 description);
@@ -5018,7 +5006,7 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
     const int l = hw::lane();
     bool plain = true;
     ATTN__UNROLL for (int e = 0; e < 2; e++)
-        plain = plain && (!is_inside(p, rows[e]) || is_plain_row(d, e, factor[e]));
+        plain = plain && (!is_inside(rows[e]) || is_plain_row(d, e, factor[e]));
     if (hw::any(!plain)) return false;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
@@ -5056,21 +5044,20 @@ template <class Shape> struct hopper_registers {
     row_pair soft;
 };
 
-/* Which consumer; descriptors of Q, K and V in slot 0. Of its task: the descriptor of its Q, where its description is,
-   which keys its own rows may attend to. */
+/* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
+   its Q, where its description is, which keys its own rows may attend to. */
 struct hopper_consumer {
-    int        number;
+    int        number, row0;
     bool       elected;         /* releases what its warp has done with */
     float      scale;
     uint32_t   q0, q, k, v, description;
     tile_reach own;
 };
-/* The first of a thread's two rows: found where it is needed, for a register has other uses */
-ATTN__DEVICE int consumer_row() { return (hw::warp() / 4 - 1) * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4; }
 template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
 {
     hopper_consumer c;
     c.number = hw::warp() / 4 - 1;
+    c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
     c.scale = scale_of<Shape::extra>(p);
     c.q = c.q0 = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
@@ -5106,7 +5093,7 @@ template <class Shape>
 ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
-    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, consumer_row() + 8 * e); };
+    const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
     if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
@@ -5153,26 +5140,32 @@ ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, 
 /* The end of a consumer's rows: log-sum-exp, stats, what their sums are to be multiplied by. Those of packed heads are
    each head's again. */
 template <class Shape>
-ATTN__DEVICE void finish_softmax(const hopper_work &m, const hopper_consumer &c, hopper_registers<Shape> &r)
+ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &r, float scale)
 {
-    read_places<Shape::rows>(m.p, c.description, consumer_row(), r.rows);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         r.rows[e].h += r.rows[e].i & ((1 << m.order.packed) - 1);
         r.rows[e].i >>= m.order.packed;
     }
     join_masses(r.soft);
-    finish_rows(m.p, r.rows, r.soft, c.scale, r.factor);
+    finish_rows(m.p, r.rows, r.soft, scale, r.factor);
 }
 
-/* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that; by_tma: none
-   of the 16 is another entry's. */
+/* Are some of a warp's 16 rows another packed entry's? TMA would write all of them. */
+ATTN__DEVICE bool has_others(const params &p, const tile_row (&rows)[2])
+{
+    bool others = false;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) others = others || (rows[e].i < p.queries && !is_inside(rows[e]));
+    return hw::any(others);
+}
+
+/* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, const hopper_registers<Shape> &r, int h,
-                               int i, bool by_tma)
+                               int i)
 {
     const int packed = m.order.packed, query = i >> packed;
     if (!m.p.out.rank) return;
-    if (Shape::q_slots < 2 || !by_tma ||
+    if (Shape::q_slots < 2 || !m.by_tma || has_others(m.p, r.rows) ||
         !store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
                                               packed ? query : h))
         store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
@@ -5225,7 +5218,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
     hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
     start_values<T>(c, hw::uniform(tile % 2), r);
-    finish_softmax(m, c, r);                    /* beside the last product */
+    finish_softmax(m, r, c.scale);              /* beside the last product */
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
@@ -5247,24 +5240,21 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         const key_tiles of = tiles_in<Shape::keys>(read_reach(c.description));
         c.q = c.q0 + slot * (Shape::slot_q >> 4);
         c.own = read_reach(c.description, c.number);
-        read_reaches<Shape::rows>(c.description, consumer_row(), r.rows);
+        read_rows<Shape::rows>(c.description, c.row0, r.rows);
         r.soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
         hw::mbarrier_wait(at.q_full + slot, started / q_slots & 1);
+        const int h = r.rows[0].h, i = r.rows[0].i - hw::lane() / 4;
         if (of.first < of.end) hopper_tiles<T>(m, at, c, of.first, of.end, started, tile, r);
         else {
-            finish_softmax(m, c, r);
+            finish_softmax(m, r, c.scale);
             hw::sync_warp();
             if (q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
             if (q_slots == 2 && started) release_results(at.q_empty + 1 - slot);
         }
-        const int h = (int)hw::load_shared_word(c.description + 4);
-        const int i = first_row_of(c.description) + consumer_row() - hw::lane() / 4;
-        const int rows_end = m.packed.count ? rows_end_of<Shape::rows>(c.description) : (int)m.p.queries;
-        const bool by_tma = m.by_tma && (i + 16 <= rows_end || rows_end == (int)m.p.queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.task_empty + started % 2);
-        hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i, by_tma);
+        hopper_store<T>(m, at.q + slot * Shape::slot_q + (hw::warp() - 4) * 16 * 128, r, h, i);
     }
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }

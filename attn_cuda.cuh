@@ -884,8 +884,8 @@ ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 
 /* The same of many rows of an entry, for row_in: what they have in common is found once, and a row needs few
    instructions of 32 bits. The entry's row i is at `position` + i and may attend to its keys [low + i, high + i), of so
-   many that it has; it has `rows` rows, the first `queries` of which have keys. per_row: there is a length or a position
-   for each query, so that this holds of row `own` alone. */
+   many that it has. Of its `rows` the first `queries` have keys. per_row: there is a length or a position for each
+   query, so that this holds of row `own` alone. */
 struct entry_reach {
     int     low, high, keys, queries, rows;
     int64_t position;

@@ -773,7 +773,9 @@ enum {
 
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
-    X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
+    X(p.query_starts.rank || p.key_starts.rank, 0, "entries have starts") \
+    X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
+    X(p.page, IN_STAGE_2, "keys lie in pages") \
     X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
       "q, k, v are not all f16 or all bf16") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
@@ -3450,29 +3452,74 @@ ATTN__DEVICE tile_reach reach_of_block(const params &p, const tile_row (&rows)[2
    threads side by side in a row, each of which stays in its columns of all panels; 0 where registers are few, with far
    more instructions. */
 template <int D> constexpr int copy_across = D < 64 ? D / 8 : 8;
+struct row_place { const uint16_t *from; bool inside; };
+/* place_of(r, row): where the thread's row `row` + r of the tile lies; r grows by Threads / Across. */
+template <int D, int Rows, int Threads, int Across, class F>
+ATTN__DEVICE void copy_across_rows(uint32_t to, int64_t columns, F place_of)
+{
+    const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
+    const uint32_t at = to + chunk_of(row, column / 8, Rows);
+    ATTN__UNROLL for (int r = 0; r < Rows; r += Threads / Across) {
+        const row_place place = place_of(r, row);
+        const uint16_t *const from = place.from + column;
+        const uint32_t exchanged = r % 8 * 16;          /* chunk_of's: row and r have no bit in common */
+        ATTN__UNROLL for (int c = 0; c < D; c += Across * 8)
+            if (c + Across * 8 <= D || column + c < D)
+                hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
+                             place.inside && column + c < columns);
+    }
+}
 template <int D, int Rows, int Threads, int Across = copy_across<D>, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
     if constexpr (Across > 0) {
-        constexpr int step = Threads / Across;
-        const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
-        const uint32_t at = to + chunk_of(row, column / 8, Rows);
-        const uint16_t *from = row_of(a, b, h, row0 + row) + column;
-        ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
-            const bool inside = row0 + row + r >= first && row0 + row + r < last;
-            const uint32_t exchanged = r % 8 * 16;      /* chunk_of's: row and r have no bit in common */
-            ATTN__UNROLL for (int c = 0; c < D; c += Across * 8)
-                if (c + Across * 8 <= D || column + c < D)
-                    hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
-                                 inside && column + c < columns);
-        }
+        const uint16_t *next = row_of(a, b, h, row0 + tile_thread<Threads>() / Across);
+        copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int row) {
+            const row_place place = {next, row0 + row + r >= first && row0 + row + r < last};
+            next += Threads / Across * a.stride[2];
+            return place;
+        });
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
             const Number row = row0 + r;
             return row >= first && row < last ? row_of(a, b, h, row) : NULL;
         });
     }
+}
+
+/* ---- keys in pages. A warp copies at most 32 rows of a tile, and each of its lanes knows of one where it lies:
+   lane l of the l-th, as copy_across_rows counts them. Lanes look their rows up in the page table while the warp has
+   other things to do, a tile ahead, and tell the others when it copies. Of a key that no query may attend to the table
+   is not read: it has page -1, and is copied as zeros. Keys side by side are all in page 0. */
+struct paged_row { int page, row; };
+template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane()
+{
+    constexpr int at_once = 32 / Across;
+    static_assert(Rows <= Threads && 32 % Across == 0, "a lane has one row at most, and all of a row's are of one warp");
+    const int warp = Threads == 32 ? 0 : hw::warp(), l = hw::lane();
+    return warp * at_once + l % at_once + l / at_once * (Threads / Across);
+}
+/* Where key j of entry b lies: some query may attend to keys first <= j < last. */
+ATTN__DEVICE paged_row find_paged_row(const params &p, int b, int j, int first, int last)
+{
+    paged_row at = {j >= first && j < last ? 0 : -1, j};
+    const int page = (int)p.page;
+    if (!page || at.page < 0) return at;
+    at.page = (int)clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1);
+    at.row = j % page;
+    return at;
+}
+/* Rows of one head into shared memory, `own` being the lane's */
+template <int D, int Rows, int Threads, int Across = copy_across<D>>
+ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t columns, const paged_row &own)
+{
+    copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int) {
+        const int l = r / (Threads / Across) * (32 / Across) + hw::lane() / Across;
+        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
+        const row_place place = {row_of(a, page, 0, row), page >= 0};
+        return place;
+    });
 }
 
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
@@ -3648,6 +3695,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
 {
     typedef mma_shape<D, Keys, WarpsKV> shape;
     constexpr int slot = tile_bytes<Keys, D>, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
+    /* Sums of 256 columns leave no registers for rows that are looked up ahead, nor for two ways to copy. */
+    constexpr bool ahead = D <= 192 || (WarpsKV > 1 && !Extra);
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
@@ -3655,8 +3704,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv), first_row = tile * shape::rows;
-    const attn__array head_k = from_head(p.k, b, head_kv);
-    attn__array head_v = from_head(p.v, b, head_kv);
+    const attn__array head_k = from_head(p.k, p.page ? 0 : b, head_kv);
+    attn__array head_v = from_head(p.v, p.page ? 0 : b, head_kv);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
     const tile_row rows[2] = {row_at(p, b, group, m.pack, first_row + row0 + g),
                               row_at(p, b, group, m.pack, first_row + row0 + g + 8)};
@@ -3666,15 +3715,25 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const bool busy = first_row + row0 < p.queries * m.pack;        /* has this warp any rows? */
     const tile_range tiles = tiles_of(m, all, split, Keys);
     const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
+    paged_row own = {-1, 0};                                    /* of the tile that is copied next */
+    const auto find_row = [&](int n) {
+        own = find_paged_row(p, b, n * Keys + row_of_lane<Keys, sharing, copy_across<D>>(), all.first, all.last);
+    };
+    const auto look_ahead = [&](int n) { if (ahead && p.page) find_row(n); };
     const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
-        if (n < tiles.end && a.rank)
-            copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
+        if (n < tiles.end && a.rank) {
+            if (!ahead) find_row(n);
+            if (!ahead || p.page) copy_paged_rows<D, Keys, sharing>(to + slot_of(n), a, columns, own);
+            else copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
+        }
         hw::cp_async_commit();
     };
+    look_ahead(tiles.first + warp_kv);
     if (WarpsKV == 1 || hw::warp() < 2) copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row);
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
     copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
+    look_ahead(tiles.first + warp_kv + warps_kv);
     if (WarpsKV > 1) hw::cp_async_wait<2>(), hw::sync();            /* Q, of which each warp reads all */
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
@@ -3691,6 +3750,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         hw::cp_async_wait<1>();                         /* V of this tile */
         sync_tile<sharing>();
         copy_keys(head_v, v, n + warps_kv, p.size_v);
+        look_ahead(n + 2 * warps_kv);
         if (head_v.rank)
             add_values<T, D, Keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * Keys,
                                             all.last - n * Keys);
@@ -4212,6 +4272,11 @@ inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads,
     return true;
 }
 
+inline bool has_aligned_keys(const params &p, const attn__array &a)
+{
+    return has_aligned_rows(a, p.page ? p.pool : p.batch, p.heads_kv, p.page ? p.page : p.keys);
+}
+
 /* May a result be written two columns at a time, in type `type` or float? */
 inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, int64_t heads, int64_t rows)
 {
@@ -4230,15 +4295,16 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 inline const char *fast_covers(const params &p)
 {
     if (const char *const why = lacking(p, IN_STAGE_2)) return why;
-    ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
-    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
+    ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0 && (!p.page || p.pool > 0),
+               "a size is 0");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.pool < 1 << 30 &&
+               p.heads < 1 << 25,                                       /* rows have 32 bits, packed too */
                "a size is beyond 2^30, or there are 2^25 heads");
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
-               has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
-               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)),
+               has_aligned_keys(p, p.k) && (!p.v.rank || has_aligned_keys(p, p.v)),
                "rows of q, k, v are not 16-byte aligned");
     ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
                "out is not in rows of the type of q or f32");

@@ -864,10 +864,12 @@ static void fast_options(void) {
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
-        {"starts", 1, 1, "mma.sync: entries have starts or pages"},
+        {"starts", 1, 1, "mma.sync: entries have starts"},
         {"d_bias", 2, 1, "wgmma: bias, mask or dropout"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
+        {"pages", 2, 0, "wgmma: keys lie in pages"}, /* these have no gradients */
+        {"pages and starts", 1, 0, "mma.sync: entries have starts"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -896,8 +898,12 @@ static void fast_options(void) {
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        if (n > 16) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
+        if (n > 16) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, 256, 64);
+        if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         fake_everything(2);
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
+        if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
         if (n > 13) CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv is wanted"), "why: %s", options[n].name);
     }

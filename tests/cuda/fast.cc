@@ -162,8 +162,10 @@ static bool margins_untouched(const tensor &t) {
 struct call {
     params p;
     device dev;
-    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
+    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv, pool_k, pool_v;
     shared_vector<int32_t> key_lengths, query_lengths, positions;
+    shared_vector<int64_t> table;
+    int page = 0; /* rows of a page, for in_pages */
     shared_vector<float> work;
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
@@ -174,9 +176,10 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
 }
 struct wishes {
     /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
-       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is */
+       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is. most_page: for in_pages,
+       keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
-    int most_v = 0;
+    int most_v = 0, most_page = 0;
 };
 enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
 
@@ -229,6 +232,7 @@ static void random_call(call &c, const wishes &w) {
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
+    if (w.most_page) c.page = draw(1, w.most_page), keys = (keys + c.page - 1) / c.page * c.page;
     start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
     if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
     spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
@@ -251,7 +255,7 @@ static void random_call(call &c, const wishes &w) {
     } else if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) {
         c.name += " bottom-right";
     }
-    if (chance(30)) {
+    if (chance(w.most_page ? 80 : 30)) {
         const int64_t per_query = chance(40) ? p.queries : 1;
         c.key_lengths.resize((size_t)(p.batch * per_query));
         for (int32_t &x : c.key_lengths) x = draw(0, (int)p.keys);
@@ -607,6 +611,56 @@ static void decode(call &c, const stage &s) {
     if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
+/* Rows of k and v, those that may count, in pages of a pool in any order, with pages in it that are nobody's. Other rows
+   are NaN, and pages without a row that may count have any number in the table. */
+static void put_into_pages(call &c) {
+    params &p = c.p;
+    const int64_t pages = p.keys / c.page;
+    std::vector<int64_t> order((size_t)(p.batch * pages + draw(1, 3)));
+    for (size_t i = 0; i < order.size(); i++) {
+        const size_t to = (size_t)draw(0, (int)i);
+        order[i] = order[to], order[to] = (int64_t)i;
+    }
+    p.page = c.page, p.pool = (int64_t)order.size();
+    make(c.pool_k, p.q.type, p.pool, p.heads_kv, p.page, p.size_q);
+    make(c.pool_v, p.q.type, p.pool, p.heads_kv, p.page, p.size_v);
+    c.table.assign((size_t)(p.batch * pages), 0);
+    for (int64_t b = 0; b < p.batch; b++) {
+        int64_t end = p.key_lengths.rank ? 0 : p.keys;
+        for (int64_t i = 0; p.key_lengths.rank && i < (p.key_lengths.stride[2] ? p.queries : 1); i++)
+            end = std::max<int64_t>(end, c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)]);
+        for (int64_t n = 0; n < pages; n++) {
+            static const int64_t nowhere[4] = {-1, INT64_MIN, INT64_MAX, 1ll << 32};
+            const int64_t page = order[(size_t)(b * pages + n)];
+            c.table[(size_t)(b * pages + n)] = n * p.page < end ? page : nowhere[draw(0, 3)];
+            for (int64_t j = n * p.page; j < std::min((n + 1) * p.page, end); j++)
+                for (int64_t h = 0; h < p.heads_kv; h++) {
+                    for (int64_t x = 0; x < p.size_q; x++) put(c.pool_k, page, h, j - n * p.page, x, c.k(b, h, j, x));
+                    for (int64_t x = 0; x < p.size_v; x++) put(c.pool_v, page, h, j - n * p.page, x, c.v(b, h, j, x));
+                }
+        }
+    }
+    p.k = c.pool_k.a, p.v = c.pool_v.a;
+    p.page_table = {(void *)c.table.data(), {pages, 0, 1, 0}, ATTN_I64, 2};
+    c.name += ", in pages of " + std::to_string(c.page);
+}
+/* Keys in pages have the bits of keys side by side. */
+template <void (*test)(call &, const stage &)> static void in_pages(call &c, const stage &s) {
+    fake_forget();
+    test(c, s);
+    const size_t shared = fake_counted().shared;
+    const shared_vector<unsigned char> want[3] = {c.out.memory, c.lse.memory, c.stats.memory};
+    put_into_pages(c);
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if (fake_counted().shared != shared) fail(c, "shared memory", (double)fake_counted().shared, (double)shared);
+    const tensor *const results[3] = {&c.out, &c.lse, &c.stats};
+    for (int n = 0; n < 3; n++) {
+        checks++;
+        if (results[n]->memory != want[n]) fail(c, "other bits than of keys side by side", n, 0);
+    }
+}
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
 static void forward_by_tickets(call &c, const stage &s) {
@@ -755,6 +809,18 @@ static const struct kind {
     {"stage 3 backward, heads of 192", 2, backward_of<heads_192>, 90, 227 * 1024, {64, 200, 0, 0, 136, 192}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 8, 64, 0, 80}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 136, 256, 0, 80}},
+    {"stage 2 pages, little shared memory", 1, in_pages<forward>, 86, 99 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
+    {"stage 2 pages, with everything", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 1, 0, 8, 128, 0, 80}},
+    {"stage 2 pages, with everything", 1, in_pages<forward>, 80, 163 * 1024, {1, 90, 1, 0, 136, 256, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 0, 2, 8, 64, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 0, 2, 72, 128, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 80}},
+    {"stage 2 decode pages, with everything", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 1, 2, 8, 128, 0, 80}},
+    {"stage 2 decode pages, with everything", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 1, 2, 136, 256, 0, 80}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

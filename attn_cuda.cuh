@@ -46,23 +46,28 @@
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
-             on results).
+             on results). In pages, stage 2 looks up the keys from the first to the last that some row of a tile may
+             attend to; all keys, where codes in pages become numbers in the workspace first.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
              where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
              or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
-   SEQUENCES Starts are stage 1's, forward and backward, pages, too, forward, and both in attn_mask; keys in parts are
-             refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of
-             keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that
-             differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
-             entries share is summed over the batch, always in the same order. Queries outside of entries may be read.
-             Each block of a packed call looks for its entry from the first on, so thousands of short entries take their
-             time, and so do packed keys with a length for each query.
+   SEQUENCES Starts are stage 1's, forward and backward; pages, forward, stage 1's and, without starts, stage 2's; both
+             are in attn_mask; keys in parts are refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in
+             stage 1, keys in pages those of as many keys side by side in the same stage. In the backward that is so of
+             dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside of
+             the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in the
+             same order. Queries outside of entries may be read. Each block of a packed call looks for its entry from
+             the first on, so thousands of short entries take their time, and so do packed keys with a length for each
+             query.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
-             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
-             of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
-             is stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
+             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
+             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
+             queries times heads of a group) makes them of what it has read, where both k and v are ATTN_I8, in rows of
+             whole 16 bytes, and no mask, bias, dropout, softcap, ALiBi or scale that is not positive shapes scores. In
+             pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
+             stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
@@ -6376,6 +6381,7 @@ namespace attn__gpu {
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
+           with codes          128, 64  50, 52, 56     all                           254
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
@@ -6390,8 +6396,8 @@ namespace attn__gpu {
        hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
-   it has at most 168 registers without options, so that an H100 holds three blocks.
+   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 26 or 28) where two blocks of
+   four do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three
    consumers, 512 threads and 160 registers with head sizes up to 64 and no options, else two. */
 

@@ -676,7 +676,8 @@ template <void (*test)(call &, const stage &)> static void in_pages(call &c, con
 static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales) {
     const bool per_row = chance(50);
     make(codes, ATTN_I8, t.size[0], t.size[1], t.size[2], t.size[3], 16);
-    make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], per_row ? 1 : (t.size[3] + 31) / 32, 1);
+    const int64_t in_row = per_row ? 1 : (t.size[3] + 31) / 32;
+    make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
     fill(scales, 0.03);
     spoil(scales, 20);
     if (scales.size[3] == 1) scales.a.stride[3] = 0;

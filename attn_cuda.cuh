@@ -46,23 +46,28 @@
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
-             on results).
+             on results). In pages, stage 2 looks up the keys from the first to the last that some row of a tile may
+             attend to; all keys, where codes in pages become numbers in the workspace first.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
              where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
              or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
-   SEQUENCES Starts are stage 1's, forward and backward, pages, too, forward, and both in attn_mask; keys in parts are
-             refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of
-             keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that
-             differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
-             entries share is summed over the batch, always in the same order. Queries outside of entries may be read.
-             Each block of a packed call looks for its entry from the first on, so thousands of short entries take their
-             time, and so do packed keys with a length for each query.
+   SEQUENCES Starts are stage 1's, forward and backward; pages, forward, stage 1's and, without starts, stage 2's; both
+             are in attn_mask; keys in parts are refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in
+             stage 1, keys in pages those of as many keys side by side in the same stage. In the backward that is so of
+             dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside of
+             the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in the
+             same order. Queries outside of entries may be read. Each block of a packed call looks for its entry from
+             the first on, so thousands of short entries take their time, and so do packed keys with a length for each
+             query.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
-             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for; stages 2 and 3 make numbers
-             of the type of q of them first, in the workspace. All arithmetic is f32; a result is rounded once, when it
-             is stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
+             also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
+             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
+             queries times heads of a group) makes them of what it has read, where both k and v are ATTN_I8, in rows of
+             whole 16 bytes, and no mask, bias, dropout, softcap, ALiBi or scale that is not positive shapes scores. In
+             pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
+             stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
@@ -201,6 +206,8 @@ ATTN__DEVICE int threads() { return (int)blockDim.x; }
 ATTN__DEVICE int block()   { return (int)blockIdx.x; }
 ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
 ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
+/* The same, and what follows from it is computed again each time: the compiler keeps none of it in registers. */
+ATTN__DEVICE int lane_anew() { int l = lane(); asm volatile("" : "+r"(l)); return l; }
 /* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
    error (cudaErrorLaunchFailure), not results that nobody wrote. */
 ATTN__DEVICE void missing() { asm volatile("trap;"); }
@@ -266,6 +273,8 @@ ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is t
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
+/* four of the eight bytes of a and, from number 4 on, b: their numbers are the digits of `which`, the lowest first */
+ATTN__DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) { return __byte_perm(a, b, which); }
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 /* two numbers in one register (sm_80) */
@@ -282,6 +291,11 @@ ATTN__DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_ge
 ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
 {
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
+}
+ATTN__DEVICE void store_shared(uint32_t address, const uint32_t (&r)[4])    /* 16 bytes, aligned */
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :: "r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 ATTN__DEVICE void load_shared(uint32_t (&r)[4], uint32_t address)          /* 16 bytes, aligned */
 {
@@ -773,14 +787,16 @@ enum {
 
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
-    X(p.page, 0, "keys lie in pages") \
+    X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
+    X(p.page, IN_STAGE_2, "keys lie in pages") \
     X(has_starts(p) && p.is_backward, IN_STAGE_3, "gradients of entries with starts") \
     X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
       "bias, mask or dropout where entries have starts") \
-    X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
+    X(!is_16_bit(p.q) || !meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, \
       "q, k, v are not all f16 or all bf16") \
+    X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
     X(p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank, 0, \
       "weights or scores are wanted") \
@@ -795,6 +811,10 @@ enum {
 
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
+ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
+{
+    return a.type == p.q.type || a.type == ATTN_I8;
+}
 /* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
 {
@@ -3515,29 +3535,151 @@ ATTN__DEVICE tile_reach reach_of_block(const tile_row (&rows)[2], tile_reach *re
 /* Rows of one head, from row0 on, into shared memory; zeros where they are not from `first` to before `last`. Across:
    threads side by side in a row, each of which stays in its columns of all panels; 0 where registers are few, with far
    more instructions. */
-template <int D> constexpr int copy_across = D < 64 ? D / 8 : 8;
+template <int D> constexpr int copy_across = D <= 16 ? 2 : D <= 32 ? 4 : 8;
+struct row_place { const uint16_t *from; bool inside; };
+/* place_of(r, row): where the thread's row `row` + r of the tile lies; r grows by Threads / Across. */
+template <int D, int Rows, int Threads, int Across, class F>
+ATTN__DEVICE void copy_across_rows(uint32_t to, int64_t columns, F place_of)
+{
+    const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
+    const uint32_t at = to + chunk_of(row, column / 8, Rows);
+    ATTN__UNROLL for (int r = 0; r < Rows; r += Threads / Across) {
+        const row_place place = place_of(r, row);
+        const uint16_t *const from = place.from + column;
+        const uint32_t exchanged = r % 8 * 16;          /* chunk_of's: row and r have no bit in common */
+        ATTN__UNROLL for (int c = 0; c < D; c += Across * 8)
+            if (c + Across * 8 <= D || column + c < D)
+                hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
+                             place.inside && column + c < columns);
+    }
+}
 template <int D, int Rows, int Threads, int Across = copy_across<D>, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
     if constexpr (Across > 0) {
-        constexpr int step = Threads / Across;
-        const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
-        const uint32_t at = to + chunk_of(row, column / 8, Rows);
-        const uint16_t *from = row_of(a, b, h, row0 + row) + column;
-        ATTN__UNROLL for (int r = 0; r < Rows; r += step, from += step * a.stride[2]) {
-            const bool inside = row0 + row + r >= first && row0 + row + r < last;
-            const uint32_t exchanged = r % 8 * 16;      /* chunk_of's: row and r have no bit in common */
-            ATTN__UNROLL for (int c = 0; c < D; c += Across * 8)
-                if (c + Across * 8 <= D || column + c < D)
-                    hw::cp_async(((at + r * 128) ^ exchanged) + c / 64 * Rows * 128, from + c,
-                                 inside && column + c < columns);
-        }
+        const uint16_t *next = row_of(a, b, h, row0 + tile_thread<Threads>() / Across);
+        copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int row) {
+            const row_place place = {next, row0 + row + r >= first && row0 + row + r < last};
+            next += Threads / Across * a.stride[2];
+            return place;
+        });
     } else {
         copy_tile<D, Rows, Threads>(to, a.data, columns, [&](int r) {
             const Number row = row0 + r;
             return row >= first && row < last ? row_of(a, b, h, row) : NULL;
         });
+    }
+}
+
+/* ---- keys in pages. A warp copies at most 32 rows of a tile, and each of its lanes knows of one where it lies:
+   lane l of the l-th, as copy_across_rows counts them. Lanes look their rows up in the page table while the warp has
+   other things to do, a tile ahead, and tell the others when it copies. Of a key that no query may attend to the table
+   is not read: it has page -1, and is copied as zeros. Without pages an entry's keys are a page. */
+struct paged_row { int page, row; };
+template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane()
+{
+    constexpr int at_once = 32 / Across;
+    static_assert(Rows <= Threads && 32 % Across == 0, "a lane has one row, whose threads are all of one warp");
+    const int warp = Threads == 32 ? 0 : hw::warp(), l = hw::lane_anew();
+    return warp * at_once + l % at_once + l / at_once * (Threads / Across);
+}
+/* Where key j of entry b lies: some query may attend to keys first <= j < last. whole: the page that an entry is. */
+ATTN__DEVICE paged_row find_paged_row(const params &p, int b, int j, int first, int last, int whole)
+{
+    paged_row at = {j >= first && j < last ? whole : -1, j};
+    const int page = (int)p.page;
+    if (!page || at.page < 0) return at;
+    at.page = (int)clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1);
+    at.row = j % page;
+    return at;
+}
+/* Rows of one head into shared memory, `own` being the lane's */
+template <int D, int Rows, int Threads, int Across = copy_across<D>>
+ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t columns, const paged_row &own)
+{
+    const int lane = hw::lane_anew();
+    copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int) {
+        const int l = r / (Threads / Across) * (32 / Across) + lane / Across;
+        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
+        const row_place place = {row_of(a, page, 0, row), page >= 0};
+        return place;
+    });
+}
+
+/* ---- codes of 8 bits, in a decode, where a warp has tiles of its own: the products read a tile of numbers of type T
+   that the warp makes of each tile of codes. A lane copies pieces of 16 codes, `across` lanes side by side in a row,
+   and makes numbers of the very same pieces; the scales of the tile, one for 32 codes of a row, are spread over the
+   lanes. Bits are those of `unpack`: a code times its scale in f32, rounded. */
+template <int D> constexpr int codes_across = D <= 32 ? 2 : D <= 64 ? 4 : D <= 128 ? 8 : 16;
+template <int Keys, int D> struct code_tile {
+    static constexpr int across = codes_across<D>, at_once = 32 / across;          /* rows */
+    static constexpr int pieces = Keys / at_once, bytes = Keys * across * 16;       /* pieces of a lane */
+    static constexpr int groups = across / 2, scales = Keys * groups / 32;          /* of a row; of a lane */
+};
+/* Of the tile that numbers are made of next and those under way, as they are stored, in f32 or f16 */
+template <int Scales, int Depth> struct code_scales { uint32_t of[Depth][Scales]; };
+/* Starts to copy a head's tile of codes, and to load its scales. own: as in copy_paged_rows, without pages, too */
+template <int Keys, int D>
+ATTN__DEVICE void copy_codes(uint32_t to, const attn__array &a, int h, int64_t columns, const paged_row &own)
+{
+    typedef code_tile<Keys, D> tile;
+    const int lane = hw::lane_anew();
+    const int column = lane % tile::across * 16;
+    ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) {
+        const int l = i * tile::at_once + lane / tile::across;
+        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
+        hw::cp_async(to + (i * 32 + lane) * 16, (const int8_t *)a.data + place(a, page, h, row, column),
+                     page >= 0 && column < columns);
+    }
+}
+template <int Keys, int D, int Scales, int Depth>
+ATTN__DEVICE void load_scales(code_scales<Scales, Depth> &s, const attn__array &a, int h, int64_t columns,
+                              const paged_row &own)
+{
+    const int lane = hw::lane_anew();
+    constexpr int groups = code_tile<Keys, D>::groups;
+    ATTN__UNROLL for (int i = 0; i < Scales; i++) {
+        const int n = i * 32 + lane, group = n % groups;
+        const int page = hw::shfl(own.page, n / groups), row = hw::shfl(own.row, n / groups);
+        const int64_t at = place(a, page, h, row, group);
+        uint32_t &bits = s.of[Depth - 1][i];
+        bits = 0;
+        if (page < 0 || group * 32 >= columns) continue;
+        if (a.type == ATTN_F32) bits = ((const uint32_t *)a.data)[at];
+        else bits = ((const uint16_t *)a.data)[at];
+    }
+}
+/* Four codes times a scale, rounded, as pairs: 2^23 + 128 + code is a float whose lowest byte is code + 128. */
+template <class T> ATTN__DEVICE void numbers_of_codes(uint32_t (&pairs)[4], int first, uint32_t codes, float scale)
+{
+    float x[4];
+    ATTN__UNROLL for (uint32_t n = 0; n < 4; n++)
+        x[n] = (float_of(hw::pick_bytes(codes ^ 0x80808080u, 0x4b000000u, 0x7650u + n)) - 8388736.0f) * scale;
+    pairs[first] = hw::pack<T>(x[0], x[1]);
+    pairs[first + 1] = hw::pack<T>(x[2], x[3]);
+}
+template <class T, int Keys, int D, int Scales, int Depth>
+ATTN__DEVICE void make_numbers(uint32_t to, uint32_t codes, const code_scales<Scales, Depth> &s, int32_t type)
+{
+    typedef code_tile<Keys, D> tile;
+    const int l = hw::lane_anew(), chunk = l % tile::across * 2;
+    const int other = chunk / 8 % 2;            /* stored first: no two of eight lanes meet in a bank */
+    const uint32_t at = to + chunk_of(l / tile::across, chunk + other, Keys);
+    float scales[Scales];
+    ATTN__UNROLL for (int i = 0; i < Scales; i++)
+        scales[i] = type == ATTN_F32 ? float_of(s.of[0][i]) : hw::from_f16((uint16_t)s.of[0][i]);
+    ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) {
+        const int row = i * tile::at_once;                  /* and what l adds, with which it has no bit in common */
+        const float scale = hw::shfl(scales[i / 2], i % 2 * 16 + l / 2);
+        uint32_t four[4];
+        hw::load_shared(four, codes + (i * 32 + l) * 16);
+        ATTN__UNROLL for (int n = 0; n < 2 && (D % (tile::across * 16) == 0 || chunk * 8 < D); n++) {
+            uint32_t pairs[4];
+            ATTN__UNROLL for (int x = 0; x < 2; x++)
+                numbers_of_codes<T>(pairs, 2 * x, other == n ? four[x] : four[2 + x], scale);
+            hw::store_shared((at ^ (row % 8 * 16 + n * 16)) + row * 128, pairs);
+        }
     }
 }
 
@@ -3575,7 +3717,10 @@ ATTN__DEVICE void join_masses(row_pair &soft)
        WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
    which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
    warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
-   their order. */
+   their order.
+       Codes, in a decode: K and V are codes of 8 bits. The two slots of each are half as large, and a fifth one has the
+   numbers that are made of one of them. A slot is free as soon as they are, so two tiles can be under way: with D up
+   to 128, for then they are small. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */
@@ -3583,17 +3728,22 @@ template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 /* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
    times latency is 25 KB on an H200. 54 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
-   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. */
+   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. With codes 50 to 56 KB, or 26 or 28. */
 template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
-template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1> struct mma_shape {
+template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, bool Codes = false> struct mma_shape {
+    static constexpr bool codes = Codes;
     static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
     static constexpr int rows = tile_threads / 32 * 16;
-    static constexpr int slots = 4 * tile_bytes<Keys, D>;               /* of the threads that share tiles */
+    static constexpr int slot = Codes ? code_tile<Keys, D>::bytes : tile_bytes<Keys, D>;
+    static constexpr int slots = 4 * slot + Codes * tile_bytes<Keys, D>;        /* of the threads that share tiles */
+    static constexpr int depth = Codes && D <= 128 ? 2 : 1;                     /* tiles of K and V under way */
     static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
-template <int D> using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>>;
+template <int D, bool Codes = false>
+using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>, Codes>;
+enum { MMA_DECODE_ROWS = 16 };
 struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
@@ -3711,11 +3861,15 @@ ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t ro
 }
 
 /* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
-template <class T, int D, bool Extra, int Keys, int WarpsKV>
+template <class T, int D, bool Extra, int Keys, int WarpsKV, bool Codes>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
-    typedef mma_shape<D, Keys, WarpsKV> shape;
-    constexpr int slot = tile_bytes<Keys, D>, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
+    typedef mma_shape<D, Keys, WarpsKV, Codes> shape;
+    constexpr int slot = shape::slot, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
+    constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
+    /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
+       there are no registers for that, in two of the kernels. */
+    constexpr bool ahead = D <= 192 || (WarpsKV > 1) != Extra;
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
@@ -3723,48 +3877,83 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv);
-    const entry own = entry_of(p, b);
-    const attn__array head_k = from_row(p.k, b, head_kv, own.key0);
-    attn__array head_v = from_row(p.v, b, head_kv, own.key0);
+    const int batch = p.page ? 0 : b;
+    const entry in = entry_of(p, b);
+    const attn__array head_k = Codes ? p.k : from_row(p.k, batch, head_kv, in.key0);
+    attn__array head_v = Codes ? p.v : from_row(p.v, batch, head_kv, in.key0);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
-    const tile_row rows[2] = {row_at(p, own, b, group, m.pack, first_row + row0 + g),
-                              row_at(p, own, b, group, m.pack, first_row + row0 + g + 8)};
+    code_scales<Codes ? code_tile<Keys, D>::scales : 1, depth> scales_k, scales_v;
+    const tile_row rows[2] = {row_at(p, in, b, group, m.pack, first_row + row0 + g),
+                              row_at(p, in, b, group, m.pack, first_row + row0 + g + 8)};
     row_pair soft = no_keys();
     float out[D / 2];
     const tile_reach all = reach_of_block(rows, reaches);
-    const bool busy = first_row + row0 < own.rows_end * m.pack;     /* has this warp any rows? */
-    const int64_t keys_of_entry = p.packed_keys ? keys_end_of(p, own, b) - own.key0 : p.keys;
+    const bool busy = first_row + row0 < in.rows_end * m.pack;      /* has this warp any rows? */
+    const int64_t keys_of_entry = p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
     const tile_range tiles = tiles_of(m, all, keys_of_entry, split, Keys);
     const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
-    const auto copy_keys = [&](const attn__array &a, uint32_t to, int n, int64_t columns) {
-        if (n < tiles.end && a.rank)
-            copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
+    paged_row own = {-1, 0};                                    /* of the tile that is copied next */
+    const auto find_row = [&](int n) {
+        constexpr int across = Codes ? codes_across<D> : copy_across<D>;
+        const int key = n * Keys + row_of_lane<Keys, sharing, across>();
+        own = find_paged_row(p, b, key, all.first, all.last, Codes ? b : 0);
+    };
+    const auto look_ahead = [&](int n) { if (Codes || (ahead && p.page)) find_row(n); };
+    const auto copy_keys = [&](const attn__array &a, const attn__array &scale, auto &scales, uint32_t to, int n,
+                               int64_t columns) {
+        if constexpr (Codes) {
+            ATTN__UNROLL for (int i = 0; i < (depth - 1) * code_tile<Keys, D>::scales; i++)
+                scales.of[0][i] = scales.of[1][i];
+            if (n < tiles.end && a.rank) {
+                copy_codes<Keys, D>(to + slot_of(n), a, head_kv, columns, own);
+                load_scales<Keys, D>(scales, scale, head_kv, columns, own);
+            }
+        } else if (n < tiles.end && a.rank) {
+            if (!ahead) find_row(n);
+            if (!ahead || p.page) copy_paged_rows<D, Keys, sharing>(to + slot_of(n), a, columns, own);
+            else copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
+        }
         hw::cp_async_commit();
     };
+    /* where the n-th tile is that the products read */
+    const auto tile_of = [&](uint32_t slots, const auto &scales, int32_t type, int n) {
+        if constexpr (Codes) {
+            const uint32_t numbers = k + 4 * slot;
+            make_numbers<T, Keys, D>(numbers, slots + slot_of(n), scales, type);
+            hw::sync_warp();
+            return numbers;
+        } else return slots + slot_of(n);
+    };
+    look_ahead(tiles.first + warp_kv);
     if (WarpsKV == 1 || hw::warp() < 2)
-        copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row, (int)own.rows_end);
+        copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row, (int)in.rows_end);
     if (WarpsKV > 1) hw::cp_async_commit();
-    copy_keys(head_k, k, tiles.first + warp_kv, p.size_q);
-    copy_keys(head_v, v, tiles.first + warp_kv, p.size_v);
-    if (WarpsKV > 1) hw::cp_async_wait<2>(), hw::sync();            /* Q, of which each warp reads all */
+    ATTN__UNROLL for (int n = 0; n < depth; n++) {
+        copy_keys(head_k, p.k_scale, scales_k, k, tiles.first + warp_kv + n * warps_kv, p.size_q);
+        copy_keys(head_v, p.v_scale, scales_v, v, tiles.first + warp_kv + n * warps_kv, p.size_v);
+        look_ahead(tiles.first + warp_kv + (n + 1) * warps_kv);
+    }
+    if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
     for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * Keys < all.from || (n + 1) * Keys > all.to;
         float s[Keys / 2];
-        hw::cp_async_wait<1>();                         /* K of this tile */
+        hw::cp_async_wait<left>();                      /* K of this tile */
         sync_tile<sharing>();
-        copy_keys(head_k, k, n + warps_kv, p.size_q);
+        const uint32_t tile_k = tile_of(k, scales_k, p.k_scale.type, n);
+        copy_keys(head_k, p.k_scale, scales_k, k, n + depth * warps_kv, p.size_q);
         if (busy) {
-            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, k + slot_of(n));
+            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, tile_k);
             mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         }
-        hw::cp_async_wait<1>();                         /* V of this tile */
+        hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<sharing>();
-        copy_keys(head_v, v, n + warps_kv, p.size_v);
+        const uint32_t tile_v = head_v.rank ? tile_of(v, scales_v, p.v_scale.type, n) : 0;
+        copy_keys(head_v, p.v_scale, scales_v, v, n + depth * warps_kv, p.size_v);
+        look_ahead(n + (depth + 1) * warps_kv);
         if (head_v.rank)
-            add_values<T, D, Keys, sharing>(out, s, v + slot_of(n), edge, busy, all.first - n * Keys,
-                                            all.last - n * Keys);
+            add_values<T, D, Keys, sharing>(out, s, tile_v, edge, busy, all.first - n * Keys, all.last - n * Keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
@@ -3775,7 +3964,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::sync();                                     /* Q and the slots are free again */
 }
 
-template <class T, int D, bool Extra, int Keys, int WarpsKV>
+template <class T, int D, bool Extra, int Keys, int WarpsKV, bool Codes>
 ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
@@ -3788,8 +3977,8 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
             const int of_split = task / m.splits, tile = tiles - 1 - of_split % tiles;
             int b = of_split / tiles / groups, first_row = tile * rows;
             if (m.packed.count) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
-            mma_forward_task<T, D, Extra, Keys, WarpsKV>(m, shared, b, of_split / tiles % groups, first_row,
-                                                         task % m.splits);
+            mma_forward_task<T, D, Extra, Keys, WarpsKV, Codes>(m, shared, b, of_split / tiles % groups, first_row,
+                                                                task % m.splits);
         }
     } else hw::missing();
 #else
@@ -4318,11 +4507,28 @@ typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
 /* Can rows be moved 16 bytes at a time? */
 inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
-    const int64_t size[3] = {batch, heads, rows};
+    const int64_t size[3] = {batch, heads, rows}, in_16_bytes = a.type == ATTN_I8 ? 16 : 8;
     if (a.stride[3] != 1 || (uintptr_t)a.data % 16) return false;
     for (int i = 0; i < 3; i++)
-        if (size[i] > 1 && a.stride[i] % 8) return false;
+        if (size[i] > 1 && a.stride[i] % in_16_bytes) return false;
     return true;
+}
+
+inline bool has_aligned_keys(const params &p, const attn__array &a)
+{
+    return has_aligned_rows(a, p.page ? p.pool : p.batch, p.heads_kv, p.page ? p.page : p.keys);
+}
+
+/* Are k and v codes of 8 bits that the decode of stage 2 reads as they are? Of others numbers are made first, in the
+   workspace (without_codes). */
+inline bool reads_codes(const params &p)
+{
+    const auto fit = [&](const attn__array &a, int64_t columns) {
+        return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
+    };
+    return is_16_bit(p.q) && !p.is_backward && !has_extra(p) && !has_starts(p) && p.heads_kv > 0 &&
+           p.queries * (p.heads / p.heads_kv) <= MMA_DECODE_ROWS && fit(p.k, p.size_q) &&
+           (!p.v.rank || fit(p.v, p.size_v));
 }
 
 /* May a result be written two columns at a time, in type `type` or float? */
@@ -4343,15 +4549,18 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 inline const char *fast_covers(const params &p, int stage)
 {
     if (const char *const why = lacking(p, stage)) return why;
-    ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0, "a size is 0");
-    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.heads < 1 << 25,     /* rows have 32 bits, packed too */
+    ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0 && (!p.page || p.pool > 0),
+               "a size is 0");
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.pool < 1 << 30 &&
+               p.heads < 1 << 25,                                       /* rows have 32 bits, packed too */
                "a size is beyond 2^30, or there are 2^25 heads");
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
+    ATTN__WANT((p.k.type != ATTN_I8 && p.v.type != ATTN_I8) || reads_codes(p),
+               "one of k and v has 8 bits, and they lie in pages");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
-               has_aligned_rows(p.k, p.batch, p.heads_kv, p.keys) &&
-               (!p.v.rank || has_aligned_rows(p.v, p.batch, p.heads_kv, p.keys)),
+               has_aligned_keys(p, p.k) && (!p.v.rank || has_aligned_keys(p, p.v)),
                "rows of q, k, v are not 16-byte aligned");
     ATTN__WANT(has_paired_rows(p.out, p.q.type, p.batch, p.heads, p.queries),
                "out is not in rows of the type of q or f32");
@@ -4437,9 +4646,9 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     mma_work m;
     m.p = p;
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
-    if (p.packed_queries && mma_decode_shape<D>::rows % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
+    if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = queries * m.pack <= mma_decode_shape<D>::rows ? mma_decode_shape<D>::rows : mma_shape<D>::rows;
+    m.rows = queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     m.packed = packed_tiles();
     const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
@@ -4474,7 +4683,8 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
 template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
 int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
-    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV>, grid, Shape::threads, Shape::shared_bytes, stream, m);
+    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV, Shape::codes>, grid, Shape::threads,
+                  Shape::shared_bytes, stream, m);
 }
 
 /* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
@@ -4484,15 +4694,21 @@ inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
+/* Codes have as many warps as their numbers would have, for the same bits. */
+template <class T, int D, bool Extra, bool Codes>
+int mma_decode_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
+{
+    constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
+    static_assert(mma_decode_shape<D>::rows == MMA_DECODE_ROWS, "a warp's rows");
+    return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
+               ? mma_forward_run<T, D, Extra, keys, warps, mma_decode_shape<D, Codes>>(m, grid, stream)
+               : mma_forward_run<T, D, Extra, keys, warps, mma_shape<D, keys, 2, Codes>>(m, grid, stream);
+}
 template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
-    constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
-    typedef mma_shape<D, keys, 2> of_two;
-    if (m.rows == mma_decode_shape<D>::rows)
-        return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
-                   ? mma_forward_run<T, D, Extra, keys, warps>(m, grid, stream)
-                   : mma_forward_run<T, D, Extra, keys, warps, of_two>(m, grid, stream);
+    if (m.p.k.type == ATTN_I8) return mma_decode_launch<T, D, Extra, !Extra>(m, dev, grid, stream);
+    if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, false>(m, dev, grid, stream);
     return fits_twice(mma_shape<D>::shared_bytes, dev)
                ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
                : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
@@ -6009,9 +6225,11 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1, false>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1, false>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, false>);
+    if constexpr (!Extra)
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, true>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -6414,6 +6632,7 @@ namespace attn__gpu {
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
+           with codes          128, 64  50, 52, 56     all                           254
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
@@ -6428,8 +6647,8 @@ namespace attn__gpu {
        hopper_grad_dq          128      none           none                          40         convert dQ
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
-   it has at most 168 registers without options, so that an H100 holds three blocks.
+   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 26 or 28) where two blocks of
+   four do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three
    consumers, 512 threads and 160 registers with head sizes up to 64 and no options, else two. */
 
@@ -6482,7 +6701,8 @@ static const stage stages[] = {
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 /* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
-   type of q in the workspace. Returns the bytes for them. */
+   type of q in the workspace, and no longer lie in pages. Returns the bytes for them. (A decode of stage 2 makes them
+   on the way: reads_codes.) */
 static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
 {
     if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;
@@ -6493,8 +6713,11 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
 }
 static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
 {
+    const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
+    if (reads_codes(p) || (p.page && !(both && p.pool))) return 0;
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
+    if (bytes) p.page = p.pool = 0, p.page_table = attn__array();
     return bytes;
 }
 

@@ -903,6 +903,7 @@ inline int threads() { return attn_emu::block->count; }
 inline int block() { return attn_emu::block->index; }
 inline int blocks() { return attn_emu::block->grid; }
 inline int lane() { return thread() % 32; }
+inline int lane_anew() { return lane(); }
 inline void missing() { attn_emu::fail("a kernel without a body"); }
 
 inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }
@@ -963,6 +964,12 @@ inline float rcp(float x) { return flush(1.0f / flush(x)); }
 inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 
+inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+    uint32_t r = 0;
+    for (int n = 0; n < 4; n++)
+        r |= (uint32_t)(((uint64_t)b << 32 | a) >> (which >> 4 * n & 7) * 8 & 0xff) << 8 * n;
+    return r;
+}
 inline uint32_t larger_halves(uint32_t a, uint32_t b) {
     return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
 }
@@ -982,6 +989,10 @@ inline void store_shared(uint32_t address, uint32_t value) {
     uint16_t &writer = attn_emu::block->dirty[(address - attn_emu::shared_base) / 4];
     writer = (uint16_t)(thread() + 1);
     attn_emu::self().unpublished.push_back(address);
+}
+inline void store_shared(uint32_t address, const uint32_t (&r)[4]) {
+    if (address % 16) attn_emu::fail("store_shared: an address that is not 16-byte aligned");
+    for (uint32_t i = 0; i < 4; i++) store_shared(address + 4 * i, r[i]);
 }
 inline void load_shared(uint32_t (&r)[4], uint32_t address) {
     if (address % 16) attn_emu::fail("load_shared: an address that is not 16-byte aligned");

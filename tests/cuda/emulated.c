@@ -819,6 +819,67 @@ static void fast_codes(void) {
     }
 }
 
+/* Codes in rows that lie one after the other */
+static attn_view side_by_side(const attn_view *of) {
+    attn_view codes = make_view(ATTN_I8, LAYOUT_PACKED, 4, of->size[0], of->size[1], of->size[2], of->size[3]);
+    int64_t index[4] = {0, 0, 0, 0};
+    do ((int8_t *)(uintptr_t)codes.data)[offset_of(&codes, index)] = ((const int8_t *)of->data)[offset_of(of, index)];
+    while (next_index(of, index));
+    return codes;
+}
+/* Codes of both k and v, side by side and in pages: a decode reads them as they are and needs no memory for numbers,
+   others have the bits of the numbers. */
+static void fast_read_codes(void) {
+    const int arch = fake_arch();
+    for (int n = 0; n < 24; n++) {
+        static const int queries[] = {2, 70, 1};
+        const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : 64, rows = queries[n % 3];
+        const int reads = rows <= 2 && dim == 64 && n % 6 != 5, arch_now = rows == 70 || n % 5 ? 80 : 90;
+        const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
+        attn_desc d = make_desc(pages, 4, 2, rows, page, dim, 64), same;
+        attn_view floats_k, floats_v;
+        size_t bytes = 0, of_numbers = 0;
+        d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, rows, dim);
+        d.q = narrow(&d.q, type);
+        d.out = make_out(LAYOUT_PACKED, 4, 1, 4, rows, 64);
+        d.lse = make_out(LAYOUT_PACKED, 3, 1, 4, rows, 0);
+        if (n % 4) {
+            d.page_table = make_view(ATTN_I32, LAYOUT_PACKED, 2, 1, pages, 0, 0);
+            for (int64_t i = 0; i < pages; i++) put_at(&d.page_table, 0, 0, 0, i, (double)(pages - 1 - i));
+        }
+        d.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, (int)(page * pages));
+        if (n % 6 == 5) d.softcap = 3;
+        same = copy_results(&d);
+        as_codes(&d.k, &d.k_scale, n % 2, n % 5 < 2 ? ATTN_F16 : ATTN_F32, &floats_k);
+        as_codes(&d.v, &d.v_scale, n % 5 < 3, n % 3 ? ATTN_F16 : ATTN_F32, &floats_v);
+        d.k = side_by_side(&d.k), d.v = side_by_side(&d.v);
+        same.k = narrow(&floats_k, type), same.v = narrow(&floats_v, type);
+        on_device();
+        fake_set_arch(arch_now);
+        if (fake_arch() < 80) { /* a device that is older */
+            test_release();
+            return;
+        }
+        const char *why = "on the device, stage 2, mma.sync";
+        if (fake_arch() == 90) why = "stage 3, wgmma: few queries"; /* of numbers that are made first */
+        if (fake_arch() == 90 && reads) why = "stage 3, wgmma: keys and values of 8 bits are read as they are";
+        if (fake_arch() == 90 && reads && n % 4) why = "stage 3, wgmma: keys lie in pages";
+        CHECKF(explained(&d, 0, why), "case %d", n);
+        CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
+        CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
+        CHECKF((bytes == of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
+        if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers"))
+            check_same_results(&d, &same, "codes of k and v");
+        check_least(&d, 0);
+        /* one of them in numbers, in pages: by the floats of stage 1 */
+        d.v = same.v, memset(&d.v_scale, 0, sizeof d.v_scale);
+        CHECKF(explained(&d, 0, n % 4 ? "mma.sync: one of k and v has 8 bits, and they lie in pages"
+                                      : "on the device, stage 2"), "case %d with one of them", n);
+        fake_set_arch(arch);
+        test_release();
+    }
+}
+
 /* Softcap runs on stage 3, the gradients of larger heads do not; the arrays are only described. */
 static void fast_softcap(void) {
     const int arch = fake_arch();
@@ -864,10 +925,12 @@ static void fast_options(void) {
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
-        {"starts", 1, 1, "mma.sync: entries have starts or pages"},
+        {"starts", 1, 1, "mma.sync: entries have starts"},
         {"d_bias", 2, 1, "wgmma: bias, mask or dropout"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
+        {"pages", 2, 0, "wgmma: keys lie in pages"}, /* these have no gradients */
+        {"pages and starts", 1, 0, "mma.sync: entries have starts"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -896,8 +959,12 @@ static void fast_options(void) {
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        if (n > 16) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
+        if (n > 16) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, 256, 64);
+        if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         fake_everything(2);
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
+        if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
         if (n > 13) CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv is wanted"), "why: %s", options[n].name);
     }
@@ -1690,6 +1757,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_codes", fast_codes},
+    {"emulated.fast_read_codes", fast_read_codes},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_options", fast_options},
     {"emulated.fast_corners", fast_corners},

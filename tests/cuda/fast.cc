@@ -52,7 +52,7 @@ struct tensor {
     std::vector<double> value; /* as stored: rounded */
     attn__array a;
     int64_t size[4];
-    size_t bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 ? 1 : 2; }
+    size_t bytes_of() const { return a.type == ATTN_F32 ? 4 : a.type == ATTN_U8 || a.type == ATTN_I8 ? 1 : 2; }
     int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const {
         return ((b * size[1] + h) * size[2] + i) * size[3] + x;
     }
@@ -63,6 +63,7 @@ static double read_element(const tensor &t, int64_t place) {
     float f;
     uint16_t h;
     if (t.a.type == ATTN_U8) return *p;
+    if (t.a.type == ATTN_I8) return *(const int8_t *)p;
     if (t.a.type == ATTN_F32) {
         memcpy(&f, p, 4);
         return f;
@@ -73,8 +74,9 @@ static double read_element(const tensor &t, int64_t place) {
 static void write_element(tensor &t, int64_t place, double x) {
     unsigned char *p = (unsigned char *)t.a.data + place * (int64_t)t.bytes_of();
     const float f = (float)x;
-    const uint16_t h = t.a.type == ATTN_F32 ? 0 : to_16(x, t.a.type);
+    const uint16_t h = t.bytes_of() != 2 ? 0 : to_16(x, t.a.type);
     if (t.a.type == ATTN_U8) *p = (unsigned char)x;
+    else if (t.a.type == ATTN_I8) *(int8_t *)p = (int8_t)x;
     else if (t.a.type == ATTN_F32) memcpy(p, &f, 4);
     else memcpy(p, &h, 2);
 }
@@ -88,7 +90,7 @@ static void make(tensor &t, int type, int64_t n0, int64_t n1, int64_t n2, int64_
     static const int orders[3][3] = {{2, 1, 0}, {1, 2, 0}, {2, 0, 1}}; /* innermost first: BHSD, BSHD, HBSD */
     const int *order = orders[draw(0, 2)];
     const int64_t gap = chance(50) ? 0 : unit;
-    int64_t step = (n3 + 7) / 8 * 8 + gap;
+    int64_t step = (type == ATTN_I8 ? (n3 + 15) / 16 * 16 : (n3 + 7) / 8 * 8) + gap;
     t.size[0] = n0, t.size[1] = n1, t.size[2] = n2, t.size[3] = n3;
     t.a.type = type, t.a.rank = 4, t.a.stride[3] = 1;
     for (int k = 0; k < 3; k++) {
@@ -163,7 +165,10 @@ struct call {
     params p;
     device dev;
     tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
+    tensor codes[2], scales[2], pools[4]; /* of k and v; of these and their scales */
     shared_vector<int32_t> key_lengths, query_lengths, positions, query_starts, key_starts;
+    shared_vector<int64_t> table;
+    int page = 0; /* rows of a page, for in_pages */
     shared_vector<float> work;
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
@@ -174,9 +179,11 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
 }
 struct wishes {
     /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
-       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is */
+       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is. most_page: for in_pages,
+       keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
-    int most_v = 0;
+    int most_v = 0, most_page = 0;
+    bool codes = false; /* head sizes are multiples of 16 */
 };
 enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
 
@@ -221,15 +228,15 @@ static void random_call(call &c, const wishes &w) {
     static const int packs[4] = {1, 4, 8, 16};
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
-    const int size_q = 8 * draw(w.least_d / 8, w.most_d / 8);
-    const int size_v = w.most_v     ? 8 * draw(1, w.most_v / 8)
-                       : chance(60) ? size_q
-                                    : 8 * draw(w.least_d / 8, w.most_d / 8);
+    const int whole = w.codes ? 16 : 8, size_q = whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
+    const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
+                       : chance(60) ? size_q : whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
+    if (w.most_page) c.page = draw(1, w.most_page), keys = (keys + c.page - 1) / c.page * c.page;
     start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
     if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
     spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
@@ -252,7 +259,7 @@ static void random_call(call &c, const wishes &w) {
     } else if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) {
         c.name += " bottom-right";
     }
-    if (chance(30)) {
+    if (chance(w.most_page ? 80 : 30)) {
         const int64_t per_query = chance(40) ? p.queries : 1;
         c.key_lengths.resize((size_t)(p.batch * per_query));
         for (int32_t &x : c.key_lengths) x = draw(0, (int)p.keys);
@@ -607,6 +614,95 @@ static void decode(call &c, const stage &s) {
     checks++;
     if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
+}
+/* Rows of k, v and their scales, those that may count, in pages of a pool in any order, with pages in it that are
+   nobody's. Other rows are NaN, and pages without a row that may count have any number in the table. */
+static void put_into_pages(call &c) {
+    static const int64_t nowhere[4] = {-1, INT64_MIN, INT64_MAX, 1ll << 32};
+    params &p = c.p;
+    const bool codes = p.k.type == ATTN_I8;
+    const tensor *const from[4] = {codes ? &c.codes[0] : &c.k, codes ? &c.codes[1] : &c.v, &c.scales[0], &c.scales[1]};
+    attn__array *const to[4] = {&p.k, &p.v, &p.k_scale, &p.v_scale};
+    const int64_t pages = p.keys / c.page;
+    std::vector<int64_t> order((size_t)(p.batch * pages + draw(1, 3)));
+    for (size_t i = 0; i < order.size(); i++) {
+        const size_t other = (size_t)draw(0, (int)i);
+        order[i] = order[other], order[other] = (int64_t)i;
+    }
+    p.page = c.page, p.pool = (int64_t)order.size();
+    c.table.assign((size_t)(p.batch * pages), 0);
+    for (int n = 0; n < (codes ? 4 : 2); n++) {
+        tensor &pool = c.pools[n];
+        make(pool, from[n]->a.type, p.pool, p.heads_kv, p.page, from[n]->size[3], 16);
+        for (int64_t b = 0; b < p.batch; b++) {
+            int64_t end = p.key_lengths.rank ? 0 : p.keys;
+            for (int64_t i = 0; p.key_lengths.rank && i < (p.key_lengths.stride[2] ? p.queries : 1); i++)
+                end = std::max<int64_t>(end, c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)]);
+            for (int64_t j = 0; j < p.keys; j++) {
+                const int64_t at = b * pages + j / p.page, page = order[(size_t)at];
+                if (j % p.page == 0) c.table[(size_t)at] = j < end ? page : nowhere[draw(0, 3)];
+                for (int64_t h = 0; h < p.heads_kv && j < end; h++)
+                    for (int64_t x = 0; x < pool.size[3]; x++)
+                        put(pool, page, h, j % p.page, x, (*from[n])(b, h, j, x));
+            }
+        }
+        pool.a.stride[3] = to[n]->stride[3];
+        *to[n] = pool.a;
+    }
+    p.page_table = {(void *)c.table.data(), {pages, 0, 1, 0}, ATTN_I64, 2};
+    c.name += ", in pages of " + std::to_string(c.page);
+}
+/* The same call in another form has the bits of the one before, by kernels with so much shared memory. */
+static void same_bits(call &c, const stage &s, size_t shared) {
+    const tensor *const results[3] = {&c.out, &c.lse, &c.stats};
+    const shared_vector<unsigned char> want[3] = {c.out.memory, c.lse.memory, c.stats.memory};
+    fake_forget();
+    forward(c, s);
+    checks++;
+    if (fake_counted().shared != shared) fail(c, "shared memory", (double)fake_counted().shared, (double)shared);
+    for (int n = 0; n < 3; n++) {
+        checks++;
+        if (results[n]->memory != want[n]) fail(c, "other bits than of numbers side by side", n, 0);
+    }
+}
+template <void (*test)(call &, const stage &)> static void in_pages(call &c, const stage &s) {
+    fake_forget();
+    test(c, s);
+    const size_t shared = fake_counted().shared;
+    put_into_pages(c);
+    same_bits(c, s, shared);
+}
+/* k or v become numbers that codes stand for: each is rounded to f32, and to their type. */
+static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales) {
+    const bool per_row = chance(50);
+    make(codes, ATTN_I8, t.size[0], t.size[1], t.size[2], t.size[3], 16);
+    const int64_t in_row = per_row ? 1 : (t.size[3] + 31) / 32;
+    make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
+    fill(scales, 0.03);
+    spoil(scales, 20);
+    if (scales.size[3] == 1) scales.a.stride[3] = 0;
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        put(codes, b, h, i, x, draw(-128, 127));
+        const float scale = (float)scales(b, h, i, per_row ? 0 : x / 32);
+        put(t, b, h, i, x, (float)codes(b, h, i, x) * scale);
+    });
+    c.name += per_row ? ", codes" : ", codes in groups";
+}
+/* A decode reads codes of k and v as they are, in pages, too. */
+template <bool Pages> static void decode_codes(call &c, const stage &s) {
+    params &p = c.p;
+    draw_codes(c, c.k, c.codes[0], c.scales[0]), draw_codes(c, c.v, c.codes[1], c.scales[1]);
+    decode(c, s);
+    if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before this kernel runs */
+    p.k = c.codes[0].a, p.v = c.codes[1].a, p.k_scale = c.scales[0].a, p.v_scale = c.scales[1].a;
+    if (Pages) put_into_pages(c);
+    size_t shared = 0;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D>;
+        const bool four = D <= 128 && c.dev.shared_bytes > 100 * 1024;
+        shared = (size_t)(four ? mma_shape<D, keys, 4, true>::shared_bytes : mma_shape<D, keys, 2, true>::shared_bytes);
+    });
+    same_bits(c, s, shared);
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
@@ -1095,6 +1191,24 @@ static const struct kind {
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 72, 256}},
     {"stage 3 entries, backward, options", 2, backward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 8, 64, 0, 80}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
+    {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 136, 256, 0, 80}},
+    {"stage 2 pages, little shared memory", 1, in_pages<forward>, 86, 99 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
+    {"stage 2 pages, with everything", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 1, 0, 8, 128, 0, 80}},
+    {"stage 2 pages, with everything", 1, in_pages<forward>, 80, 163 * 1024, {1, 90, 1, 0, 136, 256, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 0, 2, 8, 64, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 0, 2, 72, 128, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80}},
+    {"stage 2 decode pages", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 80}},
+    {"stage 2 decode pages, with everything", 1, in_pages<decode>, 80, 163 * 1024, {0, 0, 1, 2, 8, 128, 0, 80}},
+    {"stage 2 decode pages, with everything", 1, in_pages<decode>, 86, 99 * 1024, {0, 0, 1, 2, 136, 256, 0, 80}},
+    {"stage 2 decode codes", 1, decode_codes<false>, 80, 163 * 1024, {0, 0, 0, 2, 8, 64, 0, 0, true}},
+    {"stage 2 decode codes", 1, decode_codes<false>, 80, 163 * 1024, {0, 0, 0, 2, 72, 128, 0, 0, true}},
+    {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 0, true}},
+    {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, true}},
+    {"stage 2 decode codes, in pages", 1, decode_codes<true>, 80, 163 * 1024, {0, 0, 0, 2, 8, 128, 0, 80, true}},
+    {"stage 2 decode codes, in pages", 1, decode_codes<true>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

@@ -266,6 +266,8 @@ ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is t
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
+/* the upper half of a product; one instruction with the lower one */
+ATTN__DEVICE uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 /* two numbers in one register (sm_80) */
@@ -768,7 +770,8 @@ enum {
     IN_STAGE_2 = 1, IN_STAGE_3 = 2,
     EXTRA = 4,                  /* there it is the kernels' with Extra */
     ANY_PAIR = 8,               /* it may exclude any pair, so all tiles are edges */
-    EACH_HEAD = 16              /* it has a number for each head, and stage 3 takes one for a tile */
+    EACH_HEAD = 16,             /* it has a number for each head, and stage 3 takes one for a tile */
+    EACH_PAIR = 32              /* it has a number for each pair; stage 3 has kernels of their own for these */
 };
 
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
@@ -780,9 +783,9 @@ enum {
     X(p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank, 0, \
       "weights or scores are wanted") \
     X(p.empty == ATTN_EMPTY_UNIFORM, 0, "empty rows are to be uniform") \
-    X(p.mask.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
-    X(p.bias.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
-    X(p.dropout != 0.0f, IN_STAGE_2 | EXTRA, "bias, mask or dropout") \
+    X(p.mask.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
+    X(p.bias.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
+    X(p.dropout != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR, "") \
     X(p.softcap != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
     X(p.alibi.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD, "") \
     X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
@@ -984,6 +987,11 @@ ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
 /* Where the pairs of a thread, one or an accumulator of them (>>mma), lie in an array that has a number for each: the
    first column of its two rows, and from a column to the next. */
 struct pair_places { int64_t row[2], step; };
+/* What holds two neighbours */
+template <class Stored> struct two_stored;
+template <> struct two_stored<uint8_t> { typedef uint16_t type; };
+template <> struct two_stored<uint16_t> { typedef uint32_t type; };
+template <> struct two_stored<uint32_t> { typedef uint64_t type; };
 /* All loads are issued before one is used. */
 template <class Stored, int N, class F>
 ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
@@ -996,11 +1004,52 @@ ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__arr
     }
 }
 template <int N>
-ATTN__DEVICE void load_floats(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at)
+ATTN__DEVICE void load_numbers(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at,
+                               bool is_mask)
 {
-    if (a.type == ATTN_F32) load_pairs<float>(b, s, a, at, [](float x) { return x; });
+    if (is_mask) load_pairs<uint8_t>(b, s, a, at, [](uint8_t m) { return m ? 0.0f : -infinity(); });
+    else if (a.type == ATTN_F32) load_pairs<float>(b, s, a, at, [](float x) { return x; });
     else if (a.type == ATTN_BF16) load_pairs<uint16_t>(b, s, a, at, hw::from_bf16);
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
+}
+
+/* The same in two steps, so that products run while the numbers come: as they are stored, two neighbours of a row in
+   one, then as floats. Neighbours are read at once where they lie so in all lanes. in: a bit for each of a thread's
+   columns (see columns_below), in each of its rows; what has none is not read. A warp comes as one. */
+template <class Stored, class Two, int N>
+ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
+{
+    static_assert(N <= 32, "a bit for each of 2 * N / 2 columns");
+    const uint32_t whole = (uint32_t)((1ull << N) - 1);
+    const Stored *const from[2] = {(const Stored *)a.data + at.row[0], (const Stored *)a.data + at.row[1]};
+    const bool each = at.step != 1 || (in[0] & in[1]) != whole ||
+                      ((uintptr_t)from[0] | (uintptr_t)from[1]) % (2 * sizeof(Stored));
+    if (!hw::any(each)) {
+        typedef typename two_stored<Stored>::type Both;
+        ATTN__UNROLL for (int n = 0; n < N; n++) to[n] = *(const Both *)(from[n % 2] + n / 2 * 8);
+        return;
+    }
+    ATTN__UNROLL for (int n = 0; n < N; n++) {
+        const Stored *const first = from[n % 2] + n / 2 * 8 * at.step;
+        const uint32_t exist = in[n % 2] >> n / 2 * 2;
+        to[n] = exist & 1 ? first[0] : 0;
+        to[n] |= (Two)(exist & 2 ? first[at.step] : 0) << 8 * sizeof(Stored);
+    }
+}
+template <int N>
+ATTN__DEVICE void read_floats(uint64_t (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
+{
+    if (a.type == ATTN_F32) read_pairs<uint32_t>(to, a, at, in);
+    else read_pairs<uint16_t>(to, a, at, in);
+}
+template <int N> ATTN__DEVICE void widen_pairs(float (&b)[2 * N], const uint64_t (&stored)[N], int32_t type)
+{
+    ATTN__UNROLL for (int n = 0; n < 2 * N; n++) {
+        const uint64_t two = stored[n / 2];
+        b[n] = type == ATTN_F32 ? float_of((uint32_t)(two >> 32 * (n % 2)))
+               : type == ATTN_BF16 ? hw::from_bf16((uint16_t)(two >> 16 * (n % 2)))
+                                   : hw::from_f16((uint16_t)(two >> 16 * (n % 2)));
+    }
 }
 
 /* What becomes of a score at a distance of p - j, with any sign; slope: of its head */
@@ -1009,44 +1058,56 @@ ATTN__DEVICE void add_alibi(float &score, float slope, float distance)
     if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
 }
 
-/* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; places_in(a):
-   where these are in such an array. add_distances(): add_alibi for each pair, if there is ALiBi. */
-template <bool Arrays, int N, class Exclude, class Places, class Distances>
-ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Places places_in,
-                              Distances add_distances)
+/* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; read(b, a,
+   is_mask): those of such an array, of a mask 0 or -inf. add_distances(): add_alibi for each pair, if there is ALiBi. */
+template <bool Arrays, int N, class Exclude, class Read, class Distances>
+ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Read read, Distances add_distances)
 {
     float b[N];
     exclude();
     if (Arrays && p.mask.rank) {
-        load_pairs<uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
+        read(b, p.mask, true);
         ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j];
     }
     if (Arrays && p.bias.rank) {
-        load_floats(b, s, p.bias, places_in(p.bias));
+        read(b, p.bias, false);
         ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN of +inf */
     }
     add_distances();
 }
 
-/* With Extra: raw scores as they reach the softmax, in powers of 2. */
-template <bool Arrays, int N, class Exclude, class Places, class Distances>
+/* With Extra: raw scores as they reach the softmax. */
+template <bool Arrays, int N, class Exclude, class Read, class Distances>
 ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse, Exclude exclude,
-                               Places places_in, Distances add_distances)
+                               Read read, Distances add_distances)
 {
     softcap_scores(s, slope, p, inverse);
-    mask_scores<Arrays>(s, p, exclude, places_in, add_distances);
-    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= LOG2E;
+    mask_scores<Arrays>(s, p, exclude, read, add_distances);
 }
 
-/* Of one pair */
-ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
+/* Of one pair, in reach; add_distance(score) */
+template <class F>
+ATTN__DEVICE float mask_pair(const params &p, int64_t b, int64_t h, int64_t i, int64_t j, float score, F add_distance)
 {
     float s[1] = {score};
-    if (j < r.first || j >= r.last || is_none(score)) return -infinity();
-    mask_scores<true>(
-        s, p, [] {}, [&](const attn__array &a) { const pair_places at = {{place(a, b, h, i, j), 0}, 0}; return at; },
-        [&] { if (p.alibi.rank) add_alibi(s[0], load(p.alibi, 0, h, 0, 0), distance_of(r, j)); });
+    const auto read = [&](float (&x)[1], const attn__array &a, bool is_mask) {
+        const pair_places at = {{place(a, b, h, i, j), 0}, 0};
+        load_numbers(x, s, a, at, is_mask);
+    };
+    mask_scores<true>(s, p, [] {}, read, [&] { add_distance(s[0]); });
     return s[0];
+}
+ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
+{
+    if (j < r.first || j >= r.last || is_none(score)) return -infinity();
+    return mask_pair(p, b, h, i, j, score, [&](float &s) {
+        if (p.alibi.rank) add_alibi(s, load(p.alibi, 0, h, 0, 0), distance_of(r, j));
+    });
+}
+/* Do mask and bias let a pair in reach be? */
+ATTN__DEVICE bool is_let(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return !is_none(mask_pair(p, b, h, i, j, 0.0f, [](float) {}));
 }
 
 /* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
@@ -1055,17 +1116,20 @@ ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_
 {
     uint32_t x[4] = {four, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
     uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t left = (uint64_t)0xD2511F53u * x[0], right = (uint64_t)0xCD9E8D57u * x[2];
-        x[0] = (uint32_t)(right >> 32) ^ x[1] ^ key0;
-        x[2] = (uint32_t)(left >> 32) ^ x[3] ^ key1;
-        x[1] = (uint32_t)right;
-        x[3] = (uint32_t)left;
+    ATTN__UNROLL for (int round = 0; round < 10; round++) {
+        const uint32_t left = 0xD2511F53u, right = 0xCD9E8D57u;
+        const uint32_t high[2] = {hw::multiply_high(right, x[2]) ^ x[1], hw::multiply_high(left, x[0]) ^ x[3]};
+        x[1] = right * x[2];
+        x[3] = left * x[0];
+        x[0] = high[0] ^ key0;
+        x[2] = high[1] ^ key1;
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    return (x[0] >= p.drop_below) | (x[1] >= p.drop_below) << 1 | (x[2] >= p.drop_below) << 2 |
-           (x[3] >= p.drop_below) << 3;
+    const uint32_t last = (uint32_t)(p.drop_below - 1);         /* of the dropped: in 32 bits, for 2^32, too */
+    const uint32_t kept = (x[0] > last ? 1u : 0u) | (x[1] > last ? 2u : 0u) | (x[2] > last ? 4u : 0u) |
+                          (x[3] > last ? 8u : 0u);
+    return p.drop_below ? kept : 15u;
 }
 ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -1079,18 +1143,20 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
 }
 
-/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
-   thread's of `threads`: the others' bits are 0. */
-template <int Keys>
-ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
+/* Which keys from key0 on, 64 at most, are kept of some rows: a bit each. Four that have a counter in common are one
+   thread's of `threads`: the others' bits are 0. What rows of one head have in common in the first rounds, 3 of 20
+   products, the compiler computes once. */
+template <int Keys, int Rows>
+ATTN__DEVICE void kept_keys(uint64_t (&kept)[Rows], const params &p, int b, const int (&h)[Rows], const int (&i)[Rows],
+                            int key0, int thread, int threads)
 {
     const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
-    uint64_t kept = 0;
-    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
-        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
-        kept |= n == 0 ? four >> before : four << (4 * n - before);
-    }
-    return kept;
+    ATTN__UNROLL for (int e = 0; e < Rows; e++) kept[e] = 0;
+    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads)
+        ATTN__UNROLL for (int e = 0; e < Rows; e++) {
+            const uint64_t four = kept_of_four(p, b, h[e], i[e], (column + 4 * n) / 4u);
+            kept[e] |= n == 0 ? four >> before : four << (4 * n - before);
+        }
 }
 
 /* -------------------------------------------------------------------------------------------------------- >>rows
@@ -3231,8 +3297,8 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 }
 
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
-   2; with Extra they are brought to that first and scale is 1. */
-template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
+   2; with Extra they have met p.scale before. */
+template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? LOG2E : p.scale * LOG2E; }
 
 /* A thread has two columns of each 8: a bit for each of them that is among the first n columns, from its own first one
    on. */
@@ -3243,12 +3309,17 @@ template <int N> ATTN__DEVICE uint32_t columns_below(int n)
     const int bits = n / 8 * 2 + least(n % 8, 2);
     return bits < 32 ? (1u << bits) - 1 : ~0u;
 }
+/* Those of a tile, from a thread's own first column on, that a row may attend to */
+template <int N> ATTN__DEVICE uint32_t columns_in_reach(const tile_row &r, int column)
+{
+    return columns_below<N>(r.last - column) & ~columns_below<N>(r.first - column);
+}
 template <int N, bool Edge>
 ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
     ATTN__UNROLL for (int e = 0; e < 2 * Edge; e++) {
-        const uint32_t in = columns_below<N>(rows[e].last - column) & ~columns_below<N>(rows[e].first - column);
+        const uint32_t in = columns_in_reach<N>(rows[e], column);
         ATTN__UNROLL for (int j = 0; j < N / 4; j++)
             if (!(in >> j & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
     }
@@ -3259,19 +3330,21 @@ ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
     return {load(p.alibi, 0, r.h, 0, 0), r.position};
 }
 
-/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias, and then tiles are edges.
-   alibi_at(e): of a thread's rows. */
-template <int N, bool Edge, bool PerPair, class F>
-ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
-                             int key0, F alibi_at)
+/* Where a thread's pairs are in an array, `column` being its first */
+ATTN__DEVICE pair_places places_in(const attn__array &a, const tile_row (&rows)[2], int column)
+{
+    pair_places at;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
+    at.step = a.stride[3];
+    return at;
+}
+
+/* With Extra: raw scores as they reach the softmax; exclude, read: see mask_scores. alibi_at(e): of a thread's rows. */
+template <int N, bool Arrays, class Exclude, class Read, class F>
+ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
+                             Read read, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    const auto places_in = [&](const attn__array &a) {
-        pair_places at;
-        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
-        at.step = a.stride[3];
-        return at;
-    };
     const auto add_distances = [&] {
         ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
             const alibi_row of = alibi_at(e);
@@ -3281,8 +3354,17 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
                     add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
         }
     };
-    shape_scores<Edge && PerPair>(s, slope, p, inverse_softcap(p), [&] { mask_tile<N, Edge>(s, rows, key0); },
-                                  places_in, add_distances);
+    shape_scores<Arrays>(s, slope, p, inverse_softcap(p), exclude, read, add_distances);
+}
+/* The same of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
+template <int N, bool Edge, bool PerPair, class F>
+ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
+                             int key0, F alibi_at)
+{
+    const auto read = [&](float (&b)[N / 2], const attn__array &a, bool is_mask) {
+        load_numbers(b, s, a, places_in(a, rows, key0 + hw::lane() % 4 * 2), is_mask);
+    };
+    shape_rows<N, Edge && PerPair>(s, slope, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
@@ -3291,13 +3373,13 @@ template <int N>
 ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int t = hw::lane() % 4;
-    const bool second = t % 2 != 0;                             /* two threads for each row */
-    uint64_t own = kept_keys<N>(p, rows[0].b, second ? rows[1].h : rows[0].h, second ? rows[1].i : rows[0].i, key0,
-                                t / 2, 2);
-    own |= hw::shfl_xor(own, 2);
-    const uint64_t other = hw::shfl_xor(own, 1);
-    kept[0] = (second ? other : own) >> 2 * t;
-    kept[1] = (second ? own : other) >> 2 * t;
+    uint64_t own[2];
+    kept_keys<N>(own, p, rows[0].b, {rows[0].h, rows[1].h}, {rows[0].i, rows[1].i}, key0, t, 4);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        own[e] |= hw::shfl_xor(own[e], 1);
+        own[e] |= hw::shfl_xor(own[e], 2);
+        kept[e] = own[e] >> 2 * t;
+    }
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -4053,11 +4135,11 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
             if (key < first || key >= last) s[j] = -infinity();
         }
     };
-    const auto places_in = [&](const attn__array &a) {
+    const auto read = [&](float (&x)[N / 2], const attn__array &a, bool is_mask) {
         pair_places at;
         ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
         at.step = a.stride[2];
-        return at;
+        load_numbers(x, s, a, at, is_mask);
     };
     const auto add_distances = [&] {
         if (!p.alibi.rank) return;
@@ -4072,7 +4154,7 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
             add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
         }
     };
-    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, add_distances);
+    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, read, add_distances);
 }
 
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
@@ -4082,7 +4164,9 @@ ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params 
 {
     constexpr int lanes = N < 32 ? 32 / N : 1;                  /* share a query */
     ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
-        kept[w] = (uint32_t)kept_keys<16>(p, b, h, i0 + 32 * w + hw::lane() % N, key0, hw::lane() / N, lanes);
+        uint64_t of_query[1];
+        kept_keys<16>(of_query, p, b, {h}, {i0 + 32 * w + hw::lane() % N}, key0, hw::lane() / N, lanes);
+        kept[w] = (uint32_t)of_query[0];
         if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
     }
 }
@@ -4477,12 +4561,13 @@ template <int QK, int V, bool All = true> struct head_pair {
     static constexpr int panels_qk = (QK + 63) / 64 * 64;       /* columns in shared memory, where those behind are 0 */
     static constexpr bool all = All;
 };
-template <class Heads, bool Extra> struct hopper_shape {
+/* Pairs: with Extra, and numbers for each pair (EACH_PAIR), whose registers tiles of fewer keys leave. */
+template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
-    static constexpr bool extra = Extra;
+    static constexpr bool extra = Extra, pairs = Pairs;
     static constexpr int consumers = qk <= 64 && !Extra ? 3 : 2;
     static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
+    static constexpr int keys = Pairs ? (v <= 192 ? 64 : 32) : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
     static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = (2 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
     static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
@@ -4791,9 +4876,15 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     }
 }
 
+/* Does the n-th tile of keys have pairs that are excluded? */
+template <class Shape> ATTN__DEVICE bool is_guarded(const params &p, const tile_reach &all, int n)
+{
+    return (Shape::pairs && asks(p, ANY_PAIR)) || is_edge(all, n * Shape::keys, (n + 1) * Shape::keys);
+}
+
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
    of every tile that they are done with it, and so stay beside the others. */
-template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_places &at)
+template <class T, class Shape> ATTN__DEVICE void hopper_look(const params &p, const hopper_places &at)
 {
     constexpr int keys = Shape::keys, threads = 32 * LOOKERS;
     const bool elected = hw::lane() == 0;
@@ -4806,7 +4897,7 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_place
         for (int n = of.first; n < of.end; n++, tile++) {
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
-            if (is_edge(all, n * keys, (n + 1) * keys) &&
+            if (is_guarded<Shape>(p, all, n) &&
                 has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
                                                     hw::thread() - (128 - threads), threads))
                 hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
@@ -4857,12 +4948,14 @@ ATTN__DEVICE void release_results(uint64_t *q_empty)
 
 /* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
    sums, and what they are to be multiplied by, from tile to tile and at the end; its two rows of the task, and their
-   softmax so far. */
+   softmax so far. With Pairs: what a tile's pairs have each. */
 template <class Shape> struct hopper_registers {
     float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2], factor[2];
     uint32_t weights[Shape::keys / 16][4];
     tile_row rows[2];
     row_pair soft;
+    uint16_t mask[Shape::keys / 4];         /* of the tile's pairs, see read_pairs */
+    uint64_t bias[Shape::keys / 4], kept[2];        /* kept: see kept_in_tile */
 };
 
 /* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
@@ -4909,13 +5002,52 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
     hw::wgmma_commit();
 }
 
+/* With Pairs, what the pairs of the n-th tile of keys have: mask and bias, read before its scores are multiplied; and
+   which weights are kept, found while they are. */
+template <class Shape> ATTN__DEVICE void read_tile_pairs(const params &p, int n, hopper_registers<Shape> &r)
+{
+    const int column = n * Shape::keys + hw::lane() % 4 * 2;
+    uint32_t in[2];
+    if (!Shape::pairs || !asks(p, ANY_PAIR)) return;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) in[e] = columns_in_reach<Shape::keys>(r.rows[e], column);
+    if (p.mask.rank) read_pairs<uint8_t>(r.mask, p.mask, places_in(p.mask, r.rows, column), in);
+    if (p.bias.rank) read_floats(r.bias, p.bias, places_in(p.bias, r.rows, column), in);
+}
+template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
+{
+    if constexpr (Shape::pairs)
+        if (p.dropout != 0.0f) kept_in_tile<Shape::keys>(r.kept, p, r.rows, n * Shape::keys);
+}
+
+/* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
+   (finish_softmax). */
+template <class Shape, class F>
+ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r, F alibi_at)
+{
+    constexpr int keys = Shape::keys;
+    float slope[keys / 2];
+    const bool edge = is_edge(c.own, n * keys, (n + 1) * keys);
+    const auto exclude = [&] { if (edge) mask_tile<keys, true>(r.s, r.rows, n * keys); };
+    const auto read = [&](float (&b)[keys / 2], const attn__array &a, bool is_mask) {
+        if (!is_mask) widen_pairs(b, r.bias, a.type);
+        else ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+            b[j] = r.mask[j / 2] >> 8 * (j % 2) & 0xff ? 0.0f : -infinity();
+    };
+    shape_rows<keys, true>(r.s, slope, p, n * keys, exclude, read, alibi_at);
+    softmax_tile<keys, false>(r.s, r.soft, c.scale, r.rescale);
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+        r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? r.s[j] : 0.0f;
+}
+
 /* Scores of the n-th tile of keys become weights. */
 template <class Shape>
 ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
     const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
-    if (is_edge(c.own, n * keys, (n + 1) * keys))
+    if constexpr (Shape::pairs) softmax_pairs(p, c, n, r, alibi_at);
+    else if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
 }
@@ -4923,26 +5055,29 @@ ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int 
 /* The NaN guard of a tile of V at an edge of the task's, which all consumers come to; `now`: tiles before this one in
    the block's life. */
 template <class T, class Shape>
-ATTN__DEVICE void guard_values(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
+ATTN__DEVICE void guard_values(const params &p, const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
                                hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys, D = Shape::v;
     const tile_reach all = read_reach(c.description);
-    if (!is_edge(all, n * keys, (n + 1) * keys)) return;
+    if (!is_guarded<Shape>(p, all, n)) return;
     hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
     if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
     const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
     mark_where<T, D, keys>(r.out, values, all.first - n * keys, all.last - n * keys, [&](int key, bool (&counts)[2]) {
-        ATTN__UNROLL for (int e = 0; e < 2; e++)
-            counts[e] = n * keys + key >= r.rows[e].first && n * keys + key < r.rows[e].last;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const tile_row &row = r.rows[e];
+            counts[e] = n * keys + key >= row.first && n * keys + key < row.last;
+            if (Shape::pairs && counts[e]) counts[e] = is_let(p, row.b, row.h, row.i, n * keys + key);
+        }
     });
     clear_slot<T, D, keys>(values);
 }
 
 /* Tiles of keys that the other consumers still have, and this one's rows do not attend to */
 template <class T, class Shape>
-ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, int n, int end, uint32_t &tile,
-                             hopper_registers<Shape> &r)
+ATTN__DEVICE void pass_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int n, int end,
+                             uint32_t &tile, hopper_registers<Shape> &r)
 {
     ATTN__LOOP for (; n < end; n++, tile++) {
         const uint32_t slot = tile % 2, phase = tile / 2 & 1;
@@ -4952,7 +5087,7 @@ ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, 
         hw::sync_warp();                        /* before a lane that still waits misses the phase */
         if (c.elected) hw::mbarrier_arrive(at.k_empty + slot);
         hw::mbarrier_wait(at.v_full + slot, phase);
-        guard_values<T>(at, c, n, tile, r);
+        guard_values<T>(p, at, c, n, tile, r);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.v_empty + slot);
     }
@@ -4969,6 +5104,8 @@ ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &
     }
     join_masses(r.soft);
     finish_rows(m.p, r.rows, r.soft, scale, r.factor);
+    if (Shape::pairs && m.p.keep_scale != 0.0f)         /* 0: all are dropped, but rows have values */
+        ATTN__UNROLL for (int e = 0; e < 2; e++) r.factor[e] *= m.p.keep_scale;
 }
 
 /* Then out; `places`: its warp's 16 rows in the slot of Q; h, i: where the first of them was, before that. */
@@ -4998,23 +5135,27 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
 {
     const params &p = m.p;
     const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
+    read_tile_pairs(p, first, r);
     hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
     start_scores<T>(c, hw::uniform(tile % 2), r);
+    find_kept(p, first, r);
     if (Shape::q_slots == 2 && started) release_results(at.q_empty + (started - 1) % 2);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
     hopper_softmax(p, c, first, r);
     pack_weights<T>(r);
-    guard_values<T>(at, c, first, tile, r);
+    guard_values<T>(p, at, c, first, tile, r);
     ATTN__LOOP for (int n = first + 1; n < own_end; n++) {
         const uint32_t before = tile++, slot = hw::uniform(tile % 2);
+        read_tile_pairs(p, n, r);
         hw::barrier_sync(TURN + c.number, 256);
         hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
         start_scores<T>(c, slot, r);
         hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
         start_values<T>(c, 1 - slot, r);
         hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
+        find_kept(p, n, r);
         hw::wgmma_wait<1>();
         hw::wgmma_keep(r.s);
         if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
@@ -5025,7 +5166,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
         if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
         rescale_rows<Shape::v>(r.out, r.rescale);
         pack_weights<T>(r);
-        guard_values<T>(at, c, n, tile, r);
+        guard_values<T>(p, at, c, n, tile, r);
     }
     hw::sync_warp();
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
@@ -5036,10 +5177,11 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
     tile++;
-    pass_tiles<T>(at, c, own_end, end, tile, r);
+    pass_tiles<T>(p, at, c, own_end, end, tile, r);
 }
 
-/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
+/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive; Pairs: or
+   a bias, a mask or dropout. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
 {
@@ -5083,7 +5225,7 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
         hw::setmaxnreg_dec<Shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<Shape>(m, at);
         else if (hw::warp() == 1) hopper_describe<Shape>(m, at);
-        else hopper_look<T, Shape>(at);
+        else hopper_look<T, Shape>(m.p, at);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
         hopper_multiply<T, Shape>(m, at);
@@ -5280,7 +5422,7 @@ template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
                              const query_positions &at, int j, int column)
 {
-    shape_scores<false>(s, slope, p, inverse, [] {}, [](const attn__array &) { return pair_places(); }, [&] {
+    shape_scores<false>(s, slope, p, inverse, [] {}, [](float (&)[4], const attn__array &, bool) {}, [&] {
         ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
             const float from = Shape::queries ? at.from[x / 2]
                                               : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
@@ -5831,6 +5973,7 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
     f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
+    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, forward>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
@@ -5927,7 +6070,8 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
+        if (asks(p, EACH_PAIR)) f(hopper_shape<Heads, Heads::all, Heads::all>());
+        else if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
         else f(hopper_shape<Heads, false>());
     });
 }
@@ -5952,6 +6096,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     if (why) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
+    ATTN__WANT(!backward || !asks(p, EACH_PAIR), "gradients with a bias, a mask or dropout");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,

@@ -963,6 +963,7 @@ inline float rcp(float x) { return flush(1.0f / flush(x)); }
 inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 
+inline uint32_t multiply_high(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
 inline uint32_t larger_halves(uint32_t a, uint32_t b) {
     return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
 }

@@ -852,9 +852,9 @@ static void fast_options(void) {
         const char *why;
     } options[] = {
         {"none", 3, 3, "on the device"},
-        {"a mask", 2, 2, "wgmma: bias, mask or dropout"},
-        {"a bias", 2, 2, "wgmma: bias, mask or dropout"},
-        {"dropout", 2, 2, "wgmma: bias, mask or dropout"},
+        {"a mask", 3, 2, "on the device"},
+        {"a bias", 3, 2, "on the device"},
+        {"dropout", 3, 2, "on the device"},
         {"a softcap", 3, 3, "on the device"},
         {"ALiBi", 3, 3, "on the device"},
         {"a negative scale", 3, 3, "on the device"},
@@ -865,7 +865,7 @@ static void fast_options(void) {
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
         {"starts", 1, 1, "mma.sync: entries have starts or pages"},
-        {"d_bias", 2, 1, "wgmma: bias, mask or dropout"},
+        {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
     };

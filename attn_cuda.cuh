@@ -1013,18 +1013,20 @@ ATTN__DEVICE void load_numbers(float (&b)[N], const float (&s)[N], const attn__a
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
 }
 
-/* The same in two steps, so that products run while the numbers come: as they are stored, two neighbours of a row in
-   one, then as floats. Neighbours are read at once where they lie so in all lanes. in: a bit for each of a thread's
-   columns (see columns_below), in each of its rows; what has none is not read. A warp comes as one. */
-template <class Stored, class Two, int N>
+/* The same in two steps, so that products run while the numbers come: as they are stored, two of a row in one, then as
+   floats. With Close these are side by side, and read at once where they lie so in all lanes; else each has 32 bits, and
+   none is waited for. in: a bit for each of a thread's columns (see columns_below), in each of its rows; what has none
+   is not read. A warp comes as one. */
+template <class Stored, bool Close> constexpr int second_at = Close ? 8 * (int)sizeof(Stored) : 32;
+template <class Stored, bool Close, class Two, int N>
 ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
 {
     static_assert(N <= 32, "a bit for each of 2 * N / 2 columns");
     const uint32_t whole = (uint32_t)((1ull << N) - 1);
     const Stored *const from[2] = {(const Stored *)a.data + at.row[0], (const Stored *)a.data + at.row[1]};
-    const bool each = at.step != 1 || (in[0] & in[1]) != whole ||
+    const bool each = !Close || at.step != 1 || (in[0] & in[1]) != whole ||
                       ((uintptr_t)from[0] | (uintptr_t)from[1]) % (2 * sizeof(Stored));
-    if (!hw::any(each)) {
+    if (Close && !hw::any(each)) {
         typedef typename two_stored<Stored>::type Both;
         ATTN__UNROLL for (int n = 0; n < N; n++) to[n] = *(const Both *)(from[n % 2] + n / 2 * 8);
         return;
@@ -1033,22 +1035,21 @@ ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_plac
         const Stored *const first = from[n % 2] + n / 2 * 8 * at.step;
         const uint32_t exist = in[n % 2] >> n / 2 * 2;
         to[n] = exist & 1 ? first[0] : 0;
-        to[n] |= (Two)(exist & 2 ? first[at.step] : 0) << 8 * sizeof(Stored);
+        to[n] |= (Two)(exist & 2 ? first[at.step] : 0) << second_at<Stored, Close>;
     }
 }
-template <int N>
+template <bool Close, int N>
 ATTN__DEVICE void read_floats(uint64_t (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
 {
-    if (a.type == ATTN_F32) read_pairs<uint32_t>(to, a, at, in);
-    else read_pairs<uint16_t>(to, a, at, in);
+    if (a.type == ATTN_F32) read_pairs<uint32_t, Close>(to, a, at, in);
+    else read_pairs<uint16_t, Close>(to, a, at, in);
 }
-template <int N> ATTN__DEVICE void widen_pairs(float (&b)[2 * N], const uint64_t (&stored)[N], int32_t type)
+template <bool Close> ATTN__DEVICE void widen_pair(float *b, uint64_t two, int32_t type)
 {
-    ATTN__UNROLL for (int n = 0; n < 2 * N; n++) {
-        const uint64_t two = stored[n / 2];
-        b[n] = type == ATTN_F32 ? float_of((uint32_t)(two >> 32 * (n % 2)))
-               : type == ATTN_BF16 ? hw::from_bf16((uint16_t)(two >> 16 * (n % 2)))
-                                   : hw::from_f16((uint16_t)(two >> 16 * (n % 2)));
+    ATTN__UNROLL for (int x = 0; x < 2; x++) {
+        const uint32_t half = (uint32_t)(two >> x * second_at<uint16_t, Close>);
+        b[x] = type == ATTN_F32 ? float_of((uint32_t)(two >> 32 * x))
+               : type == ATTN_BF16 ? hw::from_bf16((uint16_t)half) : hw::from_f16((uint16_t)half);
     }
 }
 
@@ -4162,11 +4163,13 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
 template <int N>
 ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params &p, int b, int h, int i0, int key0)
 {
-    constexpr int lanes = N < 32 ? 32 / N : 1;                  /* share a query */
-    ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
-        uint64_t of_query[1];
-        kept_keys<16>(of_query, p, b, {h}, {i0 + 32 * w + hw::lane() % N}, key0, hw::lane() / N, lanes);
-        kept[w] = (uint32_t)of_query[0];
+    constexpr int lanes = N < 32 ? 32 / N : 1, words = (N + 31) / 32;       /* lanes share a query */
+    int heads[words], rows[words];
+    uint64_t of_query[words];
+    ATTN__UNROLL for (int w = 0; w < words; w++) heads[w] = h, rows[w] = i0 + 32 * w + hw::lane() % N;
+    kept_keys<16>(of_query, p, b, heads, rows, key0, lanes == 1 ? 0 : hw::lane() / N, lanes);
+    ATTN__UNROLL for (int w = 0; w < words; w++) {
+        kept[w] = (uint32_t)of_query[w];
         if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
     }
 }
@@ -5007,11 +5010,12 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
 template <class Shape> ATTN__DEVICE void read_tile_pairs(const params &p, int n, hopper_registers<Shape> &r)
 {
     const int column = n * Shape::keys + hw::lane() % 4 * 2;
-    uint32_t in[2];
-    if (!Shape::pairs || !asks(p, ANY_PAIR)) return;
-    ATTN__UNROLL for (int e = 0; e < 2; e++) in[e] = columns_in_reach<Shape::keys>(r.rows[e], column);
-    if (p.mask.rank) read_pairs<uint8_t>(r.mask, p.mask, places_in(p.mask, r.rows, column), in);
-    if (p.bias.rank) read_floats(r.bias, p.bias, places_in(p.bias, r.rows, column), in);
+    if constexpr (Shape::pairs) {
+        const uint32_t in[2] = {columns_in_reach<Shape::keys>(r.rows[0], column),
+                                columns_in_reach<Shape::keys>(r.rows[1], column)};
+        if (p.mask.rank) read_pairs<uint8_t, true>(r.mask, p.mask, places_in(p.mask, r.rows, column), in);
+        if (p.bias.rank) read_floats<true>(r.bias, p.bias, places_in(p.bias, r.rows, column), in);
+    }
 }
 template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
 {
@@ -5029,9 +5033,10 @@ ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n
     const bool edge = is_edge(c.own, n * keys, (n + 1) * keys);
     const auto exclude = [&] { if (edge) mask_tile<keys, true>(r.s, r.rows, n * keys); };
     const auto read = [&](float (&b)[keys / 2], const attn__array &a, bool is_mask) {
-        if (!is_mask) widen_pairs(b, r.bias, a.type);
-        else ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
-            b[j] = r.mask[j / 2] >> 8 * (j % 2) & 0xff ? 0.0f : -infinity();
+        ATTN__UNROLL for (int j = 0; j < keys / 2; j += 2) {
+            if (!is_mask) widen_pair<true>(b + j, r.bias[j / 2], a.type);
+            else b[j] = r.mask[j / 2] & 0xff ? 0.0f : -infinity(), b[j + 1] = r.mask[j / 2] >> 8 ? 0.0f : -infinity();
+        }
     };
     shape_rows<keys, true>(r.s, slope, p, n * keys, exclude, read, alibi_at);
     softmax_tile<keys, false>(r.s, r.soft, c.scale, r.rescale);
@@ -5246,13 +5251,16 @@ enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the s
 /* the flags of a tile, by the producer */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
-enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };     /* of all kernels; queries in a moving tile */
-template <class Heads, int Sums> struct hopper_grad_shape {
+/* of all kernels; queries in a moving tile, or in two of them */
+enum { GRAD_ROWS = 128, GRAD_MOVING = 64, GRAD_THREADS = 384 };
+/* Pairs: see hopper_shape. */
+template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
+    static constexpr bool pairs = Pairs;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int moving = Pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
@@ -5285,10 +5293,10 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
    give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
    for 62 % (87 %): computed, not measured. */
 template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+constexpr bool holds_fixed = Shape::pairs ? false : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
                                             : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
-constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
+constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
 /* Where in `nonfinite` a head is */
@@ -5369,7 +5377,8 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int part = least(first + hw::lane(), w.parts - 1);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(int64_t)w.task.b * w.parts + part];
+        const tile_reach r = Shape::queries ? w.all : m.g.reaches[((int64_t)w.task.b * m.g.padded +
+                                                                   part * Shape::moving) / GRAD_MOVING];
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, w.task.b, w.at.head),
                                               part * Shape::moving);
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
@@ -5417,12 +5426,103 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     return at;
 }
 
+/* With Pairs, what a tile's pairs have: a bit for each that the mask lets be; numbers as they are stored; which weights
+   are kept (of fixed queries: see kept_in_tile, else kept_of_queries). */
+template <class Shape> struct grad_pairs {
+    uint32_t let, kept_of[(Shape::moving + 31) / 32];
+    uint64_t numbers[Shape::moving / 4], kept[2];
+};
+
+/* Where a tile's pairs are: of the fixed rows a thread's first, its first column of the moving ones, the head of the
+   queries; in: a bit for each column that is in reach, in both rows. */
+struct pair_tile {
+    int      b, h, row, column;
+    uint32_t in[2];
+};
+template <class Shape> ATTN__DEVICE pair_places places_in(const attn__array &a, const pair_tile &t)
+{
+    pair_places at;
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        at.row[e] = Shape::queries ? place(a, t.b, t.h, t.row + 8 * e, t.column)
+                                   : place(a, t.b, t.h, t.column, t.row + 8 * e);
+    at.step = a.stride[Shape::queries ? 3 : 2];
+    return at;
+}
+/* From the words of its task and its own; rows: if they are queries, else the queries' numbers are at `values`. */
+template <class Shape>
+ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile_row (&rows)[2], int row0,
+                                    uint32_t values)
+{
+    constexpr int moving = Shape::moving;
+    const int columns = hw::lane() % 4 * 2;
+    pair_tile t = {(int)hw::load_shared_word(of_task), (int)hw::load_shared_word(Shape::queries ? of_task + 4 : words + 12),
+                   (int)hw::load_shared_word(of_task + 8) + row0, (int)hw::load_shared_word(words + 4) + columns,
+                   {(uint32_t)((1ull << moving / 4) - 1), (uint32_t)((1ull << moving / 4) - 1)}};
+    if (!(hw::load_shared_word(words) & EDGE)) return t;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) t.in[e] = Shape::queries ? columns_in_reach<moving>(rows[e], t.column) : 0;
+    ATTN__UNROLL for (int j = 0; j < (Shape::queries ? 0 : moving / 8); j++) {
+        uint32_t first[2], last[2];
+        hw::load_shared(first, values + (3 * moving + j * 8 + columns) * 4);
+        hw::load_shared(last, values + (4 * moving + j * 8 + columns) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            const int key = t.row + x / 2 * 8;
+            t.in[x / 2] |= (key >= (int)first[x % 2] && key < (int)last[x % 2] ? 1u : 0u) << (2 * j + x % 2);
+        }
+    }
+    return t;
+}
+
+/* In two steps, each beside products: reads the mask; then what it lets be, reads the bias, finds what dropout keeps. */
+template <class Shape> ATTN__DEVICE void read_mask(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
+{
+    if (p.mask.rank) read_pairs<uint8_t, Shape::queries>(pairs.numbers, p.mask, places_in<Shape>(p.mask, t), t.in);
+}
+template <class Shape> ATTN__DEVICE void finish_pairs(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
+{
+    constexpr int moving = Shape::moving;
+    pairs.let = ~0u;
+    if (p.mask.rank) {
+        pairs.let = 0;
+        ATTN__UNROLL for (int j = 0; j < moving / 2; j++) {
+            const uint32_t m = (uint32_t)(pairs.numbers[j / 2] >> j % 2 * second_at<uint8_t, Shape::queries>) & 0xff;
+            pairs.let |= (m ? 1u : 0u) << j;
+        }
+    }
+    if (p.bias.rank) read_floats<Shape::queries>(pairs.numbers, p.bias, places_in<Shape>(p.bias, t), t.in);
+    if (p.dropout == 0.0f) return;
+    if constexpr (Shape::queries) {
+        tile_row rows[2];
+        set_places(rows, t.b, t.h, t.row);
+        kept_in_tile<moving>(pairs.kept, p, rows, t.column - hw::lane() % 4 * 2);
+    } else {
+        kept_of_queries<moving>(pairs.kept_of, p, t.b, t.h, t.column - hw::lane() % 4 * 2, t.row - hw::lane() / 4);
+    }
+}
+
+/* What dropout multiplies four weights of a tile by, of columns 8j.. */
+template <class Shape>
+ATTN__DEVICE void keep_four(float (&keep)[4], const params &p, const grad_pairs<Shape> &pairs, int j)
+{
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int x = 0; x < 4; x++) {
+        const uint32_t kept = Shape::queries ? (uint32_t)(pairs.kept[x / 2] >> (8 * j + x % 2))
+                              : hw::shfl(pairs.kept_of[j / 4], j % 4 * 8 + hw::lane() % 4 * 2 + x % 2) >>
+                                (hw::lane() / 4 + x / 2 * 8);
+        keep[x] = kept & 1 ? p.keep_scale : 0.0f;
+    }
+}
+
 /* With Extra: four raw scores, of columns column + 8j..; pair_grad excludes. */
 template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
-                             const query_positions &at, int j, int column)
+                             const query_positions &at, const grad_pairs<Shape> &pairs, int j, int column)
 {
-    shape_scores<false>(s, slope, p, inverse, [] {}, [](float (&)[4], const attn__array &, bool) {}, [&] {
+    const auto read = [&](float (&b)[4], const attn__array &a, bool is_mask) {
+        ATTN__UNROLL for (int x = 0; x < 4; x++) b[x] = pairs.let >> (4 * j + x) & 1 ? 0.0f : -infinity();
+        ATTN__UNROLL for (int x = 0; x < 4 * !is_mask; x += 2)
+            widen_pair<Shape::queries>(b + x, pairs.numbers[2 * j + x / 2], a.type);
+    };
+    shape_scores<Shape::pairs>(s, slope, p, inverse, [] {}, read, [&] {
         ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
             const float from = Shape::queries ? at.from[x / 2]
                                               : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
@@ -5437,14 +5537,16 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
 template <class Shape, bool Edge, bool Extra>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
                                 const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
-                                const query_positions &at)
+                                const query_positions &at, const grad_pairs<Shape> &pairs)
 {
     const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
-        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
-        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, j, column);
+        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, pairs, j, column);
+        if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
@@ -5460,7 +5562,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
             }
             const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], 1.0f, s[4 * j + x],
+            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], keep[x], s[4 * j + x],
                             Shape::scores ? ds[4 * j + x] : none);
         }
     }
@@ -5554,7 +5656,8 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
-                if (shape::all) hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
+                if (shape::all || shape::pairs)
+                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
@@ -5630,6 +5733,7 @@ template <class Shape> struct grad_registers {
     uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
     tile_row  rows[2];
     row_grad  grads[2];
+    grad_pairs<Shape> pairs;
 };
 
 /* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
@@ -5712,9 +5816,15 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
     else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
     if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, c.row0);
+    pair_tile of_pairs = {};
+    if constexpr (Shape::pairs) {
+        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, c.row0, t.values);
+        read_mask<Shape>(r.pairs, p, of_pairs);
+    }
     hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
     if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
     else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (Shape::scores) hw::wgmma_keep(r.ds);
@@ -5735,10 +5845,10 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
             if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
         }
     };
-    if (flags & EDGE) {
+    if (Shape::pairs || (flags & EDGE)) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + c.row0;
-        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile);
+        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
                                             hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
@@ -5747,7 +5857,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
                                              0, moving);
         pack();
     } else {
-        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile);
+        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile, r.pairs);
         pack();
     }
 }
@@ -5977,6 +6087,10 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
+    if constexpr (extra) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
+    }
     if constexpr (of_values != of_keys)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
     else if constexpr (!Extra)
@@ -6095,8 +6209,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     if (!why) why = lacking(p, IN_STAGE_3);
     if (why) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
-               "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
-    ATTN__WANT(!backward || !asks(p, EACH_PAIR), "gradients with a bias, a mask or dropout");
+               "gradients with a head size above 128 and options (bias, mask, dropout, softcap, ALiBi, a negative scale)");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
@@ -6247,12 +6360,12 @@ int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream
         error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
     return error;
 }
-template <class T, class Heads, bool Extra>
+template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>> values;     /* the same, or of values alone */
+    typedef hopper_grad_shape<Heads, OF_QUERIES, Pairs> queries;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>, Pairs> keys;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>, Pairs> values;  /* the same, or of values alone */
     hopper_grad_work m, of_keys;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
@@ -6280,8 +6393,10 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         typedef decltype(heads) Heads;
         error = with_type(p, [&](auto type) {
             typedef decltype(type) T;
-            return has_extra(p) ? hopper_backward_as<T, Heads, hopper_grads_with_extra<Heads>>(p, dev, stream)
-                                : hopper_backward_as<T, Heads, false>(p, dev, stream);
+            constexpr bool extra = hopper_grads_with_extra<Heads>;
+            return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
+                   : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                                      : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
         });
     });
     return (cudaError_t)error;

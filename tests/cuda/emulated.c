@@ -852,9 +852,9 @@ static void fast_options(void) {
         const char *why;
     } options[] = {
         {"none", 3, 3, "on the device"},
-        {"a mask", 3, 2, "on the device"},
-        {"a bias", 3, 2, "on the device"},
-        {"dropout", 3, 2, "on the device"},
+        {"a mask", 3, 3, "on the device"},
+        {"a bias", 3, 3, "on the device"},
+        {"dropout", 3, 3, "on the device"},
         {"a softcap", 3, 3, "on the device"},
         {"ALiBi", 3, 3, "on the device"},
         {"a negative scale", 3, 3, "on the device"},

@@ -732,6 +732,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
+    {"stage 3 backward, with everything", 2, backward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 8, 64}},
+    {"stage 3 backward, with everything", 2, backward, 90, 227 * 1024, {64, 250, OF_PAIRS, 0, 72, 128}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},

@@ -402,7 +402,7 @@ static void fast_stages(void) {
         if (n == 4) d.softcap = 2;
         if (n == 5) d.dropout = 0.25f;
         for (int at = 0; at < 4; at++) {
-            const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
+            const char *stage = at == 0 ? "stage 1" : at == 2 && !few ? "stage 3" : "stage 2";
             attn_desc f = d;
             attn_grad g = {0};
             f.out = results[at][0] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);

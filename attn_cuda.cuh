@@ -46,7 +46,7 @@
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
-             on results).
+             on results). Stage 3 reads the bias of pairs that a mask excludes, none beyond lengths, causal and window.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
@@ -69,12 +69,14 @@
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
-             but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for each row.
+             scale is positive and there is no softcap, ALiBi, bias, mask or dropout. dq is then a sum in any order: the
+             same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for
+             each row.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated); a bias, a mask and dropout in
+             stage 3 in the emulator alone. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -1014,9 +1016,9 @@ ATTN__DEVICE void load_numbers(float (&b)[N], const float (&s)[N], const attn__a
 }
 
 /* The same in two steps, so that products run while the numbers come: as they are stored, two of a row in one, then as
-   floats. With Close these are side by side, and read at once where they lie so in all lanes; else each has 32 bits, and
-   none is waited for. in: a bit for each of a thread's columns (see columns_below), in each of its rows; what has none
-   is not read. A warp comes as one. */
+   floats. With Close these are side by side, and read at once where they lie so in all lanes; else each has 32 bits,
+   and none is waited for. in: a bit for each of a thread's columns (see columns_below), in each of its rows; what has
+   none is not read. A warp comes as one. */
 template <class Stored, bool Close> constexpr int second_at = Close ? 8 * (int)sizeof(Stored) : 32;
 template <class Stored, bool Close, class Two, int N>
 ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
@@ -1060,7 +1062,7 @@ ATTN__DEVICE void add_alibi(float &score, float slope, float distance)
 }
 
 /* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; read(b, a,
-   is_mask): those of such an array, of a mask 0 or -inf. add_distances(): add_alibi for each pair, if there is ALiBi. */
+   is_mask): those of such an array, of a mask 0 or -inf. add_distances(): add_alibi for each, if there is ALiBi. */
 template <bool Arrays, int N, class Exclude, class Read, class Distances>
 ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Read read, Distances add_distances)
 {
@@ -3952,8 +3954,9 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
 
 /* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
    gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
-   excluded; then both are +0, and -0 where they merely vanish. */
-template <bool Edge>
+   excluded; then both are +0, and -0 where they merely vanish. Else, with Any: by a score of -inf, where all numbers
+   but those of v are finite. */
+template <bool Edge, bool Any = false>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
@@ -3966,6 +3969,7 @@ ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float 
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
     if (keep == 0.0f) d_weight = 0.0f;                          /* dropped: neither excluded nor read */
     gradient = w * (d_weight * keep - g.shift) * slope;
+    if (Any && !Edge && is_none(score)) gradient = 0.0f;        /* v may be infinite */
     weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
@@ -4570,7 +4574,8 @@ template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
     static constexpr bool extra = Extra, pairs = Pairs;
     static constexpr int consumers = qk <= 64 && !Extra ? 3 : 2;
     static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Pairs ? (v <= 192 ? 64 : 32) : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
+    static constexpr int keys = Pairs ? (v <= 192 ? 64 : 32)
+                                : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
     static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = (2 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
     static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
@@ -5026,7 +5031,8 @@ template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hoppe
 /* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
    (finish_softmax). */
 template <class Shape, class F>
-ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r, F alibi_at)
+ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r,
+                                F alibi_at)
 {
     constexpr int keys = Shape::keys;
     float slope[keys / 2];
@@ -5293,8 +5299,9 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
    give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
    for 62 % (87 %): computed, not measured. */
 template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::pairs ? false : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
-                                            : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
+constexpr bool holds_fixed = Shape::pairs ? Shape::queries && Shape::qk <= 64
+                             : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                                              : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
@@ -5382,6 +5389,9 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, w.task.b, w.at.head),
                                               part * Shape::moving);
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        /* nothing is read for queries that there are not */
+        const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
+        if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
@@ -5455,9 +5465,12 @@ ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile
 {
     constexpr int moving = Shape::moving;
     const int columns = hw::lane() % 4 * 2;
-    pair_tile t = {(int)hw::load_shared_word(of_task), (int)hw::load_shared_word(Shape::queries ? of_task + 4 : words + 12),
-                   (int)hw::load_shared_word(of_task + 8) + row0, (int)hw::load_shared_word(words + 4) + columns,
-                   {(uint32_t)((1ull << moving / 4) - 1), (uint32_t)((1ull << moving / 4) - 1)}};
+    pair_tile t;
+    t.b = (int)hw::load_shared_word(of_task);
+    t.h = (int)hw::load_shared_word(Shape::queries ? of_task + 4 : words + 12);
+    t.row = (int)hw::load_shared_word(of_task + 8) + row0;
+    t.column = (int)hw::load_shared_word(words + 4) + columns;
+    t.in[0] = t.in[1] = (1u << moving / 4) - 1;
     if (!(hw::load_shared_word(words) & EDGE)) return t;
     ATTN__UNROLL for (int e = 0; e < 2; e++) t.in[e] = Shape::queries ? columns_in_reach<moving>(rows[e], t.column) : 0;
     ATTN__UNROLL for (int j = 0; j < (Shape::queries ? 0 : moving / 8); j++) {
@@ -5472,7 +5485,7 @@ ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile
     return t;
 }
 
-/* In two steps, each beside products: reads the mask; then what it lets be, reads the bias, finds what dropout keeps. */
+/* In two steps, each beside products: reads the mask; then tells what it lets be, reads the bias, finds the kept. */
 template <class Shape> ATTN__DEVICE void read_mask(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
 {
     if (p.mask.rank) read_pairs<uint8_t, Shape::queries>(pairs.numbers, p.mask, places_in<Shape>(p.mask, t), t.in);
@@ -5562,8 +5575,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
             }
             const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], keep[x], s[4 * j + x],
-                            Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x], s[4 * j + x],
+                                          Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
@@ -5845,7 +5858,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
             if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
         }
     };
-    if (Shape::pairs || (flags & EDGE)) {
+    if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + c.row0;
         grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
@@ -6209,7 +6222,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     if (!why) why = lacking(p, IN_STAGE_3);
     if (why) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
-               "gradients with a head size above 128 and options (bias, mask, dropout, softcap, ALiBi, a negative scale)");
+               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi or a scale that is "
+               "not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     ATTN__WANT(p.queries >= 64, "few queries: split keys and packed heads are better");
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((p.queries + 127) / 128) >= d.processors,
@@ -6430,6 +6444,7 @@ namespace attn__gpu {
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
+           for each pair       384      68, 132, 196
        hopper_grad_kernel      384      99 to 227      10 or 12 mbarriers, GUARD     224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
          of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40

@@ -719,6 +719,7 @@ static const struct kind {
     {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 400, OF_PAIRS, 0, 8, 64}},
     {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 72, 128}},
     {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 200, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 150, OF_PAIRS, 3, 8, 64}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},

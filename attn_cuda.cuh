@@ -1114,12 +1114,13 @@ ATTN__DEVICE bool is_let(const params &p, int64_t b, int64_t h, int64_t i, int64
 }
 
 /* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
-   four neighbouring columns are kept, those of one counter: a bit each. */
+   four neighbouring columns are kept, those of one counter: a bit each. Unrolled: faster, where registers suffice. */
+template <bool Unrolled = false>
 ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_t i, uint32_t four)
 {
     uint32_t x[4] = {four, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
     uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
-    ATTN__UNROLL for (int round = 0; round < 10; round++) {
+    const auto one_round = [&] {
         const uint32_t left = 0xD2511F53u, right = 0xCD9E8D57u;
         const uint32_t high[2] = {hw::multiply_high(right, x[2]) ^ x[1], hw::multiply_high(left, x[0]) ^ x[3]};
         x[1] = right * x[2];
@@ -1128,6 +1129,11 @@ ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_
         x[2] = high[1] ^ key1;
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
+    };
+    if constexpr (Unrolled) {
+        ATTN__UNROLL for (int round = 0; round < 10; round++) one_round();
+    } else {
+        ATTN__LOOP for (int round = 0; round < 10; round++) one_round();
     }
     const uint32_t last = (uint32_t)(p.drop_below - 1);         /* of the dropped: in 32 bits, for 2^32, too */
     const uint32_t kept = (x[0] > last ? 1u : 0u) | (x[1] > last ? 2u : 0u) | (x[2] > last ? 4u : 0u) |
@@ -1149,7 +1155,7 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
 /* Which keys from key0 on, 64 at most, are kept of some rows: a bit each. Four that have a counter in common are one
    thread's of `threads`: the others' bits are 0. What rows of one head have in common in the first rounds, 3 of 20
    products, the compiler computes once. */
-template <int Keys, int Rows>
+template <int Keys, bool Unrolled, int Rows>
 ATTN__DEVICE void kept_keys(uint64_t (&kept)[Rows], const params &p, int b, const int (&h)[Rows], const int (&i)[Rows],
                             int key0, int thread, int threads)
 {
@@ -1157,7 +1163,7 @@ ATTN__DEVICE void kept_keys(uint64_t (&kept)[Rows], const params &p, int b, cons
     ATTN__UNROLL for (int e = 0; e < Rows; e++) kept[e] = 0;
     ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads)
         ATTN__UNROLL for (int e = 0; e < Rows; e++) {
-            const uint64_t four = kept_of_four(p, b, h[e], i[e], (column + 4 * n) / 4u);
+            const uint64_t four = kept_of_four<Unrolled>(p, b, h[e], i[e], (column + 4 * n) / 4u);
             kept[e] |= n == 0 ? four >> before : four << (4 * n - before);
         }
 }
@@ -3371,14 +3377,18 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
-   the work. */
-template <int N>
+   the work. AtOnce: both rows together, which takes registers. */
+template <int N, bool AtOnce = false>
 ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int t = hw::lane() % 4;
     uint64_t own[2];
-    kept_keys<N>(own, p, rows[0].b, {rows[0].h, rows[1].h}, {rows[0].i, rows[1].i}, key0, t, 4);
+    if constexpr (AtOnce)
+        kept_keys<N, true>(own, p, rows[0].b, {rows[0].h, rows[1].h}, {rows[0].i, rows[1].i}, key0, t, 4);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        uint64_t row[1];
+        if constexpr (!AtOnce)
+            kept_keys<N, false>(row, p, rows[e].b, {rows[e].h}, {rows[e].i}, key0, t, 4), own[e] = row[0];
         own[e] |= hw::shfl_xor(own[e], 1);
         own[e] |= hw::shfl_xor(own[e], 2);
         kept[e] = own[e] >> 2 * t;
@@ -4164,14 +4174,14 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
 
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
    lane. */
-template <int N>
+template <int N, bool Unrolled = false>
 ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params &p, int b, int h, int i0, int key0)
 {
     constexpr int lanes = N < 32 ? 32 / N : 1, words = (N + 31) / 32;       /* lanes share a query */
     int heads[words], rows[words];
     uint64_t of_query[words];
     ATTN__UNROLL for (int w = 0; w < words; w++) heads[w] = h, rows[w] = i0 + 32 * w + hw::lane() % N;
-    kept_keys<16>(of_query, p, b, heads, rows, key0, lanes == 1 ? 0 : hw::lane() / N, lanes);
+    kept_keys<16, Unrolled>(of_query, p, b, heads, rows, key0, lanes == 1 ? 0 : hw::lane() / N, lanes);
     ATTN__UNROLL for (int w = 0; w < words; w++) {
         kept[w] = (uint32_t)of_query[w];
         if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
@@ -5025,7 +5035,7 @@ template <class Shape> ATTN__DEVICE void read_tile_pairs(const params &p, int n,
 template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
 {
     if constexpr (Shape::pairs)
-        if (p.dropout != 0.0f) kept_in_tile<Shape::keys>(r.kept, p, r.rows, n * Shape::keys);
+        if (p.dropout != 0.0f) kept_in_tile<Shape::keys, true>(r.kept, p, r.rows, n * Shape::keys);
 }
 
 /* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
@@ -5506,9 +5516,10 @@ template <class Shape> ATTN__DEVICE void finish_pairs(grad_pairs<Shape> &pairs, 
     if constexpr (Shape::queries) {
         tile_row rows[2];
         set_places(rows, t.b, t.h, t.row);
-        kept_in_tile<moving>(pairs.kept, p, rows, t.column - hw::lane() % 4 * 2);
+        kept_in_tile<moving, true>(pairs.kept, p, rows, t.column - hw::lane() % 4 * 2);
     } else {
-        kept_of_queries<moving>(pairs.kept_of, p, t.b, t.h, t.column - hw::lane() % 4 * 2, t.row - hw::lane() / 4);
+        kept_of_queries<moving, true>(pairs.kept_of, p, t.b, t.h, t.column - hw::lane() % 4 * 2,
+                                      t.row - hw::lane() / 4);
     }
 }
 

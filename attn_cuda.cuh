@@ -47,7 +47,8 @@
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
              on results). In pages, stage 2 looks up the keys from the first to the last that some row of a tile may
-             attend to; all keys, where codes in pages become numbers in the workspace first.
+             attend to; all keys, where codes in pages become numbers in the workspace first. Stage 3 reads the bias of
+             pairs that a mask excludes, none beyond lengths, causal and window.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
@@ -74,12 +75,14 @@
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
-             but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for each row.
+             scale is positive and there is no softcap, ALiBi, bias, mask or dropout. dq is then a sum in any order: the
+             same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for
+             each row.
              Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated); a bias, a mask and dropout in
+             stage 3 in the emulator alone. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -275,6 +278,8 @@ ATTN__DEVICE uint16_t to_bf16(float f)          /* by hand: the instruction is t
 
 /* four of the eight bytes of a and, from number 4 on, b: their numbers are the digits of `which`, the lowest first */
 ATTN__DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) { return __byte_perm(a, b, which); }
+/* the upper half of a product; one instruction with the lower one */
+ATTN__DEVICE uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 /* two numbers in one register (sm_80) */
@@ -782,7 +787,8 @@ enum {
     IN_STAGE_2 = 1, IN_STAGE_3 = 2,
     EXTRA = 4,                  /* there it is the kernels' with Extra */
     ANY_PAIR = 8,               /* it may exclude any pair, so all tiles are edges */
-    EACH_HEAD = 16              /* it has a number for each head, and stage 3 takes one for a tile */
+    EACH_HEAD = 16,             /* it has a number for each head, and stage 3 takes one for a tile */
+    EACH_PAIR = 32              /* it has a number for each pair; stage 3 has kernels of their own for these */
 };
 
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
@@ -801,9 +807,9 @@ enum {
     X(p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank, 0, \
       "weights or scores are wanted") \
     X(p.empty == ATTN_EMPTY_UNIFORM, 0, "empty rows are to be uniform") \
-    X(p.mask.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
-    X(p.bias.rank, IN_STAGE_2 | EXTRA | ANY_PAIR, "bias, mask or dropout") \
-    X(p.dropout != 0.0f, IN_STAGE_2 | EXTRA, "bias, mask or dropout") \
+    X(p.mask.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
+    X(p.bias.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
+    X(p.dropout != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR, "") \
     X(p.softcap != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
     X(p.alibi.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD, "") \
     X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
@@ -1015,6 +1021,11 @@ ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
 /* Where the pairs of a thread, one or an accumulator of them (>>mma), lie in an array that has a number for each: the
    first column of its two rows, and from a column to the next. */
 struct pair_places { int64_t row[2], step; };
+/* What holds two neighbours */
+template <class Stored> struct two_stored;
+template <> struct two_stored<uint8_t> { typedef uint16_t type; };
+template <> struct two_stored<uint16_t> { typedef uint32_t type; };
+template <> struct two_stored<uint32_t> { typedef uint64_t type; };
 /* All loads are issued before one is used. */
 template <class Stored, int N, class F>
 ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
@@ -1027,11 +1038,53 @@ ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__arr
     }
 }
 template <int N>
-ATTN__DEVICE void load_floats(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at)
+ATTN__DEVICE void load_numbers(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at,
+                               bool is_mask)
 {
-    if (a.type == ATTN_F32) load_pairs<float>(b, s, a, at, [](float x) { return x; });
+    if (is_mask) load_pairs<uint8_t>(b, s, a, at, [](uint8_t m) { return m ? 0.0f : -infinity(); });
+    else if (a.type == ATTN_F32) load_pairs<float>(b, s, a, at, [](float x) { return x; });
     else if (a.type == ATTN_BF16) load_pairs<uint16_t>(b, s, a, at, hw::from_bf16);
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
+}
+
+/* The same in two steps, so that products run while the numbers come: as they are stored, two of a row in one, then as
+   floats. With Close these are side by side, and read at once where they lie so in all lanes; else each has 32 bits,
+   and none is waited for. in: a bit for each of a thread's columns (see columns_below), in each of its rows; what has
+   none is not read. A warp comes as one. */
+template <class Stored, bool Close> constexpr int second_at = Close ? 8 * (int)sizeof(Stored) : 32;
+template <class Stored, bool Close, class Two, int N>
+ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
+{
+    static_assert(N <= 32, "a bit for each of 2 * N / 2 columns");
+    const uint32_t whole = (uint32_t)((1ull << N) - 1);
+    const Stored *const from[2] = {(const Stored *)a.data + at.row[0], (const Stored *)a.data + at.row[1]};
+    const bool each = !Close || at.step != 1 || (in[0] & in[1]) != whole ||
+                      ((uintptr_t)from[0] | (uintptr_t)from[1]) % (2 * sizeof(Stored));
+    if (Close && !hw::any(each)) {
+        typedef typename two_stored<Stored>::type Both;
+        ATTN__UNROLL for (int n = 0; n < N; n++) to[n] = *(const Both *)(from[n % 2] + n / 2 * 8);
+        return;
+    }
+    ATTN__UNROLL for (int n = 0; n < N; n++) {
+        const Stored *const first = from[n % 2] + n / 2 * 8 * at.step;
+        const uint32_t exist = in[n % 2] >> n / 2 * 2;
+        to[n] = exist & 1 ? first[0] : 0;
+        to[n] |= (Two)(exist & 2 ? first[at.step] : 0) << second_at<Stored, Close>;
+    }
+}
+template <bool Close, int N>
+ATTN__DEVICE void read_floats(uint64_t (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
+{
+    if (a.type == ATTN_F32) read_pairs<uint32_t, Close>(to, a, at, in);
+    else read_pairs<uint16_t, Close>(to, a, at, in);
+}
+template <bool Close> ATTN__DEVICE void widen_pair(float *b, uint64_t two, int32_t type)
+{
+    ATTN__UNROLL for (int x = 0; x < 2; x++) {
+        const uint32_t half = (uint32_t)(two >> x * second_at<uint16_t, Close>);
+        b[x] = type == ATTN_F32 ? float_of((uint32_t)(two >> 32 * x))
+               : type == ATTN_BF16 ? hw::from_bf16((uint16_t)half) : hw::from_f16((uint16_t)half);
+    }
 }
 
 /* What becomes of a score at a distance of p - j, with any sign; slope: of its head */
@@ -1040,63 +1093,84 @@ ATTN__DEVICE void add_alibi(float &score, float slope, float distance)
     if (!is_none(score)) score = hw::fma(-slope, magnitude(distance), score);
 }
 
-/* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; places_in(a):
-   where these are in such an array. add_distances(): add_alibi for each pair, if there is ALiBi. */
-template <bool Arrays, int N, class Exclude, class Places, class Distances>
-ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Places places_in,
-                              Distances add_distances)
+/* Scores behind the softcap. exclude(): what reaches exclude. Arrays: there may be numbers for each pair; read(b, a,
+   is_mask): those of such an array, of a mask 0 or -inf. add_distances(): add_alibi for each, if there is ALiBi. */
+template <bool Arrays, int N, class Exclude, class Read, class Distances>
+ATTN__DEVICE void mask_scores(float (&s)[N], const params &p, Exclude exclude, Read read, Distances add_distances)
 {
     float b[N];
     exclude();
     if (Arrays && p.mask.rank) {
-        load_pairs<uint8_t>(b, s, p.mask, places_in(p.mask), [](uint8_t m) { return m ? 0.0f : -infinity(); });
+        read(b, p.mask, true);
         ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j];
     }
     if (Arrays && p.bias.rank) {
-        load_floats(b, s, p.bias, places_in(p.bias));
+        read(b, p.bias, false);
         ATTN__UNROLL for (int j = 0; j < N; j++) s[j] = is_none(b[j]) ? b[j] : s[j] + b[j];     /* not NaN of +inf */
     }
     add_distances();
 }
 
-/* With Extra: raw scores as they reach the softmax, in powers of 2. */
-template <bool Arrays, int N, class Exclude, class Places, class Distances>
+/* With Extra: raw scores as they reach the softmax. */
+template <bool Arrays, int N, class Exclude, class Read, class Distances>
 ATTN__DEVICE void shape_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse, Exclude exclude,
-                               Places places_in, Distances add_distances)
+                               Read read, Distances add_distances)
 {
     softcap_scores(s, slope, p, inverse);
-    mask_scores<Arrays>(s, p, exclude, places_in, add_distances);
-    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= LOG2E;
+    mask_scores<Arrays>(s, p, exclude, read, add_distances);
 }
 
-/* Of one pair */
-ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
+/* Of one pair, in reach; add_distance(score) */
+template <class F>
+ATTN__DEVICE float mask_pair(const params &p, int64_t b, int64_t h, int64_t i, int64_t j, float score, F add_distance)
 {
     float s[1] = {score};
-    if (j < r.first || j >= r.last || is_none(score)) return -infinity();
-    mask_scores<true>(
-        s, p, [] {}, [&](const attn__array &a) { const pair_places at = {{place(a, b, h, i, j), 0}, 0}; return at; },
-        [&] { if (p.alibi.rank) add_alibi(s[0], load(p.alibi, 0, h, 0, 0), distance_of(r, j)); });
+    const auto read = [&](float (&x)[1], const attn__array &a, bool is_mask) {
+        const pair_places at = {{place(a, b, h, i, j), 0}, 0};
+        load_numbers(x, s, a, at, is_mask);
+    };
+    mask_scores<true>(s, p, [] {}, read, [&] { add_distance(s[0]); });
     return s[0];
+}
+ATTN__DEVICE float mask(const params &p, const reach &r, int64_t b, int64_t h, int64_t i, int64_t j, float score)
+{
+    if (j < r.first || j >= r.last || is_none(score)) return -infinity();
+    return mask_pair(p, b, h, i, j, score, [&](float &s) {
+        if (p.alibi.rank) add_alibi(s, load(p.alibi, 0, h, 0, 0), distance_of(r, j));
+    });
+}
+/* Do mask and bias let a pair in reach be? */
+ATTN__DEVICE bool is_let(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return !is_none(mask_pair(p, b, h, i, j, 0.0f, [](float) {}));
 }
 
 /* ---- dropout: Philox4x32-10, the counter (j/4, i, h, b), so that a weight's fate depends on nothing else. Which of
-   four neighbouring columns are kept, those of one counter: a bit each. */
+   four neighbouring columns are kept, those of one counter: a bit each. Unrolled: faster, where registers suffice. */
+template <bool Unrolled = false>
 ATTN__DEVICE uint32_t kept_of_four(const params &p, int64_t b, int64_t h, int64_t i, uint32_t four)
 {
     uint32_t x[4] = {four, (uint32_t)i + p.origin[2], (uint32_t)h + p.origin[1], (uint32_t)b + p.origin[0]};
     uint32_t key0 = (uint32_t)p.seed, key1 = (uint32_t)(p.seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t left = (uint64_t)0xD2511F53u * x[0], right = (uint64_t)0xCD9E8D57u * x[2];
-        x[0] = (uint32_t)(right >> 32) ^ x[1] ^ key0;
-        x[2] = (uint32_t)(left >> 32) ^ x[3] ^ key1;
-        x[1] = (uint32_t)right;
-        x[3] = (uint32_t)left;
+    const auto one_round = [&] {
+        const uint32_t left = 0xD2511F53u, right = 0xCD9E8D57u;
+        const uint32_t high[2] = {hw::multiply_high(right, x[2]) ^ x[1], hw::multiply_high(left, x[0]) ^ x[3]};
+        x[1] = right * x[2];
+        x[3] = left * x[0];
+        x[0] = high[0] ^ key0;
+        x[2] = high[1] ^ key1;
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
+    };
+    if constexpr (Unrolled) {
+        ATTN__UNROLL for (int round = 0; round < 10; round++) one_round();
+    } else {
+        ATTN__LOOP for (int round = 0; round < 10; round++) one_round();
     }
-    return (x[0] >= p.drop_below) | (x[1] >= p.drop_below) << 1 | (x[2] >= p.drop_below) << 2 |
-           (x[3] >= p.drop_below) << 3;
+    const uint32_t last = (uint32_t)(p.drop_below - 1);         /* of the dropped: in 32 bits, for 2^32, too */
+    const uint32_t kept = (x[0] > last ? 1u : 0u) | (x[1] > last ? 2u : 0u) | (x[2] > last ? 4u : 0u) |
+                          (x[3] > last ? 8u : 0u);
+    return p.drop_below ? kept : 15u;
 }
 ATTN__DEVICE bool is_kept(const params &p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -1110,18 +1184,20 @@ ATTN__DEVICE float keep_factor(const params &p, int64_t b, int64_t h, int64_t i,
     return p.dropout == 0.0f ? 1.0f : is_kept(p, b, h, i, j) ? p.keep_scale : 0.0f;
 }
 
-/* Which of a row's keys from key0 on, 64 at most, are kept: a bit each. Four that have a counter in common are one
-   thread's of `threads`: the others' bits are 0. */
-template <int Keys>
-ATTN__DEVICE uint64_t kept_keys(const params &p, int b, int h, int i, int key0, int thread, int threads)
+/* Which keys from key0 on, 64 at most, are kept of some rows: a bit each. Four that have a counter in common are one
+   thread's of `threads`: the others' bits are 0. What rows of one head have in common in the first rounds, 3 of 20
+   products, the compiler computes once. */
+template <int Keys, bool Unrolled, int Rows>
+ATTN__DEVICE void kept_keys(uint64_t (&kept)[Rows], const params &p, int b, const int (&h)[Rows], const int (&i)[Rows],
+                            int key0, int thread, int threads)
 {
     const uint32_t column = (uint32_t)key0 + p.origin[3], before = column % 4u;
-    uint64_t kept = 0;
-    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads) {
-        const uint64_t four = kept_of_four(p, b, h, i, (column + 4 * n) / 4u);
-        kept |= n == 0 ? four >> before : four << (4 * n - before);
-    }
-    return kept;
+    ATTN__UNROLL for (int e = 0; e < Rows; e++) kept[e] = 0;
+    ATTN__LOOP for (uint32_t n = (uint32_t)thread; 4 * n < Keys + before; n += (uint32_t)threads)
+        ATTN__UNROLL for (int e = 0; e < Rows; e++) {
+            const uint64_t four = kept_of_four<Unrolled>(p, b, h[e], i[e], (column + 4 * n) / 4u);
+            kept[e] |= n == 0 ? four >> before : four << (4 * n - before);
+        }
 }
 
 /* -------------------------------------------------------------------------------------------------------- >>rows
@@ -3317,8 +3393,8 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 }
 
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
-   2; with Extra they are brought to that first and scale is 1. */
-template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? 1.0f : p.scale * LOG2E; }
+   2; with Extra they have met p.scale before. */
+template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? LOG2E : p.scale * LOG2E; }
 
 /* A thread has two columns of each 8: a bit for each of them that is among the first n columns, from its own first one
    on. */
@@ -3329,12 +3405,17 @@ template <int N> ATTN__DEVICE uint32_t columns_below(int n)
     const int bits = n / 8 * 2 + least(n % 8, 2);
     return bits < 32 ? (1u << bits) - 1 : ~0u;
 }
+/* Those of a tile, from a thread's own first column on, that a row may attend to */
+template <int N> ATTN__DEVICE uint32_t columns_in_reach(const tile_row &r, int column)
+{
+    return columns_below<N>(r.last - column) & ~columns_below<N>(r.first - column);
+}
 template <int N, bool Edge>
 ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
     ATTN__UNROLL for (int e = 0; e < 2 * Edge; e++) {
-        const uint32_t in = columns_below<N>(rows[e].last - column) & ~columns_below<N>(rows[e].first - column);
+        const uint32_t in = columns_in_reach<N>(rows[e], column);
         ATTN__UNROLL for (int j = 0; j < N / 4; j++)
             if (!(in >> j & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
     }
@@ -3345,19 +3426,21 @@ ATTN__DEVICE alibi_row alibi_of(const params &p, const tile_row &r)
     return {load(p.alibi, 0, r.h, 0, 0), r.position};
 }
 
-/* With Extra: raw scores as they reach the softmax. PerPair: there may be a mask or a bias, and then tiles are edges.
-   alibi_at(e): of a thread's rows. */
-template <int N, bool Edge, bool PerPair, class F>
-ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
-                             int key0, F alibi_at)
+/* Where a thread's pairs are in an array, `column` being its first */
+ATTN__DEVICE pair_places places_in(const attn__array &a, const tile_row (&rows)[2], int column)
+{
+    pair_places at;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
+    at.step = a.stride[3];
+    return at;
+}
+
+/* With Extra: raw scores as they reach the softmax; exclude, read: see mask_scores. alibi_at(e): of a thread's rows. */
+template <int N, bool Arrays, class Exclude, class Read, class F>
+ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
+                             Read read, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
-    const auto places_in = [&](const attn__array &a) {
-        pair_places at;
-        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, rows[e].b, rows[e].h, rows[e].i, column);
-        at.step = a.stride[3];
-        return at;
-    };
     const auto add_distances = [&] {
         ATTN__UNROLL for (int e = 0; e < 2 * (p.alibi.rank != 0); e++) {
             const alibi_row of = alibi_at(e);
@@ -3367,23 +3450,36 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
                     add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
         }
     };
-    shape_scores<Edge && PerPair>(s, slope, p, inverse_softcap(p), [&] { mask_tile<N, Edge>(s, rows, key0); },
-                                  places_in, add_distances);
+    shape_scores<Arrays>(s, slope, p, inverse_softcap(p), exclude, read, add_distances);
+}
+/* The same of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
+template <int N, bool Edge, bool PerPair, class F>
+ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
+                             int key0, F alibi_at)
+{
+    const auto read = [&](float (&b)[N / 2], const attn__array &a, bool is_mask) {
+        load_numbers(b, s, a, places_in(a, rows, key0 + hw::lane() % 4 * 2), is_mask);
+    };
+    shape_rows<N, Edge && PerPair>(s, slope, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
-   the work. */
-template <int N>
+   the work. AtOnce: both rows together, which takes registers. */
+template <int N, bool AtOnce = false>
 ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int t = hw::lane() % 4;
-    const bool second = t % 2 != 0;                             /* two threads for each row */
-    uint64_t own = kept_keys<N>(p, rows[0].b, second ? rows[1].h : rows[0].h, second ? rows[1].i : rows[0].i, key0,
-                                t / 2, 2);
-    own |= hw::shfl_xor(own, 2);
-    const uint64_t other = hw::shfl_xor(own, 1);
-    kept[0] = (second ? other : own) >> 2 * t;
-    kept[1] = (second ? own : other) >> 2 * t;
+    uint64_t own[2];
+    if constexpr (AtOnce)
+        kept_keys<N, true>(own, p, rows[0].b, {rows[0].h, rows[1].h}, {rows[0].i, rows[1].i}, key0, t, 4);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        uint64_t row[1];
+        if constexpr (!AtOnce)
+            kept_keys<N, false>(row, p, rows[e].b, {rows[e].h}, {rows[e].i}, key0, t, 4), own[e] = row[0];
+        own[e] |= hw::shfl_xor(own[e], 1);
+        own[e] |= hw::shfl_xor(own[e], 2);
+        kept[e] = own[e] >> 2 * t;
+    }
 }
 
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
@@ -4171,8 +4267,9 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
 
 /* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
    gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
-   excluded; then both are +0, and -0 where they merely vanish. */
-template <bool Edge>
+   excluded; then both are +0, and -0 where they merely vanish. Else, with Any: by a score of -inf, where all numbers
+   but those of v are finite. */
+template <bool Edge, bool Any = false>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
@@ -4185,6 +4282,7 @@ ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float 
     w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
     if (keep == 0.0f) d_weight = 0.0f;                          /* dropped: neither excluded nor read */
     gradient = w * (d_weight * keep - g.shift) * slope;
+    if (Any && !Edge && is_none(score)) gradient = 0.0f;        /* v may be infinite */
     weight = keep == 0.0f ? 0.0f : w * keep;
     if (Edge && gradient == 0.0f) gradient = -0.0f;
     if (Edge && weight == 0.0f) weight = -0.0f;
@@ -4355,11 +4453,11 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
             if (key < first || key >= last) s[j] = -infinity();
         }
     };
-    const auto places_in = [&](const attn__array &a) {
+    const auto read = [&](float (&x)[N / 2], const attn__array &a, bool is_mask) {
         pair_places at;
         ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
         at.step = a.stride[2];
-        return at;
+        load_numbers(x, s, a, at, is_mask);
     };
     const auto add_distances = [&] {
         if (!p.alibi.rank) return;
@@ -4374,17 +4472,21 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
             add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
         }
     };
-    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, places_in, add_distances);
+    shape_scores<true>(s, slope, p, inverse_softcap(p), exclude, read, add_distances);
 }
 
 /* Which of the 16 keys of a warp are kept of each query: a lane has those of query lane % N, in kept[1] of query 32 +
    lane. */
-template <int N>
+template <int N, bool Unrolled = false>
 ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params &p, int b, int h, int i0, int key0)
 {
-    constexpr int lanes = N < 32 ? 32 / N : 1;                  /* share a query */
-    ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
-        kept[w] = (uint32_t)kept_keys<16>(p, b, h, i0 + 32 * w + hw::lane() % N, key0, hw::lane() / N, lanes);
+    constexpr int lanes = N < 32 ? 32 / N : 1, words = (N + 31) / 32;       /* lanes share a query */
+    int heads[words], rows[words];
+    uint64_t of_query[words];
+    ATTN__UNROLL for (int w = 0; w < words; w++) heads[w] = h, rows[w] = i0 + 32 * w + hw::lane() % N;
+    kept_keys<16, Unrolled>(of_query, p, b, heads, rows, key0, lanes == 1 ? 0 : hw::lane() / N, lanes);
+    ATTN__UNROLL for (int w = 0; w < words; w++) {
+        kept[w] = (uint32_t)of_query[w];
         if (lanes == 2) kept[w] |= hw::shfl_xor(kept[w], 16);
     }
 }
@@ -4849,12 +4951,14 @@ template <int QK, int V, bool All = true> struct head_pair {
     static constexpr int panels_qk = (QK + 63) / 64 * 64;       /* columns in shared memory, where those behind are 0 */
     static constexpr bool all = All;
 };
-template <class Heads, bool Extra> struct hopper_shape {
+/* Pairs: with Extra, and numbers for each pair (EACH_PAIR), whose registers tiles of fewer keys leave. */
+template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
-    static constexpr bool extra = Extra;
+    static constexpr bool extra = Extra, pairs = Pairs;
     static constexpr int consumers = qk <= 64 && !Extra ? 3 : 2;
     static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
+    static constexpr int keys = Pairs ? (v <= 192 ? 64 : 32)
+                                : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
     static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = (3 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
     static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
@@ -5186,9 +5290,15 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     }
 }
 
+/* Does the n-th tile of keys have pairs that are excluded? */
+template <class Shape> ATTN__DEVICE bool is_guarded(const params &p, const tile_reach &all, int n)
+{
+    return (Shape::pairs && asks(p, ANY_PAIR)) || is_edge(all, n * Shape::keys, (n + 1) * Shape::keys);
+}
+
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
    of every tile that they are done with it, and so stay beside the others. */
-template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_places &at)
+template <class T, class Shape> ATTN__DEVICE void hopper_look(const params &p, const hopper_places &at)
 {
     constexpr int keys = Shape::keys, threads = 32 * LOOKERS;
     const bool elected = hw::lane() == 0;
@@ -5201,7 +5311,7 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_place
         for (int n = of.first; n < of.end; n++, tile++) {
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
-            if (is_edge(all, n * keys, (n + 1) * keys) &&
+            if (is_guarded<Shape>(p, all, n) &&
                 has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
                                                     hw::thread() - (128 - threads), threads))
                 hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
@@ -5252,12 +5362,14 @@ ATTN__DEVICE void release_results(uint64_t *q_empty)
 
 /* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
    sums, and what they are to be multiplied by, from tile to tile and at the end; its two rows of the task, and their
-   softmax so far. */
+   softmax so far. With Pairs: what a tile's pairs have each. */
 template <class Shape> struct hopper_registers {
     float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2], factor[2];
     uint32_t weights[Shape::keys / 16][4];
     tile_row rows[2];
     row_pair soft;
+    uint16_t mask[Shape::keys / 4];         /* of the tile's pairs, see read_pairs */
+    uint64_t bias[Shape::keys / 4], kept[2];        /* kept: see kept_in_tile */
 };
 
 /* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
@@ -5304,13 +5416,55 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
     hw::wgmma_commit();
 }
 
+/* With Pairs, what the pairs of the n-th tile of keys have: mask and bias, read before its scores are multiplied; and
+   which weights are kept, found while they are. */
+template <class Shape> ATTN__DEVICE void read_tile_pairs(const params &p, int n, hopper_registers<Shape> &r)
+{
+    const int column = n * Shape::keys + hw::lane() % 4 * 2;
+    if constexpr (Shape::pairs) {
+        const uint32_t in[2] = {columns_in_reach<Shape::keys>(r.rows[0], column),
+                                columns_in_reach<Shape::keys>(r.rows[1], column)};
+        if (p.mask.rank) read_pairs<uint8_t, true>(r.mask, p.mask, places_in(p.mask, r.rows, column), in);
+        if (p.bias.rank) read_floats<true>(r.bias, p.bias, places_in(p.bias, r.rows, column), in);
+    }
+}
+template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
+{
+    if constexpr (Shape::pairs)
+        if (p.dropout != 0.0f) kept_in_tile<Shape::keys, true>(r.kept, p, r.rows, n * Shape::keys);
+}
+
+/* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
+   (finish_softmax). */
+template <class Shape, class F>
+ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r,
+                                F alibi_at)
+{
+    constexpr int keys = Shape::keys;
+    float slope[keys / 2];
+    const bool edge = is_edge(c.own, n * keys, (n + 1) * keys);
+    const auto exclude = [&] { if (edge) mask_tile<keys, true>(r.s, r.rows, n * keys); };
+    const auto read = [&](float (&b)[keys / 2], const attn__array &a, bool is_mask) {
+        ATTN__UNROLL for (int j = 0; j < keys / 2; j += 2) {
+            if (!is_mask) widen_pair<true>(b + j, r.bias[j / 2], a.type);
+            else b[j] = r.mask[j / 2] & 0xff ? 0.0f : -infinity(), b[j + 1] = r.mask[j / 2] >> 8 ? 0.0f : -infinity();
+        }
+    };
+    shape_rows<keys, true>(r.s, slope, p, n * keys, exclude, read, alibi_at);
+    softmax_tile<keys, false>(r.s, r.soft, c.scale, r.rescale);
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
+        r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? r.s[j] : 0.0f;
+}
+
 /* Scores of the n-th tile of keys become weights. */
 template <class Shape>
 ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
     const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
-    if (is_edge(c.own, n * keys, (n + 1) * keys))
+    if constexpr (Shape::pairs) softmax_pairs(p, c, n, r, alibi_at);
+    else if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
 }
@@ -5318,26 +5472,29 @@ ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int 
 /* The NaN guard of a tile of V at an edge of the task's, which all consumers come to; `now`: tiles before this one in
    the block's life. */
 template <class T, class Shape>
-ATTN__DEVICE void guard_values(const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
+ATTN__DEVICE void guard_values(const params &p, const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
                                hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys, D = Shape::v;
     const tile_reach all = read_reach(c.description);
-    if (!is_edge(all, n * keys, (n + 1) * keys)) return;
+    if (!is_guarded<Shape>(p, all, n)) return;
     hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
     if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
     const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
     mark_where<T, D, keys>(r.out, values, all.first - n * keys, all.last - n * keys, [&](int key, bool (&counts)[2]) {
-        ATTN__UNROLL for (int e = 0; e < 2; e++)
-            counts[e] = n * keys + key >= r.rows[e].first && n * keys + key < r.rows[e].last;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const tile_row &row = r.rows[e];
+            counts[e] = n * keys + key >= row.first && n * keys + key < row.last;
+            if (Shape::pairs && counts[e]) counts[e] = is_let(p, row.b, row.h, row.i, n * keys + key);
+        }
     });
     clear_slot<T, D, keys>(values);
 }
 
 /* Tiles of keys that the other consumers still have, and this one's rows do not attend to */
 template <class T, class Shape>
-ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, int n, int end, uint32_t &tile,
-                             hopper_registers<Shape> &r)
+ATTN__DEVICE void pass_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int n, int end,
+                             uint32_t &tile, hopper_registers<Shape> &r)
 {
     ATTN__LOOP for (; n < end; n++, tile++) {
         const uint32_t slot = tile % 2, phase = tile / 2 & 1;
@@ -5347,7 +5504,7 @@ ATTN__DEVICE void pass_tiles(const hopper_places &at, const hopper_consumer &c, 
         hw::sync_warp();                        /* before a lane that still waits misses the phase */
         if (c.elected) hw::mbarrier_arrive(at.k_empty + slot);
         hw::mbarrier_wait(at.v_full + slot, phase);
-        guard_values<T>(at, c, n, tile, r);
+        guard_values<T>(p, at, c, n, tile, r);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.v_empty + slot);
     }
@@ -5364,6 +5521,8 @@ ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &
     }
     join_masses(r.soft);
     finish_rows(m.p, r.rows, r.soft, scale, r.factor);
+    if (Shape::pairs && m.p.keep_scale != 0.0f)         /* 0: all are dropped, but rows have values */
+        ATTN__UNROLL for (int e = 0; e < 2; e++) r.factor[e] *= m.p.keep_scale;
 }
 
 /* Are some of a warp's 16 rows another packed entry's? TMA would write all of them. */
@@ -5401,23 +5560,27 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
 {
     const params &p = m.p;
     const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
+    read_tile_pairs(p, first, r);
     hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
     start_scores<T>(c, hw::uniform(tile % 2), r);
+    find_kept(p, first, r);
     if (Shape::q_slots == 2 && started) release_results(at.q_empty + (started - 1) % 2);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
     hopper_softmax(p, c, first, r);
     pack_weights<T>(r);
-    guard_values<T>(at, c, first, tile, r);
+    guard_values<T>(p, at, c, first, tile, r);
     ATTN__LOOP for (int n = first + 1; n < own_end; n++) {
         const uint32_t before = tile++, slot = hw::uniform(tile % 2);
+        read_tile_pairs(p, n, r);
         hw::barrier_sync(TURN + c.number, 256);
         hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
         start_scores<T>(c, slot, r);
         hw::mbarrier_wait(at.v_full + before % 2, before / 2 & 1);
         start_values<T>(c, 1 - slot, r);
         hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
+        find_kept(p, n, r);
         hw::wgmma_wait<1>();
         hw::wgmma_keep(r.s);
         if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
@@ -5428,7 +5591,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
         if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
         rescale_rows<Shape::v>(r.out, r.rescale);
         pack_weights<T>(r);
-        guard_values<T>(at, c, n, tile, r);
+        guard_values<T>(p, at, c, n, tile, r);
     }
     hw::sync_warp();
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
@@ -5439,10 +5602,11 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
     tile++;
-    pass_tiles<T>(at, c, own_end, end, tile, r);
+    pass_tiles<T>(p, at, c, own_end, end, tile, r);
 }
 
-/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive. */
+/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive; Pairs: or
+   a bias, a mask or dropout. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
 {
@@ -5486,7 +5650,7 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
         hw::setmaxnreg_dec<Shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<Shape>(m, at);
         else if (hw::warp() == 1) hopper_describe<Shape>(m, at);
-        else hopper_look<T, Shape>(at);
+        else hopper_look<T, Shape>(m.p, at);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
         hopper_multiply<T, Shape>(m, at);
@@ -5507,13 +5671,15 @@ enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the s
 /* the flags of a tile, by the producer */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
-enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };                  /* of all kernels; queries in a moving tile */
-template <class Heads, int Sums> struct hopper_grad_shape {
+enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
+/* Pairs: see hopper_shape. */
+template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
+    static constexpr bool pairs = Pairs;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int moving = Pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
@@ -5546,10 +5712,11 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
    give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
    for 62 % (87 %): computed, not measured. */
 template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
-                                            : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
+constexpr bool holds_fixed = Shape::pairs ? Shape::queries && Shape::qk <= 64
+                             : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                                              : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
-constexpr bool holds_dp = Shape::scores && (Shape::queries ? Shape::v <= 128 && !Extra
+constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
                                                               : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */
@@ -5642,12 +5809,13 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
         const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
-        const int padded = Shape::queries ? w.entry.padded_key : w.entry.padded_row;
-        const tile_reach r = Shape::queries ? w.all
-                                            : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING + part];
-        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head),
-                                              padded + part * Shape::moving);
+        const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
+        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
+        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
         if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        /* nothing is read for queries that there are not */
+        const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
+        if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
         w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
@@ -5698,12 +5866,107 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     return at;
 }
 
+/* With Pairs, what a tile's pairs have: a bit for each that the mask lets be; numbers as they are stored; which weights
+   are kept (of fixed queries: see kept_in_tile, else kept_of_queries). */
+template <class Shape> struct grad_pairs {
+    uint32_t let, kept_of[(Shape::moving + 31) / 32];
+    uint64_t numbers[Shape::moving / 4], kept[2];
+};
+
+/* Where a tile's pairs are: of the fixed rows a thread's first, its first column of the moving ones, the head of the
+   queries; in: a bit for each column that is in reach, in both rows. */
+struct pair_tile {
+    int      b, h, row, column;
+    uint32_t in[2];
+};
+template <class Shape> ATTN__DEVICE pair_places places_in(const attn__array &a, const pair_tile &t)
+{
+    pair_places at;
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        at.row[e] = Shape::queries ? place(a, t.b, t.h, t.row + 8 * e, t.column)
+                                   : place(a, t.b, t.h, t.column, t.row + 8 * e);
+    at.step = a.stride[Shape::queries ? 3 : 2];
+    return at;
+}
+/* From the words of its task and its own; rows: if they are queries, else the queries' numbers are at `values`. */
+template <class Shape>
+ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile_row (&rows)[2], int row0,
+                                    uint32_t values)
+{
+    constexpr int moving = Shape::moving;
+    const int columns = hw::lane() % 4 * 2;
+    pair_tile t;
+    t.b = (int)hw::load_shared_word(of_task);
+    t.h = (int)hw::load_shared_word(Shape::queries ? of_task + 4 : words + 12);
+    t.row = (int)hw::load_shared_word(of_task + 8) + row0;
+    t.column = (int)hw::load_shared_word(words + 4) + columns;
+    t.in[0] = t.in[1] = (1u << moving / 4) - 1;
+    if (!(hw::load_shared_word(words) & EDGE)) return t;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) t.in[e] = Shape::queries ? columns_in_reach<moving>(rows[e], t.column) : 0;
+    ATTN__UNROLL for (int j = 0; j < (Shape::queries ? 0 : moving / 8); j++) {
+        uint32_t first[2], last[2];
+        hw::load_shared(first, values + (3 * moving + j * 8 + columns) * 4);
+        hw::load_shared(last, values + (4 * moving + j * 8 + columns) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            const int key = t.row + x / 2 * 8;
+            t.in[x / 2] |= (key >= (int)first[x % 2] && key < (int)last[x % 2] ? 1u : 0u) << (2 * j + x % 2);
+        }
+    }
+    return t;
+}
+
+/* In two steps, each beside products: reads the mask; then tells what it lets be, reads the bias, finds the kept. */
+template <class Shape> ATTN__DEVICE void read_mask(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
+{
+    if (p.mask.rank) read_pairs<uint8_t, Shape::queries>(pairs.numbers, p.mask, places_in<Shape>(p.mask, t), t.in);
+}
+template <class Shape> ATTN__DEVICE void finish_pairs(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
+{
+    constexpr int moving = Shape::moving;
+    pairs.let = ~0u;
+    if (p.mask.rank) {
+        pairs.let = 0;
+        ATTN__UNROLL for (int j = 0; j < moving / 2; j++) {
+            const uint32_t m = (uint32_t)(pairs.numbers[j / 2] >> j % 2 * second_at<uint8_t, Shape::queries>) & 0xff;
+            pairs.let |= (m ? 1u : 0u) << j;
+        }
+    }
+    if (p.bias.rank) read_floats<Shape::queries>(pairs.numbers, p.bias, places_in<Shape>(p.bias, t), t.in);
+    if (p.dropout == 0.0f) return;
+    if constexpr (Shape::queries) {
+        tile_row rows[2];
+        set_places(rows, t.b, t.h, t.row);
+        kept_in_tile<moving, true>(pairs.kept, p, rows, t.column - hw::lane() % 4 * 2);
+    } else {
+        kept_of_queries<moving, true>(pairs.kept_of, p, t.b, t.h, t.column - hw::lane() % 4 * 2,
+                                      t.row - hw::lane() / 4);
+    }
+}
+
+/* What dropout multiplies four weights of a tile by, of columns 8j.. */
+template <class Shape>
+ATTN__DEVICE void keep_four(float (&keep)[4], const params &p, const grad_pairs<Shape> &pairs, int j)
+{
+    if (p.dropout == 0.0f) return;
+    ATTN__UNROLL for (int x = 0; x < 4; x++) {
+        const uint32_t kept = Shape::queries ? (uint32_t)(pairs.kept[x / 2] >> (8 * j + x % 2))
+                              : hw::shfl(pairs.kept_of[j / 4], j % 4 * 8 + hw::lane() % 4 * 2 + x % 2) >>
+                                (hw::lane() / 4 + x / 2 * 8);
+        keep[x] = kept & 1 ? p.keep_scale : 0.0f;
+    }
+}
+
 /* With Extra: four raw scores, of columns column + 8j..; pair_grad excludes. */
 template <class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
-                             const query_positions &at, int j, int column)
+                             const query_positions &at, const grad_pairs<Shape> &pairs, int j, int column)
 {
-    shape_scores<false>(s, slope, p, inverse, [] {}, [](const attn__array &) { return pair_places(); }, [&] {
+    const auto read = [&](float (&b)[4], const attn__array &a, bool is_mask) {
+        ATTN__UNROLL for (int x = 0; x < 4; x++) b[x] = pairs.let >> (4 * j + x) & 1 ? 0.0f : -infinity();
+        ATTN__UNROLL for (int x = 0; x < 4 * !is_mask; x += 2)
+            widen_pair<Shape::queries>(b + x, pairs.numbers[2 * j + x / 2], a.type);
+    };
+    shape_scores<Shape::pairs>(s, slope, p, inverse, [] {}, read, [&] {
         ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
             const float from = Shape::queries ? at.from[x / 2]
                                               : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
@@ -5718,14 +5981,16 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
 template <class Shape, bool Edge, bool Extra>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
                                 const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
-                                const query_positions &at)
+                                const query_positions &at, const grad_pairs<Shape> &pairs)
 {
     const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
-        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
-        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, j, column);
+        float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, pairs, j, column);
+        if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
@@ -5741,8 +6006,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
             }
             const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge>(g, key >= r.first && key < r.last, scale, slope[x], 1.0f, s[4 * j + x],
-                            Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x], s[4 * j + x],
+                                          Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
@@ -5842,7 +6107,8 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
                 hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
-                if (shape::all) hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
+                if (shape::all || shape::pairs)
+                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
@@ -5920,6 +6186,7 @@ template <class Shape> struct grad_registers {
     uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
     tile_row  rows[2];
     row_grad  grads[2];
+    grad_pairs<Shape> pairs;
 };
 
 /* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
@@ -6002,9 +6269,15 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
     else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
     if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, c.row0);
+    pair_tile of_pairs = {};
+    if constexpr (Shape::pairs) {
+        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, c.row0, t.values);
+        read_mask<Shape>(r.pairs, p, of_pairs);
+    }
     hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
     if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
     else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (Shape::scores) hw::wgmma_keep(r.ds);
@@ -6028,7 +6301,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + c.row0;
-        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile);
+        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
                                             hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
@@ -6037,7 +6310,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
                                              0, moving);
         pack();
     } else {
-        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile);
+        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile, r.pairs);
         pack();
     }
 }
@@ -6276,9 +6549,14 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
     f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
+    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, forward>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
+    if constexpr (extra) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
+    }
     if constexpr (of_values != of_keys)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
     else if constexpr (!Extra)
@@ -6373,7 +6651,8 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
+        if (asks(p, EACH_PAIR)) f(hopper_shape<Heads, Heads::all, Heads::all>());
+        else if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
         else f(hopper_shape<Heads, false>());
     });
 }
@@ -6396,7 +6675,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
-               "gradients with a head size above 128 and softcap, ALiBi or a scale that is not positive");
+               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi or a scale that is "
+               "not positive");
     ATTN__WANT(p.out.rank, "no out is wanted");
     const int64_t queries = queries_of_entry(p);
     ATTN__WANT(queries >= 64, "few queries: split keys and packed heads are better");
@@ -6568,12 +6848,12 @@ int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream
         error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
     return error;
 }
-template <class T, class Heads, bool Extra>
+template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    typedef hopper_grad_shape<Heads, OF_QUERIES> queries;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>> keys;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>> values;     /* the same, or of values alone */
+    typedef hopper_grad_shape<Heads, OF_QUERIES, Pairs> queries;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>, Pairs> keys;
+    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>, Pairs> values;  /* the same, or of values alone */
     hopper_grad_work m, of_keys;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
@@ -6604,8 +6884,10 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         typedef decltype(heads) Heads;
         error = with_type(p, [&](auto type) {
             typedef decltype(type) T;
-            return has_extra(p) ? hopper_backward_as<T, Heads, hopper_grads_with_extra<Heads>>(p, dev, stream)
-                                : hopper_backward_as<T, Heads, false>(p, dev, stream);
+            constexpr bool extra = hopper_grads_with_extra<Heads>;
+            return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
+                   : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                                      : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
         });
     });
     return (cudaError_t)error;
@@ -6640,6 +6922,7 @@ namespace attn__gpu {
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
+           for each pair       384      68, 132, 196
        hopper_grad_kernel      384      99 to 227      10 or 12 mbarriers, GUARD     224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
          of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40

@@ -970,6 +970,7 @@ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
         r |= (uint32_t)(((uint64_t)b << 32 | a) >> (which >> 4 * n & 7) * 8 & 0xff) << 8 * n;
     return r;
 }
+inline uint32_t multiply_high(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
 inline uint32_t larger_halves(uint32_t a, uint32_t b) {
     return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
 }

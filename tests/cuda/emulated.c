@@ -402,7 +402,7 @@ static void fast_stages(void) {
         if (n == 4) d.softcap = 2;
         if (n == 5) d.dropout = 0.25f;
         for (int at = 0; at < 4; at++) {
-            const char *stage = at == 0 ? "stage 1" : at == 2 && !few && n != 5 ? "stage 3" : "stage 2";
+            const char *stage = at == 0 ? "stage 1" : at == 2 && !few ? "stage 3" : "stage 2";
             attn_desc f = d;
             attn_grad g = {0};
             f.out = results[at][0] = make_out(LAYOUT_PACKED, 4, 1, 4, d.q.size[2], 64);
@@ -913,9 +913,9 @@ static void fast_options(void) {
         const char *why;
     } options[] = {
         {"none", 3, 3, "on the device"},
-        {"a mask", 2, 2, "wgmma: bias, mask or dropout"},
-        {"a bias", 2, 2, "wgmma: bias, mask or dropout"},
-        {"dropout", 2, 2, "wgmma: bias, mask or dropout"},
+        {"a mask", 3, 3, "on the device"},
+        {"a bias", 3, 3, "on the device"},
+        {"dropout", 3, 3, "on the device"},
         {"a softcap", 3, 3, "on the device"},
         {"ALiBi", 3, 3, "on the device"},
         {"a negative scale", 3, 3, "on the device"},
@@ -926,7 +926,7 @@ static void fast_options(void) {
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
         {"starts", 1, 1, "mma.sync: entries have starts"},
-        {"d_bias", 2, 1, "wgmma: bias, mask or dropout"},
+        {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
         {"pages", 2, 0, "wgmma: keys lie in pages"}, /* these have no gradients */

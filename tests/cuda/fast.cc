@@ -179,13 +179,16 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
 }
 struct wishes {
     /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
-       OF_SCORES. most_v: of the values' head size, where that is not drawn as the other is. most_page: for in_pages,
-       keys are whole pages of up to so many */
+       OF_SCORES; 3: OF_PAIRS. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
+       in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
     bool codes = false; /* head sizes are multiples of 16 */
 };
-enum { OF_SCORES = 2 }; /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
+enum {
+    OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
+    OF_PAIRS = 3   /* all options, at least one with a number for each pair, in rows of any alignment */
+};
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
 static void start_call(call &c, int type, const int (&sizes)[7]) {
@@ -280,9 +283,13 @@ static void random_call(call &c, const wishes &w) {
         c.name += " sink";
     }
     if (w.extra) score_options(c, w.extra == OF_SCORES);
-    if (w.extra != 1) return;
-    if (chance(30)) {
-        make(c.bias, chance(50) ? ATTN_F32 : type, p.batch, p.heads, p.queries, p.keys);
+    if (w.extra != 1 && w.extra != OF_PAIRS) return;
+    const bool of_pairs = w.extra == OF_PAIRS;
+    const int percent = of_pairs ? 50 : 30;
+    if (chance(percent)) {
+        const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16;
+        const int bias_type = chance(50) ? ATTN_F32 : of_pairs && chance(30) ? other : type;
+        make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
             if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
@@ -290,13 +297,13 @@ static void random_call(call &c, const wishes &w) {
         restride(c.bias);
         p.bias = c.bias.a, c.name += " bias";
     }
-    if (chance(30)) {
-        make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys);
+    if (chance(percent)) {
+        make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.mask, 1);
         restride(c.mask);
         p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
     }
-    if (chance(30)) {
+    if (chance(30) || (of_pairs && !p.bias.rank && !p.mask.rank)) {
         p.dropout = 0.3f, p.drop_below = (uint64_t)(0.3 * 4294967296.0), p.keep_scale = 1.0f / 0.7f, p.seed = 12345;
         for (int i = 0; i < 4; i++) p.origin[i] = (uint32_t)draw(0, 9);
         c.name += " dropout";
@@ -1116,6 +1123,10 @@ static const struct kind {
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 72, 128}},
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 136, 256}},
+    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 400, OF_PAIRS, 0, 8, 64}},
+    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 72, 128}},
+    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 200, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 150, OF_PAIRS, 3, 8, 64}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},
@@ -1129,6 +1140,8 @@ static const struct kind {
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
+    {"stage 3 backward, with everything", 2, backward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 8, 64}},
+    {"stage 3 backward, with everything", 2, backward, 90, 227 * 1024, {64, 250, OF_PAIRS, 0, 72, 128}},
     {"stage 3 backward, infinite numbers", 2, backward, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, little shared memory", 1, forward_in_little, 86, 99 * 1024, {1, 200, 0, 0, 72, 128}},
     {"stage 2, little shared memory, with everything", 1, forward_in_little, 86, 99 * 1024, {1, 90, 1, 0, 72, 128}},

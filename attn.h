@@ -1007,7 +1007,18 @@ attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_e
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
-attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+/* On the stream of attn_cuda_use_stream, but append, which has options. The arrays as in the functions of attn.h;
+   append: those of attn__append, and where they are in desc. */
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, attn_error *err);
+attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, attn_error *err);
+attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, attn_error *err);
+attn_status attn__cuda_unpack_q8_0(const void *blocks, const struct attn__array *a, const int64_t *size,
+                                   attn_error *err);
+attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, attn_error *err);
+attn_status attn__cuda_rope(const struct attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
+                            attn_error *err);
+attn_status attn__cuda_rope_table(const struct attn__array *a, const double *frequencies, const int64_t *size,
+                                  int64_t first_position, double factor, attn_error *err);
 const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
 void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
@@ -13502,7 +13513,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, err);)
     ATTN__IN_FP_STATE(attn__merge_rows(a, out.size));
     return attn__success(err);
 }
@@ -13587,16 +13598,17 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
 }
 #define ATTN__ROWS(f, i, shape, takes, flags) \
     ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
-/* Checks of functions of arrays that run on the host, and their operands. */
+/* Checks of functions of arrays, and their operands. on_device: are they there? NULL: they may not be. */
 static attn_status attn__check_arrays(const void *v, const attn__field *fields, int count, attn__array *a,
-                                      attn_error *err)
+                                      ATTN__CUDA_ONLY(int *on_device,) attn_error *err)
 {
     attn__checker w;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, count),
                                                attn__in_structure(NULL, NULL, 0), NULL, &flags, err));
-                    ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
-                                  "must lie on the host");)
+                    ATTN__RULE_OF(on_device || !(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
+                                  "must lie on the host");
+                    if (on_device) *on_device = flags & ATTN__ON_DEVICE;)
     attn__begin_checks(&w, NULL, flags);
     attn__zero(a, (size_t)count * sizeof *a);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
@@ -13612,8 +13624,10 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     attn__fp_state saved;
     attn__array a[2];
     int64_t b;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__CUDA_ONLY(int on_device;)
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(a, all.size, err);)
     saved = attn__fp_enter();
     for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
         attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
@@ -13672,9 +13686,11 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     attn__fp_state saved;
     attn__array a[3];
     int64_t b, h, i;
-    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
+    ATTN__CUDA_ONLY(int on_device;)
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(a, codes.size, scale.size[3], err);)
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -13694,13 +13710,17 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
     attn__fp_state saved;
     attn__array a[2];
     int64_t b, h, i, x, j;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__CUDA_ONLY(int on_device, where;)
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(codes.size[3] % ATTN__CODES_PER_SCALE == 0, SIZE, "codes.size[3]", "must be a multiple", codes.size[3],
                 ATTN__CODES_PER_SCALE);
     ATTN__RULE2(scale.size[3] == codes.size[3] / ATTN__CODES_PER_SCALE, SIZE, "scale.size[3]",
                 "must be one per 32 numbers of a row", scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
     ATTN__RULE(blocks || !attn__elements(&v[0]), NULL, "blocks", "must not be NULL");
     if (!attn__elements(&v[0])) return attn__success(err);
+    ATTN__CUDA_ONLY(where = on_device ? ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+                    ATTN__TRY(attn__see(&where, blocks, "blocks", err));
+                    if (on_device) return attn__cuda_unpack_q8_0(blocks, a, codes.size, err);)
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -14755,7 +14775,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
     const int64_t most = lengths.type == ATTN_I32 ? 0x7fffffff : ATTN__HUGE;
     attn__array a[2];
     int64_t b;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(NULL,) err));
     ATTN__RULE2(offsets.size[0] == lengths.size[0] + 1, SIZE, "offsets.size[0]",
                 "must be one more than lengths.size[0]", offsets.size[0], lengths.size[0] + 1);
     for (b = 0; b < offsets.size[0]; b++) {
@@ -14782,6 +14802,7 @@ typedef struct attn__append {
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
     int64_t      most;          /* rows that an entry gets, at most */
     int64_t      some;          /* rows of a task, `most` of each entry counted */
+    ATTN__CUDA_ONLY(int on_device;)
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -14827,7 +14848,8 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     attn__array *arrays = (attn__array *)(void *)((char *)p + offsetof(attn__append, fresh)), *a;
     attn__entry e;
     int64_t b, batch, seen;
-    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), arrays, err));
+    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), arrays,
+                                 ATTN__CUDA_ONLY(&p->on_device,) err));
     batch = d->key_lengths.size[0];
     ATTN__RULE2(fresh->size[0] == batch || (d->query_starts.rank && fresh->size[0] == 1), SIZE, "fresh.size[0]",
                 "must equal lengths.size[0], or with query_starts be 1", fresh->size[0], batch);
@@ -14841,6 +14863,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = d->v_scale.rank ? p->v_scale : p->k_scale;
     p->groups = scale.size[3];
     p->page = cache->size[2];
+    ATTN__CUDA_ONLY(if (p->on_device) return ATTN_OK;)          /* what lengths, starts, pages hold is not looked at */
     for (seen = attn__min(batch, 1), a = arrays + 2; a < arrays + 7; a++)   /* lengths to page_table */
         if (a->stride[0]) seen = batch;                         /* else all entries are alike */
     for (b = 0; b < seen; b++) {
@@ -14903,6 +14926,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     d.key_lengths = lengths;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
+    ATTN__CUDA_ONLY(if (p.on_device) return attn__cuda_append(&p.fresh, &d, err);)
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
     rows = attn__mul64(lengths.size[0], p.most);
     p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
@@ -14921,6 +14945,7 @@ typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;     /* first of all, in the order of attn_rope's fields */
     int64_t      size[4];
     int          whole_tables;  /* their rows are floats side by side */
+    ATTN__CUDA_ONLY(int on_device;)
     attn__rotate rotate;
     const attn__kernels *f;
 } attn__rotation;
@@ -15019,6 +15044,9 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     int64_t b, i;
     ATTN__RULE2(c->positions.rank || rows <= table, SIZE, "cosines.size[0]",
                 "must be at least x.size[2] where positions are absent", table, rows);
+    ATTN__CUDA_ONLY(ATTN__RULE2(!c->on_device || table >= (each ? some : rows), SIZE, "cosines.size[0]",
+                                "must hold a row for each position: at least", table, each ? some : rows);
+                    if (c->on_device) return ATTN_OK;)          /* positions that they hold are not looked at */
     for (b = 0; c->positions.rank && b < batch; b++)
         for (i = 0; i < some; i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i), 0,
@@ -15044,7 +15072,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
     attn__zero(&c, sizeof c);
-    ATTN__TRY(attn__check_arrays(v, fields, 5, (attn__array *)(void *)&c, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 5, (attn__array *)(void *)&c, ATTN__CUDA_ONLY(&c.on_device,) err));
     ATTN__RULE2(cosines.size[1] <= out.size[3] / 2, SIZE, "cosines.size[1]", "must be at most half of x.size[3]",
                 cosines.size[1], out.size[3] / 2);
     ATTN__RULE(flags <= 3, OPTION, "flags", "must be ATTN_ROPE_x bits");
@@ -15061,6 +15089,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
+    ATTN__CUDA_ONLY(if (c.on_device) return attn__cuda_rope(&c.x, c.size, cosines.size, flags, err);)
     floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
     batch = attn__elements(&v[4]) ? c.size[0] : 0;
     ATTN__IN_FP_STATE(for (b = 0; b < batch; b++) (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b));
@@ -15219,6 +15248,29 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
     }
 }
 
+#ifdef ATTN_CUDA
+/* On a device: it gets the frequencies, some at a time, and finds the angles. */
+static attn_status attn__launch_tables(const attn__array *a, attn__frequencies *f, const int64_t *size, attn_error *err)
+{
+    double w[ATTN__MAX_LANES];
+    attn__array part[3];
+    int64_t x, j, some[2];
+    attn_status st = ATTN_OK;
+    attn__set_frequencies(f);
+    some[0] = size[0];
+    for (x = 0; st == ATTN_OK && x < size[1]; x += some[1]) {
+        some[1] = attn__min(size[1] - x, ATTN__MAX_LANES);
+        for (j = 0; j < 3; j++) {
+            part[j] = a[j];
+            part[j].data = (void *)(uintptr_t)attn__place_of(&a[j], 0, 0, 0, x);
+        }
+        for (j = 0; j < some[1]; j++) w[j] = attn__frequency(f, x + j);
+        st = attn__cuda_rope_table(part, w, some, f->d.first_position, f->d.attention_factor, err);
+    }
+    return st;
+}
+#endif
+
 /* The numbers of a descriptor, and their defaults. By their bits, which for positive numbers have the same order. */
 static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 {
@@ -15273,13 +15325,16 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     attn__frequencies f;
     attn__array a[3];
     int64_t n;
+    ATTN__CUDA_ONLY(attn_status st;
+                    int on_device;)
     attn__zero(&f, sizeof f);
     ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
     if (desc && desc != &f.d) f.d = *desc;
     v[2] = f.d.factors;
     ATTN__TRY(attn__check_frequencies(&f.d, err));
-    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
-    for (n = 0; a[2].rank && n < cosines.size[1]; n++) {        /* by their bits: no NaN, and no angle above 2^26 */
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
+    for (n = 0; a[2].rank && ATTN__CUDA_ONLY(!on_device &&)
+         n < cosines.size[1]; n++) {                            /* by their bits: no NaN, and no angle above 2^26 */
         const uint32_t bits = attn__bits(*attn__at(&a[2], 0, 0, 0, n));
         ATTN__RULE(bits >= 0x3e800000u && bits <= 0x7f800000u, RANGE, "factors", "must hold 0.25 or more, no NaN");
     }
@@ -15288,6 +15343,10 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2 * cosines.size[1];
+    ATTN__CUDA_ONLY(if (on_device && attn__elements(v)) {
+        ATTN__IN_FP_STATE(st = attn__launch_tables(a, &f, cosines.size, err));
+        return st;
+    })
     if (attn__elements(v)) ATTN__IN_FP_STATE(attn__make_tables(a, &f, cosines.size[0], cosines.size[1]));
     return attn__success(err);
 }
@@ -15298,7 +15357,7 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err)
     const attn_view v = attn_view_of(slopes);
     attn__array a;
     int64_t h, p = 1;
-    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, err));
+    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, ATTN__CUDA_ONLY(NULL,) err));
     while (p <= slopes.size[0] / 2) p *= 2;
     ATTN__IN_FP_STATE(for (h = 0; h < slopes.size[0]; h++)
         attn__write(&a, 0, h, 0, 0, (float)(h < p ? attn__root(256.0, h + 1, p)

@@ -758,7 +758,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
    exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses f32
-   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. Device arrays: default stream. */
+   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
 
@@ -769,14 +769,14 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
 
-/* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64, on the host. Rounds to
-   nearest even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
+/* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64. Rounds to nearest
+   even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
    (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to even), within -127..127.
-   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. On the host, as the next. */
+   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; blocks must not overlap them (not
@@ -796,7 +796,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
    a pool [P,Hkv,page,D], and the table names the pages of the new rows already; one of k_scale and v_scale, never both:
    the scales of an int8 cache, which are written, though it is a view; parallel. Two entries must not put rows in one
-   place of a pool or of a packed cache (not checked). Other options are ignored, isa too. On the host. */
+   place of a pool or of a packed cache (not checked). On a device: stream. Other options are ignored, isa too. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
@@ -809,7 +809,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which is the gradient; it
    undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and
    strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each rounded: no
-   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. On the host. */
+   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -817,7 +817,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
    but for YARN and factors; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest
    is computed in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every
-   machine. desc NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
+   machine. desc NULL: all defaults. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
    configurations of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of
    f32 alone:
        PLAIN   f = w                                                               "default" (Su et al. 2021)

@@ -13,9 +13,11 @@
                  #include "attn.h"
 
              From then on attn_forward, attn_softmax, attn_scores, attn_mask, attn_dropout_mask, attn_merge, attn_bmm,
-             attn_mha and the gradients take device pointers as well as host ones; all other functions take host
-             pointers only. Files that only call them need neither macro. Stage 1 runs every call, in f32; stages 2
-             (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16: attn_explain tells.
+             attn_mha and the gradients take device pointers as well as host ones, and so does what a cache on the
+             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0. All
+             other functions take host pointers only. Files that only call them need neither macro. Stage 1 runs every
+             call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16:
+             attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -29,7 +31,8 @@
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
-             at the caller's next synchronisation.
+             at the caller's next synchronisation. Calls without options are enqueued on the stream that
+             attn_cuda_use_stream was told by their thread, else on the default stream.
    PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
              (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
              else (where tasks differ in length a counter is set to 0, and int8 keys and values in stage 3 need new
@@ -51,7 +54,9 @@
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
              where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
-             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
+             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
+             and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
+             factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts are stage 1's, forward and backward, pages, too, forward, and both in attn_mask; keys in parts are
              refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of
              keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that
@@ -71,10 +76,12 @@
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
              scale is positive and there is neither softcap nor ALiBi. dq is then a sum in any order: the same bound,
              but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for each row.
-             Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
-             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+             Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
+             appended and rotary positions with their tables, which are identical. They depend on which stage runs
+             (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated); the kernels of >>cache in the
+             emulator alone. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -1451,8 +1458,9 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
 
 /* ------------------------------------------------------------------------------------------------------- >>cache
    What stands around attention where a cache lives on the device: conversion, codes of 8 bits, new rows of a cache,
-   rotary positions. All of it moves memory and computes little. A warp moves rows: a lane has a piece of one, eight
-   neighbours, in each of four passes, all of which are loaded before one is used. The bits are those of attn.h. */
+   rotary positions. All of it moves memory and computes little. A warp moves rows, some lanes one of them: a lane has a
+   piece of it, eight neighbours, in each of four passes, all of which are loaded before one is used. The bits are those
+   of attn.h. */
 enum { PIECE = 8, PASSES = 4 };
 
 /* A piece as it is stored: floats, or halves, the first one low. */
@@ -1478,18 +1486,47 @@ ATTN__DEVICE void load_words(words &s, const attn__array &a, int64_t at, int cou
 }
 ATTN__DEVICE void numbers_of(float (&x)[PIECE], const words &s, int32_t type)
 {
-    ATTN__UNROLL for (int j = 0; j < PIECE; j++)
-        x[j] = type == ATTN_F32 ? float_of(s.word[j / 4][j % 4]) :
-               widened(type, (uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
+    if (type == ATTN_F32)
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = float_of(s.word[j / 4][j % 4]);
+    else if (type == ATTN_BF16)
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = hw::from_bf16((uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
+    else
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = hw::from_f16((uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
+}
+/* Is one of them a NaN? Its exponent is full and its fraction is not 0, so that adding what a full exponent and no
+   fraction lack, less 1, carries into the sign. */
+ATTN__DEVICE bool has_nan(const words &s, int32_t type)
+{
+    const uint32_t size = type == ATTN_F32 ? 0x7fffffffu : 0x7fff7fffu;
+    const uint32_t more = type == ATTN_F32 ? 0x7fffffu : type == ATTN_BF16 ? 0x7f007fu : 0x3ff03ffu;
+    uint32_t found = 0;
+    ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[0][j] & size) + more;
+    if (type == ATTN_F32)
+        ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[1][j] & size) + more;
+    return (found & ~size) != 0;
+}
+/* Two numbers become halves. Where there is an instruction for both, a NaN is any. */
+template <class T> ATTN__DEVICE uint32_t halves_of(int32_t type, float low, float high)
+{
+#if ATTN__HAVE_MMA
+    (void)type;
+    return hw::pack<T>(low, high);
+#else
+    return narrowed(type, low) | (uint32_t)narrowed(type, high) << 16;
+#endif
 }
 ATTN__DEVICE words words_of(const float (&x)[PIECE], int32_t type)
 {
     words s;
-    ATTN__UNROLL for (int j = 0; j < 4; j++) {
-        s.word[0][j] = type == ATTN_F32 ? bits_of(quiet(x[j])) :
-                       narrowed(type, x[2 * j]) | (uint32_t)narrowed(type, x[2 * j + 1]) << 16;
-        s.word[1][j] = bits_of(quiet(x[4 + j]));
-    }
+    ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = bits_of(quiet(x[j]));
+    if (type == ATTN_F32) return s;
+    if (type == ATTN_BF16)
+        ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::bf16>(type, x[2 * j], x[2 * j + 1]);
+    else
+        ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::f16>(type, x[2 * j], x[2 * j + 1]);
+    if (has_nan(s, type))
+        ATTN__UNROLL for (int j = 0; j < 4; j++)
+            s.word[0][j] = narrowed(type, x[2 * j]) | (uint32_t)narrowed(type, x[2 * j + 1]) << 16;
     return s;
 }
 ATTN__DEVICE void store_words(const attn__array &a, int64_t at, int count, bool wide, const words &s)
@@ -1509,18 +1546,6 @@ ATTN__DEVICE void store_words(const attn__array &a, int64_t at, int count, bool 
                 ((uint16_t *)a.data)[at + j * a.stride[3]] = (uint16_t)(s.word[0][j / 2] >> 16 * (j % 2));
     }
 }
-/* May one of them be a NaN? Each number's exponent is full, and its fraction is not 0: then adding what a full exponent
-   and no fraction lack by 1 carries into the sign. */
-ATTN__DEVICE bool has_nan(const words &s, int32_t type)
-{
-    const uint32_t size = type == ATTN_F32 ? 0x7fffffffu : 0x7fff7fffu, sign = ~size;
-    const uint32_t more = type == ATTN_F32 ? 0x7fffffu : type == ATTN_BF16 ? 0x7f007fu : 0x3ff03ffu;
-    uint32_t found = 0;
-    ATTN__UNROLL for (int j = 0; j < 8; j++)
-        if (j < 4 || type == ATTN_F32) found |= ((s.word[j / 4][j % 4] & size) + more) & sign;
-    return found != 0;
-}
-
 /* a / b, of numbers that are not negative; nearly always they have 32 bits, which take a fifth of the instructions */
 ATTN__DEVICE int64_t quotient(int64_t a, int64_t b)
 {
@@ -1538,14 +1563,14 @@ struct storing {
     int64_t pieces;                             /* of a row */
     int32_t packed_from, packed_to;             /* all entries one after the other */
     int32_t from_wide, to_wide;                 /* see load_words */
-    int32_t lanes;                              /* of a row in a pass: a power of 2 */
+    int32_t lanes;                              /* that share a row: a power of 2 */
     int32_t by_row;                             /* a scale is of a whole row, else of 32 of its numbers */
 };
-/* What a task is: a few rows, and where there are more than 32 pieces some of one. */
-ATTN__BOTH int64_t rows_of_task(const storing &m) { return m.pieces <= 32 ? PASSES * 32 / m.lanes : 1; }
+/* What a task is: so many rows, and where lanes have more pieces than in their passes a part of one. */
+ATTN__BOTH int64_t pieces_of_task(const storing &m) { return (int64_t)PASSES * m.lanes; }
 ATTN__BOTH int64_t parts_of_row(const storing &m)
 {
-    return m.by_row ? 1 : (m.pieces + 32 * PASSES - 1) / (32 * PASSES);
+    return m.by_row ? 1 : (m.pieces + pieces_of_task(m) - 1) / pieces_of_task(m);
 }
 
 /* Entry b: its first row in `from`, where it goes in the entry's own rows, and how many there are. */
@@ -1567,7 +1592,7 @@ ATTN__DEVICE new_rows new_rows_of(const storing &m, int64_t b)
    and which of the entry's it is; false: there are fewer. */
 ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b)
 {
-    const int64_t each = rows_of_task(m);
+    const int64_t each = 32 / m.lanes;
     const int lane = hw::lane();
     for (int64_t b0 = 0; b0 < m.batch; b0 += 32) {
         const int64_t own = b0 + lane < m.batch ? (new_rows_of(m, b0 + lane).count + each - 1) / each : 0;
@@ -1588,39 +1613,41 @@ ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b)
     return false;
 }
 
-/* Where a lane's piece of each pass lies: `count` numbers, from piece `piece` of a row on; 0: nowhere. */
+/* A lane's row in each of the arrays; its pieces in the passes are `lanes` apart. */
 struct moved {
-    int64_t from[PASSES], to[PASSES], scale[PASSES], piece[PASSES];
-    bool    there[PASSES];
+    int64_t from, to, scale;
+    bool    there;
 };
-/* Those of row `row` of an entry; there: is it in the cache? A page that is none is no place for it. */
-ATTN__DEVICE void find_row(const storing &m, moved &at, int u, int64_t b, int64_t h, const new_rows &e, int64_t i)
+/* Row i of an entry's new ones; there: has it a place? A page that is none is no place. */
+ATTN__DEVICE moved find_row(const storing &m, int64_t b, int64_t h, const new_rows &e, int64_t i)
 {
     int64_t row = e.to + i, to_b = m.packed_to ? 0 : b;
-    at.there[u] = i < e.count;
-    at.from[u] = at.to[u] = at.scale[u] = 0;
-    if (!at.there[u]) return;
+    moved at = {0, 0, 0, i < e.count};
+    if (!at.there) return at;
     if (m.page) {
         const int64_t n = quotient(row, m.page);
         to_b = load_integer(m.page_table, b, n);
         row -= n * m.page;
-        at.there[u] = to_b >= 0 && to_b < m.pool;
+        at.there = to_b >= 0 && to_b < m.pool;
     }
-    at.from[u] = place(m.from, m.packed_from ? 0 : b, h, e.from + i, 0);
-    at.to[u] = place(m.to, to_b, h, row, 0);
-    at.scale[u] = place(m.scale, to_b, h, row, 0);
+    at.from = place(m.from, m.packed_from ? 0 : b, h, e.from + i, 0);
+    at.to = place(m.to, to_b, h, row, 0);
+    at.scale = place(m.scale, to_b, h, row, 0);
+    return at;
 }
-/* Of the pieces from `first` on. A lane that has none loads nothing. */
-ATTN__DEVICE void load_pieces(const storing &m, moved &at, int64_t first, words (&s)[PASSES], int (&count)[PASSES])
+/* Those from piece `piece` on: how many numbers each has; and what they are. A lane that has none loads nothing. */
+ATTN__DEVICE void load_pieces(const storing &m, const moved &at, int64_t piece, words (&s)[PASSES],
+                              int (&count)[PASSES])
 {
+    const int64_t from = at.from + piece * PIECE * m.from.stride[3], step = m.lanes * PIECE * m.from.stride[3];
+    const int left = at.there ? (int)clamp(m.columns - piece * PIECE, 0, PASSES * 32 * PIECE) : 0;
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
-        at.piece[u] = first + (hw::lane() & (m.lanes - 1)) + (m.pieces <= 32 ? 0 : 32 * u);
-        count[u] = at.there[u] ? (int)clamp(m.columns - at.piece[u] * PIECE, 0, PIECE) : 0;
-        load_words(s[u], m.from, at.from[u] + at.piece[u] * PIECE * m.from.stride[3], count[u], m.from_wide);
+        count[u] = least(most(left - u * m.lanes * PIECE, 0), PIECE);
+        load_words(s[u], m.from, from + u * step, count[u], m.from_wide);
     }
 }
 
-/* The bits of the largest magnitude of each pass; infinity's or above where one is not finite. */
+/* The bits of the largest magnitude of each piece; infinity's or above where one is not finite. */
 ATTN__DEVICE void find_largest(const storing &m, const words (&s)[PASSES], uint32_t (&largest)[PASSES])
 {
     float x[PIECE];
@@ -1632,18 +1659,17 @@ ATTN__DEVICE void find_largest(const storing &m, const words (&s)[PASSES], uint3
         }
     }
 }
-/* A warp: over the lanes that share a scale, and where a row is all passes, over these. */
+/* A warp: over what shares a scale, all that lanes have of a row, or four neighbours' pieces */
 ATTN__DEVICE void share_largest(const storing &m, uint32_t (&largest)[PASSES])
 {
     const int lanes = m.by_row ? m.lanes : least(m.lanes, 4);
+    for (int u = 1; m.by_row && u < PASSES; u++) largest[0] = largest[u] > largest[0] ? largest[u] : largest[0];
     for (int step = 1; step < lanes; step *= 2)
         ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
             const uint32_t other = hw::shfl_xor(largest[u], step);
             largest[u] = other > largest[u] ? other : largest[u];
         }
-    if (!m.by_row || m.pieces <= 32) return;
-    ATTN__UNROLL for (int u = 1; u < PASSES; u++) largest[0] = largest[u] > largest[0] ? largest[u] : largest[0];
-    ATTN__UNROLL for (int u = 1; u < PASSES; u++) largest[u] = largest[0];
+    ATTN__UNROLL for (int u = 1; u < PASSES; u++) largest[u] = m.by_row ? largest[0] : largest[u];
 }
 /* A scale as it is stored, and then read. */
 ATTN__DEVICE float scale_of(int32_t type, uint32_t largest)
@@ -1672,66 +1698,71 @@ ATTN__DEVICE void store_codes(const storing &m, int64_t at, int count, const wor
             if (j < count) to[j * m.to.stride[3]] = (uint8_t)(code[j / 4] >> 8 * (j % 4));
 }
 
-ATTN__DEVICE void convert_pieces(const storing &m, const moved &at, words (&s)[PASSES], const int (&count)[PASSES])
+ATTN__DEVICE void convert_pieces(const storing &m, const moved &at, int64_t piece)
 {
+    const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
+    words s[PASSES];
+    int count[PASSES];
     float x[PIECE];
+    load_pieces(m, at, piece, s, count);
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
         if (m.from.type != m.to.type || has_nan(s[u], m.from.type)) {
             numbers_of(x, s[u], m.from.type);
             s[u] = words_of(x, m.to.type);
         }
-        store_words(m.to, at.to[u] + at.piece[u] * PIECE * m.to.stride[3], count[u], m.to_wide, s[u]);
+        store_words(m.to, to + u * step, count[u], m.to_wide, s[u]);
     }
 }
 /* A row that no registers hold is read twice. */
-ATTN__DEVICE void quantize_pieces(const storing &m, moved &at, int64_t first, words (&s)[PASSES],
-                                  int (&count)[PASSES])
+ATTN__DEVICE void quantize_pieces(const storing &m, const moved &at, int64_t piece)
 {
-    const int64_t each = m.by_row ? m.pieces : 32 / PIECE, all = 32 * PASSES, end = m.by_row ? m.pieces : first + 1;
+    const int64_t all = pieces_of_task(m), end = m.by_row ? m.pieces : 0;
+    const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
     uint32_t largest[PASSES] = {};
     float scale[PASSES];
+    words s[PASSES];
+    int count[PASSES];
+    load_pieces(m, at, piece, s, count);
     find_largest(m, s, largest);
-    for (int64_t x = first + all; x < end; x += all) {
-        load_pieces(m, at, x, s, count);
+    for (int64_t x = all; x < end; x += all) {
+        load_pieces(m, at, piece + x, s, count);
         find_largest(m, s, largest);
     }
     share_largest(m, largest);
-    if (end > first + all) load_pieces(m, at, first, s, count);
+    if (all < end) load_pieces(m, at, piece, s, count);
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        const int64_t n = piece + u * m.lanes;
         scale[u] = scale_of(m.scale.type, largest[u]);
-        if (at.there[u] && at.piece[u] < m.pieces && at.piece[u] % each == 0)
-            store_at(m.scale, at.scale[u] + at.piece[u] / each * m.scale.stride[3], scale[u]);
+        if (m.by_row ? at.there && n == 0 : count[u] > 0 && n % 4 == 0)
+            store_at(m.scale, at.scale + n / 4 * m.scale.stride[3], scale[u]);
     }
-    for (int64_t x = first;;) {
+    for (int64_t x = 0;;) {
         ATTN__UNROLL for (int u = 0; u < PASSES; u++)
-            store_codes(m, at.to[u] + at.piece[u] * PIECE * m.to.stride[3], count[u], s[u], scale[u]);
+            store_codes(m, to + x * PIECE * m.to.stride[3] + u * step, count[u], s[u], scale[u]);
         if ((x += all) >= end) break;
-        load_pieces(m, at, x, s, count);
+        load_pieces(m, at, piece + x, s, count);
     }
 }
 
-template <bool Quantizes> ATTN__KERNEL(32 * WARPS, 1) void store_rows(ATTN__PARAM storing m)
+/* Packed rows are looked for in their entries; others are counted through all entries, for these may be short. */
+template <bool Quantizes> ATTN__KERNEL(32 * WARPS, 5) void store_rows(ATTN__PARAM storing m)
 {
-    const int64_t parts = parts_of_row(m), each = rows_of_task(m), groups = quotient(m.rows + each - 1, each);
-    const int row = hw::lane() / m.lanes, step = m.pieces <= 32 ? 32 / m.lanes : 0;
+    const int64_t parts = parts_of_row(m), rows = m.batch * m.rows;
+    const int each = 32 / m.lanes, own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes;
     for (int64_t task = first_task();; task += all_tasks()) {
-        int64_t n = quotient(task, parts), group = quotient(n, m.heads), b = 0;
+        int64_t n = parts == 1 ? task : quotient(task, parts), group = quotient(n, m.heads), b = 0;
         const int64_t part = task - n * parts, h = n - group * m.heads;
-        words s[PASSES];
-        moved at;
-        int count[PASSES];
+        int64_t i = group * each;
+        if (m.packed_from ? !find_group(m, group, b) : i >= rows) return;
+        moved at = {0, 0, 0, false};
         if (m.packed_from) {
-            if (!find_group(m, group, b)) return;
-        } else {
-            b = quotient(group, groups);
-            group -= b * groups;
-            if (b >= m.batch) return;
+            at = find_row(m, b, h, new_rows_of(m, b), group * each + own_row);
+        } else if ((i += own_row) < rows) {
+            b = quotient(i, m.rows);
+            at = find_row(m, b, h, new_rows_of(m, b), i - b * m.rows);
         }
-        const new_rows e = new_rows_of(m, b);
-        ATTN__UNROLL for (int u = 0; u < PASSES; u++) find_row(m, at, u, b, h, e, group * each + row + u * step);
-        load_pieces(m, at, part * 32 * PASSES, s, count);
-        if (Quantizes) quantize_pieces(m, at, part * 32 * PASSES, s, count);
-        else convert_pieces(m, at, s, count);
+        if (Quantizes) quantize_pieces(m, at, part * pieces_of_task(m) + own_piece);
+        else convert_pieces(m, at, part * pieces_of_task(m) + own_piece);
     }
 }
 
@@ -1825,28 +1856,29 @@ ATTN__DEVICE void rotate_piece(float (&x)[2][PIECE], bool interleaved, const flo
         else rotate_pair(x[0][j], x[1][j], cosine[j], sine[j]);
 }
 
-/* A task is some rows, of all entries', of four heads, so that what is read of the tables serves four times. */
+/* A task is some rows, counted through all entries, of a few heads, for which the tables are read once. */
+enum { ROTATED_HEADS = 2 };             /* four would cost registers, and so warps that wait for memory */
 ATTN__BOTH int64_t parts_of_row(const rotating &m) { return (m.pieces + m.lanes - 1) / m.lanes; }
-ATTN__BOTH int64_t head_groups(const rotating &m) { return (m.heads + PASSES - 1) / PASSES; }
+ATTN__BOTH int64_t head_groups(const rotating &m) { return (m.heads + ROTATED_HEADS - 1) / ROTATED_HEADS; }
 ATTN__BOTH int64_t tasks_of(const rotating &m)
 {
     const int64_t each = 32 / m.lanes;
     return (m.batch * m.rows + each - 1) / each * head_groups(m) * parts_of_row(m);
 }
-ATTN__KERNEL(32 * WARPS, 1) void rotate(ATTN__PARAM rotating m)
+ATTN__KERNEL(32 * WARPS, 4) void rotate(ATTN__PARAM rotating m)
 {
     const int64_t parts = parts_of_row(m), heads = head_groups(m), rows = m.batch * m.rows, tasks = tasks_of(m);
     const int own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes, each = 32 / m.lanes;
     for (int64_t task = first_task(); task < tasks; task += all_tasks()) {
-        const int64_t n = quotient(task, parts), group = quotient(n, heads), h0 = (n - group * heads) * PASSES;
+        const int64_t n = quotient(task, parts), group = quotient(n, heads), h0 = (n - group * heads) * ROTATED_HEADS;
         const int64_t piece = (task - n * parts) * m.lanes + own_piece, row = group * each + own_row;
-        words table[2], s[PASSES][2];
+        words table[2], s[ROTATED_HEADS][2];
         float cosine[PIECE], sine[PIECE], x[2][PIECE];
         if (row >= rows || piece >= m.pieces) continue;
         const int64_t b = quotient(row, m.rows), i = row - b * m.rows;
         const bool pairs = piece < m.pair_pieces;
         const piece_columns c = columns_of(m, piece);
-        ATTN__UNROLL for (int u = 0; u < PASSES; u++)
+        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++)
             ATTN__UNROLL for (int e = 0; e < 2; e++)
                 load_words(s[u][e], m.x, place(m.x, b, h0 + u, i, c.column[e]), h0 + u < m.heads ? c.count[e] : 0,
                             m.x_wide);
@@ -1861,13 +1893,13 @@ ATTN__KERNEL(32 * WARPS, 1) void rotate(ATTN__PARAM rotating m)
             numbers_of(sine, table[1], ATTN_F32);
             ATTN__UNROLL for (int j = 0; j < PIECE; j++) sine[j] = m.inverse ? -sine[j] : sine[j];
         }
-        ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++) {
             if (h0 + u >= m.heads) break;
             ATTN__UNROLL for (int e = 0; e < 2; e++) numbers_of(x[e], s[u][e], m.x.type);
             if (pairs) rotate_piece(x, m.interleaved, cosine, sine);
             ATTN__UNROLL for (int e = 0; e < 2; e++)
                 store_words(m.out, place(m.out, b, h0 + u, i, c.column[e]), c.count[e], m.out_wide,
-                             words_of(x[e], m.out.type));
+                            words_of(x[e], m.out.type));
         }
     }
 }
@@ -6669,6 +6701,8 @@ namespace attn__gpu {
          of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
+       store_rows              128      none           none                          96         append to a cache
+       rotate                  128      none           none                          118        rotary
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB where two blocks of four do not fit; there
@@ -7322,12 +7356,13 @@ static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, 
     m.by_row = m.scale.rank && groups == 1;
     m.pieces = (m.columns + PIECE - 1) / PIECE;
     if (m.by_row && !m.pieces) m.pieces = 1;            /* a scale without codes */
-    m.lanes = lanes_for(m.pieces);
+    m.lanes = lanes_for((m.pieces + PASSES - 1) / PASSES);
+    if (m.scale.rank && !m.by_row && m.lanes < 4) m.lanes = lanes_for(m.pieces < 4 ? m.pieces : 4);
     m.from_wide = is_wide(m.from);
     m.to_wide = is_wide(m.to);
     if (!m.batch || !m.heads || !m.rows || !m.pieces || !m.room) return report(cudaSuccess, err);
-    const int64_t each = rows_of_task(m), row_groups = m.packed_from ? m.rows / each + m.batch
-                                                                     : m.batch * ((m.rows + each - 1) / each);
+    const int64_t each = 32 / m.lanes;
+    const int64_t row_groups = m.packed_from ? m.rows / each + m.batch : (m.batch * m.rows + each - 1) / each;
     const device_guard guard(m.columns ? m.to.data : m.scale.data);
     return report(run(m.scale.rank ? store_rows<true> : store_rows<false>, row_groups * m.heads * parts_of_row(m),
                       stream, m), err);

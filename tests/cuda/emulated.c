@@ -1619,13 +1619,22 @@ static int64_t cache_columns(int n) {
 }
 /* Numbers, and some that are odd */
 static attn_view cache_numbers(int32_t type, layout how, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
-    static const double odd[] = {NAN, INFINITY, -INFINITY, -0.0, 1e-40, 65519, 1e38, 127.5};
+    static const double odd[] = {NAN,
+                                 INFINITY,
+                                 -INFINITY,
+                                 -0.0,
+                                 1e-40,
+                                 65519,
+                                 1e38,
+                                 127.5, /* and what two roundings round wrongly */
+                                 1 + 0x1p-11 + 0x1p-40,
+                                 1 + 0x1p-8 + 0x1p-40};
     attn_view v = make_view(type, how, 4, n0, n1, n2, n3);
     fill(&v, draw_normal, 0, 3);
     for (int n = 0; n0 * n1 * n2 * n3 > 0 && n < 4; n++)
         if (test_int(0, 1))
             put_at(&v, test_int(0, (int)n0 - 1), test_int(0, (int)n1 - 1), test_int(0, (int)n2 - 1),
-                   test_int(0, (int)n3 - 1), odd[test_int(0, 7)]);
+                   test_int(0, (int)n3 - 1), odd[test_int(0, 9)]);
     return v;
 }
 /* Two outputs of the same strides: one for the CPU, one for the device */
@@ -1696,8 +1705,7 @@ static void draw_appending(appending *a, int n, int wild) {
     a->options.stream = fake_stream();
 }
 static attn_status append_to(appending *a, int device, attn_error *err) {
-    if (a->scale[0].rank)
-        *(a->for_v ? &a->options.v_scale : &a->options.k_scale) = attn_view_of(a->scale[device]);
+    if (a->scale[0].rank) *(a->for_v ? &a->options.v_scale : &a->options.k_scale) = attn_view_of(a->scale[device]);
     return attn_append(a->fresh, a->cache[device], a->lengths, &a->options, err);
 }
 static void cache_appends(void) {
@@ -1947,7 +1955,8 @@ static void cache_streams(void) {
     CHECK_STATUS(attn_convert(some, attn_out_slice(floats[0], 2, 0, 0), 0), ATTN_OK);
     CHECK_STATUS(attn_quantize(some, attn_out_slice(codes[0], 2, 0, 0), attn_out_slice(scale[0], 2, 0, 0), 0), ATTN_OK);
     CHECK_STATUS(attn_rope(some, attn_view_of(tables[0]), attn_view_of(tables[0]), none, 0,
-                           attn_out_slice(floats[0], 2, 0, 0), 0), ATTN_OK);
+                           attn_out_slice(floats[0], 2, 0, 0), 0),
+                 ATTN_OK);
     CHECK_STATUS(attn_append(some, floats[0], make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0), NULL, 0), ATTN_OK);
     CHECK(fake_counted().launches == 0);
 }

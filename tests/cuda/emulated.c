@@ -1635,6 +1635,11 @@ static attn_view cache_numbers(int32_t type, layout how, int64_t n0, int64_t n1,
         if (test_int(0, 1))
             put_at(&v, test_int(0, (int)n0 - 1), test_int(0, (int)n1 - 1), test_int(0, (int)n2 - 1),
                    test_int(0, (int)n3 - 1), odd[test_int(0, 9)]);
+    if (n0 * n1 * n2 * n3 > 0 && type != ATTN_F64 && test_int(0, 1)) { /* a NaN that is not the one */
+        const int64_t last[4] = {n0 - 1, n1 - 1, n2 - 1, n3 - 1}, at = offset_of(&v, last);
+        if (type == ATTN_F32) ((uint32_t *)(uintptr_t)v.data)[at] = 0xff812345u;
+        else ((uint16_t *)(uintptr_t)v.data)[at] = type == ATTN_F16 ? 0xfc01 : 0xff81;
+    }
     return v;
 }
 /* Two outputs of the same strides: one for the CPU, one for the device */

@@ -30,7 +30,8 @@
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  take arrays of f64 (attn_convert alone does), start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
-             those that are said to run on the host, and keys in parts. Its kernels have run on an H200 and an H100.
+             those that are said to run on the host, and gradients of keys in parts. Its kernels have run on an H200 and
+             an H100.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -148,6 +149,7 @@
                  }
              dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
              parts, within their bound. d_weights and d_sink need all keys at once.
+             On a device: forward alone, within the bound of one call.
 
    RECIPES   what needs no option of its own. examples/recipes.c is all of them as a program.
              A prefix, or an image, that sees all of itself, the rest causal: a length for each query, and no `causal`.
@@ -605,7 +607,7 @@ typedef struct attn_desc {
        numbers of the others must be within 0..P-1. Any page size. Entries may share pages. No gradients */
     attn_view page_table ATTN__0;
 
-    /* keys that come in several calls (see PARTS). Not on a device */
+    /* keys that come in several calls (see PARTS) */
     attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; carry_out of the call before this one */
     attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; of each row its Dv outputs, not yet divided by the sum,
                                            its maximum score and its sum of e^(score - maximum); for a row without mass
@@ -6364,9 +6366,6 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
     const int carries = d->carry_in.rank || d->carry_out.rank;
     const int64_t keys = ATTN__LETTER(w, 'S'), over = d->key_origin % ATTN__CHUNK;
     int i;
-    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), PLACE,
-                  d->carry_in.rank ? "carry_in" : carries ? "carry_out" : "key_origin",
-                  carries ? "must be absent on a device" : "must be 0 on a device");
     ATTN__RULE2(d->key_origin >= 0, RANGE, "key_origin", "must be at least", d->key_origin, 0);
     ATTN__RULE2(d->key_origin <= attn__far, RANGE, "key_origin", "must be at most", d->key_origin, attn__far);
     ATTN__RULE2(!over, RANGE, "key_origin", "must be a multiple of ATTN_PART_KEYS; the next smaller one",
@@ -6463,6 +6462,8 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
     ATTN__RULE(!d->page_table.rank, OPTION, "page_table", "must be absent: pages have no gradients");
     ATTN__RULE(!d->carry_in.rank, OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, OPTION, "carry_out", "must be absent: gradients carry nothing");
+    ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE) || !d->key_origin, PLACE, "key_origin",
+                               "must be 0 on a device: gradients of keys in parts");)
     ATTN__RULE(!d->key_origin || d->stats.rank, NULL, "stats", "must be given, of all keys, where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_weights.rank, OPTION, "d_weights", "must be absent where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_sink.rank, OPTION, "d_sink", "must be absent where key_origin is not 0");

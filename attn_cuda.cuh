@@ -57,11 +57,12 @@
              or not at all. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts are stage 1's, forward and backward, pages, too, forward, and both in attn_mask; keys in parts are
-             refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in stage 1, keys in pages those of
-             keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that
-             differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
-             entries share is summed over the batch, always in the same order. Queries outside of entries may be read.
+   SEQUENCES Starts are stage 1's, forward and backward, pages and keys in parts, too, forward, and all in attn_mask;
+             gradients of keys in parts are refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits.
+             An entry has the bits of a call of its own in stage 1, keys in pages those of keys side by side. In the
+             backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of
+             dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over
+             the batch, always in the same order. Queries outside of entries may be read.
              Each block of a packed call looks for its entry from the first on, so thousands of short entries take their
              time, and so do packed keys with a length for each query.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
@@ -811,6 +812,7 @@ enum {
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.query_starts.rank || p.key_starts.rank || p.page, 0, "entries have starts or pages") \
+    X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) || p.k.type != p.q.type || (p.v.rank && p.v.type != p.q.type), 0, \
       "q, k, v are not all f16 or all bf16") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
@@ -886,6 +888,7 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
     if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = own + key_length - query_length;
     else if (p.align == ATTN_ALIGN_POSITIONS)
         r.position = add_clamped(load_integer(p.positions, b, i), p.positions.rank == 2 ? 0 : own);
+    r.position = add_clamped(r.position, -p.key_origin);            /* counted from the call's first key */
     r.first = add_clamped(r.position, -p.left);
     if (r.first < 0) r.first = 0;
     r.last = own >= 0 && own < query_length ? key_length : 0;
@@ -2744,6 +2747,33 @@ ATTN__DEVICE float kept(const params &p, const row &w, int64_t j, float weight)
 
 /* ---- the forward */
 
+/* How many columns a row sums over its keys, for out or for what is carried on */
+ATTN__BOTH int64_t tiled_outputs(const params &p) { return p.out.rank || p.carry_out.rank ? p.size_v : 0; }
+
+/* The tile's rows go on from what the call before left of them: their outputs, not yet divided, maxima and sums. */
+template <int R>
+ATTN__DEVICE void tiled_resume(const params &p, const tiled_tile &t, int64_t columns, tiled_mass (&m)[R],
+                               tiled_sums<R> &out)
+{
+    const int64_t i0 = t.i0 + hw::thread() / 16;
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        if (i0 + 16 * r >= t.e.rows_end) continue;
+        m[r].top = load(p.carry_in, t.b, t.h, i0 + 16 * r, p.size_v);
+        if (hw::thread() % 16 == 0) m[r].sum = load(p.carry_in, t.b, t.h, i0 + 16 * r, p.size_v + 1);
+    }
+    tiled_each<R>(out, columns, [&](int64_t c0, float (&sum)[R][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) {
+                const int64_t c = c0 + hw::thread() % 16 + 16 * x;
+                if (i0 + 16 * r < t.e.rows_end && c < columns)
+                    sum[r][x] = load(p.carry_in, t.b, t.h, i0 + 16 * r, c);
+            }
+    });
+}
+
 /* What becomes of each row's mass: log-sum-exp, stats, and what turns scores into weights. */
 template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R> &s, const tiled_tile &t)
 {
@@ -2757,6 +2787,8 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
         if (p.lse.rank && w.i < t.e.rows_end) store(p.lse, w.b, w.h, w.i, 0, of.lse);
         if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 0, m.top);
         if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        if (p.carry_out.rank && w.i < t.e.rows_end) store(p.carry_out, w.b, w.h, w.i, p.size_v, m.top);
+        if (p.carry_out.rank && w.i < t.e.rows_end) store(p.carry_out, w.b, w.h, w.i, p.size_v + 1, m.sum);
     }
     hw::sync();
 }
@@ -2827,7 +2859,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
-    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = p.out.rank ? p.size_v : 0;
+    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = tiled_outputs(p);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 16 * R);
@@ -2839,6 +2871,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
+        if (p.carry_in.rank) tiled_resume<R>(p, t, columns, m, out);
         each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
             float rescale[R];
             tiled_scores<Kind, R>(p, s, t, true);
@@ -2866,6 +2899,8 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
             const int local = hw::thread() / 16 + 16 * r;
             const float inverse = s.rows_saved[local].inverse;
             if (t.i0 + local >= t.e.rows_end) return;
+            if (p.carry_out.rank) store(p.carry_out, t.b, t.h, t.i0 + local, c, value);
+            if (!p.out.rank) return;
             if (inverse >= 0.0f || is_nan(inverse)) value *= inverse;       /* else: zeros, or ATTN_EMPTY_UNIFORM's */
             else if (p.empty == ATTN_EMPTY_NAN) value = float_of(0x7fc00000u);
             store(p.out, t.b, t.h, t.i0 + local, c, value);
@@ -6981,7 +7016,7 @@ static const tiled_params &all_of(const params &p) { return static_cast<const ti
 static int64_t tiled_workspace(const params &call, const device &, bool backward, bool)
 {
     const tiled_params &p = all_of(call);
-    const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
+    const int64_t columns = backward ? p.size_u : tiled_outputs(p);
     const int n = backward || !tiled_few(p) ? 4 : 1;
     int64_t sums = blocks_for(tiled_tasks(p, 16 * n)) * tiled_floats(columns, n);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));

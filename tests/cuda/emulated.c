@@ -3,6 +3,7 @@
    says otherwise. */
 #define WITH_GRADIENTS
 #include "../descriptors.h"
+#include "../parts.h"
 #include "../../attn_cuda.cuh"
 #include "fake.h"
 #include "half.h"
@@ -229,7 +230,7 @@ static void widen(const attn_out *from, const attn_out *to) {
         memcpy((float *)to->data + at, &bits, sizeof bits);
     } while (next_index(&v, index));
 }
-static int within(float got, double want, double tolerance, int32_t type) {
+static int close_enough(float got, double want, double tolerance, int32_t type) {
     if (type == ATTN_F32 || isnan(want) || isnan(got)) return ref_ratio(got, want, tolerance) <= 1;
     if (isinf(want)) return (double)got == want;
     return (double)got >= round_to(want - tolerance, type) && (double)got <= round_to(want + tolerance, type);
@@ -246,7 +247,7 @@ static void check_rounded(const attn_desc *d, const ref_result *r, const attn_ou
         float x = ((const float *)v.data)[offset_of(&v, index)];
         double tolerance = ref_tolerance(d, r, want, row, at);
         rounded_checked++;
-        if (CHECKF(within(x, want[at], tolerance, type),
+        if (CHECKF(close_enough(x, want[at], tolerance, type),
                    "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what, name, (long)index[0],
                    (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at], tolerance))
             continue;
@@ -357,7 +358,7 @@ static void half_backward(void) {
                     float got = ((const float *)v.data)[offset_of(&v, index)];
                     int fine = !isfinite(want) ? !isfinite(got)
                                : isnan(got)    ? 0
-                                               : within(got, want, tolerance, h->type);
+                                               : close_enough(got, want, tolerance, h->type);
                     rounded_checked++;
                     if (CHECKF(fine, "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what,
                                ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3],
@@ -1025,16 +1026,13 @@ static void fast_plans(void) {
 }
 /* What a plan refuses, and one of nothing */
 static void fast_plans_refused(void) {
-    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d, parts = d;
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d;
     attn_error err;
     attn_plan plan;
     on_device();
     fake_range(d.v.data, 4, 0);
     refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "v", "must lie on the device");
     on_device();
-    parts.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
-    on_device();
-    refused(attn_plan_forward(&parts, &plan, &err), ATTN_ERR_PLACE, &err, "carry_out", "must");
     none.q.size[2] = none.out.size[2] = 0;
     CHECK_STATUS(attn_plan_forward(&none, &plan, &err), ATTN_OK);
     CHECK(plan.phases == 1 && plan.tasks[0] == 0 && plan.workspace_bytes == 0);
@@ -1050,19 +1048,17 @@ static void fast_plans_refused(void) {
     CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
 }
 
-/* What the host alone does is refused by name: keys in parts; desc.precision is of no account. */
+/* What the host alone does is refused by name: gradients of keys in parts; desc.precision is of no account. */
 static void of_the_host(void) {
     attn_error err;
-    attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
-    for (int n = 0; n < 3; n++) { /* keys in parts */
-        static const char *const names[] = {"key_origin", "carry_in", "carry_out"};
-        d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
-        if (n == 0) d.key_origin = ATTN_PART_KEYS;
-        if (n == 1) d.carry_in = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 3, 7);
-        if (n == 2) d.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 7);
-        fake_everything(2);
-        refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, names[n], n ? "must be absent" : "must be 0");
-    }
+    attn_desc d;
+    attn_grad g = {0};
+    d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
+    d.key_origin = ATTN_PART_KEYS;
+    d.stats = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 2);
+    g.d_out = attn_view_of(d.out), g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
+    fake_everything(2);
+    refused(attn_backward(&d, &g, &err), ATTN_ERR_PLACE, &err, "key_origin", "must be 0");
 
     for (int n = 0; n < 2; n++) {
         attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;
@@ -1337,6 +1333,48 @@ static void tiles_entries(void) {
 }
 
 /* Gradients of additive scores, whose tiles go another way where numbers are not finite: of a key that is masked. */
+/* Keys in parts, whose last call has the results of all of them; each part runs in stage 1. */
+static void draw_keys_in_parts(attn_desc *d, int n) {
+    static const int keys[][2] = {{257, 300}, {512, 520}, {600, 800}};
+    int f[FACTOR_COUNT];
+    draw_factors(f);
+    if (f[F_ALIGN] == 1) f[F_ALIGN] = 3; /* the last key is not known */
+    if (f[F_EMPTY] == ATTN_EMPTY_UNIFORM) f[F_EMPTY] = ATTN_EMPTY_ZERO;
+    f[F_AFTER] = 0;
+    shape s = draw_shape(f);
+    s.sk = test_int(keys[n % 3][0], keys[n % 3][1]);
+    if (n % 11 == 5) s.dv = 140; /* more than registers hold */
+    build_shaped(d, f, s);
+    ask_for(d, RESULT_OUT | RESULT_LSE | RESULT_STATS, LAYOUT_MIXED);
+    if (d->window && d->window_left > 0) d->window_left = test_int(0, 700);
+    if (d->positions.rank) fill(&d->positions, draw_int, -3, 800);
+}
+static void tiles_parts(void) {
+    const int cases = cases_of(240);
+    for (int n = 0; n < cases; n++) {
+        attn_desc d;
+        ref_result r;
+        draw_keys_in_parts(&d, n);
+        ref_forward(&d, &r);
+        const cuts c = draw_cuts(r.sk);
+        const int by_starts = r.has_entries || n % 4 == 0;
+        attn_out carry = make_carry(&d), other = make_carry(&d);
+        for (int p = 0; p < c.count; p++) {
+            attn_desc part = cut(&d, c.at[p], c.at[p + 1], by_starts);
+            if (p > 0) part.carry_in = attn_view_of(carry);
+            if (p > 0 && n % 2) carry = other; /* else in place */
+            if (p + 1 < c.count) part.carry_out = carry, without_results(&part);
+            on_device();
+            poison_results(&part);
+            CHECKF(explained(&part, 0, "stage 1"), "case %d: not in stage 1", n);
+            CHECK_STATUS(attn_forward(&part, 0), ATTN_OK);
+            CHECKF(!*fake_failure() && gaps_untouched(&carry), "case %d: %s", n, fake_failure());
+        }
+        ref_check(&d, &r, "in parts");
+        ref_free(&r);
+        test_release();
+    }
+}
 static void tiles_excluded(void) {
     attn_desc d = make_desc(1, 1, 1, 40, 70, 9, 8);
     attn_grad g = {0};
@@ -2025,6 +2063,7 @@ const test_case suite_emulated[] = {
     {"emulated.half_backward", half_backward},
     {"emulated.tiles", tiles},
     {"emulated.tiles_entries", tiles_entries},
+    {"emulated.tiles_parts", tiles_parts},
     {"emulated.tiles_excluded", tiles_excluded},
     {"emulated.tiles_codes", tiles_codes},
     {"emulated.tiles_pictures", tiles_pictures},

@@ -73,7 +73,7 @@ DEVICE          = build/cuda/device-$(DEVICE_ARCH)
 DEVICE_OBJ      = build/cuda/objects-$(DEVICE_ARCH)
 DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
-DEVICE_EXAMPLES = quickstart compare train
+DEVICE_EXAMPLES = quickstart compare generate train
 DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so repeat \
                   $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)

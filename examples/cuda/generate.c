@@ -74,7 +74,7 @@ static decoder on_the_device(const decoder *h) {
     return d;
 }
 
-/* Heads side by side in rows of `row` floats: step 0 is packed, [1,heads,rows,HEAD], the others [TEXTS,heads,1,HEAD]. */
+/* Heads side by side in rows of `row` floats: of step 0 packed, [1,heads,rows,HEAD], else [TEXTS,heads,1,HEAD]. */
 static attn_out heads_of(float *x, int step, int heads, int row) {
     return step ? attn_out_rows(x, TEXTS, 1, heads, HEAD, row) : attn_out_rows(x, 1, PROMPTS, heads, HEAD, row);
 }

@@ -1345,6 +1345,11 @@ static void draw_keys_in_parts(attn_desc *d, int n) {
     s.sk = test_int(keys[n % 3][0], keys[n % 3][1]);
     if (n % 11 == 5) s.dv = 140; /* more than registers hold */
     build_shaped(d, f, s);
+    if (n % 4 == 2 && !f[F_POISON] && !ref_is_distance(d->score)) { /* what fast stages would take */
+        attn_view *const views[3] = {&d->q, &d->k, &d->v};
+        for (int i = 0; i < 3; i++)
+            if (views[i]->rank) *views[i] = retyped(views[i], ATTN_BF16, LAYOUT_PACKED);
+    }
     ask_for(d, RESULT_OUT | RESULT_LSE | RESULT_STATS, LAYOUT_MIXED);
     if (d->window && d->window_left > 0) d->window_left = test_int(0, 700);
     if (d->positions.rank) fill(&d->positions, draw_int, -3, 800);

@@ -1343,9 +1343,10 @@ static void draw_keys_in_parts(attn_desc *d, int n) {
     f[F_AFTER] = 0;
     shape s = draw_shape(f);
     s.sk = test_int(keys[n % 3][0], keys[n % 3][1]);
-    if (n % 11 == 5) s.dv = 140; /* more than registers hold */
+    if (n % 11 == 5) s.dv = 140;                                  /* more than registers hold */
+    if (n % 4 == 2) s.d = s.dv = 32, f[F_SCORE] = ATTN_SCORE_DOT; /* which fast stages would take */
     build_shaped(d, f, s);
-    if (n % 4 == 2 && !f[F_POISON] && !ref_is_distance(d->score)) { /* what fast stages would take */
+    if (n % 4 == 2 && !f[F_POISON]) {
         attn_view *const views[3] = {&d->q, &d->k, &d->v};
         for (int i = 0; i < 3; i++)
             if (views[i]->rank) *views[i] = retyped(views[i], ATTN_BF16, LAYOUT_PACKED);

@@ -30,7 +30,8 @@
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  take arrays of f64 (attn_convert alone does), start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
-             those that are said to run on the host, and keys in parts. Its kernels have run on an H200 and an H100.
+             those that are said to run on the host, and gradients of keys in parts. Its kernels have run on an H200 and
+             an H100.
 
    CONTENTS  search for ">>" and a name
        >>api             everything public: types, descriptor, functions. It is the manual.
@@ -148,6 +149,7 @@
                  }
              dk, dv and a bias's columns have the bits of one call; dq and the gradients of parameters are sums over the
              parts, within their bound. d_weights and d_sink need all keys at once.
+             On a device: forward alone, within the bound of one call.
 
    RECIPES   what needs no option of its own. examples/recipes.c is all of them as a program.
              A prefix, or an image, that sees all of itself, the rest causal: a length for each query, and no `causal`.
@@ -605,7 +607,7 @@ typedef struct attn_desc {
        numbers of the others must be within 0..P-1. Any page size. Entries may share pages. No gradients */
     attn_view page_table ATTN__0;
 
-    /* keys that come in several calls (see PARTS). Not on a device */
+    /* keys that come in several calls (see PARTS) */
     attn_view carry_in ATTN__0;         /* [B,H,Sq,Dv+2]  f32; carry_out of the call before this one */
     attn_out carry_out ATTN__0;         /* [B,H,Sq,Dv+2]  f32; of each row its Dv outputs, not yet divided by the sum,
                                            its maximum score and its sum of e^(score - maximum); for a row without mass
@@ -758,7 +760,7 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
    exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses f32
-   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. Device arrays: default stream. */
+   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
 
@@ -769,14 +771,14 @@ ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
 
-/* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64, on the host. Rounds to
-   nearest even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
+/* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64. Rounds to nearest
+   even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
 /* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
    [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
    (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to even), within -127..127.
-   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. On the host, as the next. */
+   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; blocks must not overlap them (not
@@ -796,7 +798,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
    packed, [1,Hkv,total,D]; key_starts: where the entry begins in cache, which may be packed, too; page_table: cache is
    a pool [P,Hkv,page,D], and the table names the pages of the new rows already; one of k_scale and v_scale, never both:
    the scales of an int8 cache, which are written, though it is a view; parallel. Two entries must not put rows in one
-   place of a pool or of a packed cache (not checked). Other options are ignored, isa too. On the host. */
+   place of a pool or of a packed cache (not checked). On a device: stream. Other options are ignored, isa too. */
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
                                  attn_error *err);
 
@@ -809,7 +811,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which is the gradient; it
    undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and
    strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each rounded: no
-   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. On the host. */
+   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
@@ -817,7 +819,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
    but for YARN and factors; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest
    is computed in double as it stands. Cosine and sine are within 1 ulp of those of t, and the same bits on every
-   machine. desc NULL: all defaults. On the host. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
+   machine. desc NULL: all defaults. The scalings, with w = base^(-2n/R); in quotes their rope_type in the
    configurations of Hugging Face's transformers, whose rope_theta is base and whose tables differ by the rounding of
    f32 alone:
        PLAIN   f = w                                                               "default" (Su et al. 2021)
@@ -1007,7 +1009,18 @@ attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_e
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
-attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+/* On the stream of attn_cuda_use_stream, but append, which has options. The arrays as in the functions of attn.h;
+   append: those of attn__append, and where they are in desc. */
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, attn_error *err);
+attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, attn_error *err);
+attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, attn_error *err);
+attn_status attn__cuda_unpack_q8_0(const void *blocks, const struct attn__array *a, const int64_t *size,
+                                   attn_error *err);
+attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, attn_error *err);
+attn_status attn__cuda_rope(const struct attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
+                            attn_error *err);
+attn_status attn__cuda_rope_table(const struct attn__array *a, const double *frequencies, const int64_t *size,
+                                  int64_t first_position, double factor, attn_error *err);
 const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
 void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
 void    attn__cuda_release(void *block, void *stream);
@@ -6353,9 +6366,6 @@ ATTN__NOINLINE static attn_status attn__check_parts(const attn__checker *w, cons
     const int carries = d->carry_in.rank || d->carry_out.rank;
     const int64_t keys = ATTN__LETTER(w, 'S'), over = d->key_origin % ATTN__CHUNK;
     int i;
-    ATTN__RULE_OF(!(w->flags & ATTN__ON_DEVICE), PLACE,
-                  d->carry_in.rank ? "carry_in" : carries ? "carry_out" : "key_origin",
-                  carries ? "must be absent on a device" : "must be 0 on a device");
     ATTN__RULE2(d->key_origin >= 0, RANGE, "key_origin", "must be at least", d->key_origin, 0);
     ATTN__RULE2(d->key_origin <= attn__far, RANGE, "key_origin", "must be at most", d->key_origin, attn__far);
     ATTN__RULE2(!over, RANGE, "key_origin", "must be a multiple of ATTN_PART_KEYS; the next smaller one",
@@ -6452,6 +6462,8 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
     ATTN__RULE(!d->page_table.rank, OPTION, "page_table", "must be absent: pages have no gradients");
     ATTN__RULE(!d->carry_in.rank, OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, OPTION, "carry_out", "must be absent: gradients carry nothing");
+    ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE) || !d->key_origin, PLACE, "key_origin",
+                               "must be 0 on a device: gradients of keys in parts");)
     ATTN__RULE(!d->key_origin || d->stats.rank, NULL, "stats", "must be given, of all keys, where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_weights.rank, OPTION, "d_weights", "must be absent where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_sink.rank, OPTION, "d_sink", "must be absent where key_origin is not 0");
@@ -13502,7 +13514,7 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, NULL, err);)
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, err);)
     ATTN__IN_FP_STATE(attn__merge_rows(a, out.size));
     return attn__success(err);
 }
@@ -13587,16 +13599,17 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
 }
 #define ATTN__ROWS(f, i, shape, takes, flags) \
     ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
-/* Checks of functions of arrays that run on the host, and their operands. */
+/* Checks of functions of arrays, and their operands. on_device: are they there? NULL: they may not be. */
 static attn_status attn__check_arrays(const void *v, const attn__field *fields, int count, attn__array *a,
-                                      attn_error *err)
+                                      ATTN__CUDA_ONLY(int *on_device,) attn_error *err)
 {
     attn__checker w;
     int flags = ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, count),
                                                attn__in_structure(NULL, NULL, 0), NULL, &flags, err));
-                    ATTN__RULE_OF(!(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
-                                  "must lie on the host");)
+                    ATTN__RULE_OF(on_device || !(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
+                                  "must lie on the host");
+                    if (on_device) *on_device = flags & ATTN__ON_DEVICE;)
     attn__begin_checks(&w, NULL, flags);
     attn__zero(a, (size_t)count * sizeof *a);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
@@ -13612,8 +13625,10 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     attn__fp_state saved;
     attn__array a[2];
     int64_t b;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__CUDA_ONLY(int on_device;)
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(a, all.size, err);)
     saved = attn__fp_enter();
     for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
         attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
@@ -13672,9 +13687,11 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     attn__fp_state saved;
     attn__array a[3];
     int64_t b, h, i;
-    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
+    ATTN__CUDA_ONLY(int on_device;)
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(a, codes.size, scale.size[3], err);)
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -13694,13 +13711,17 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
     attn__fp_state saved;
     attn__array a[2];
     int64_t b, h, i, x, j;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__CUDA_ONLY(int on_device, where;)
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(codes.size[3] % ATTN__CODES_PER_SCALE == 0, SIZE, "codes.size[3]", "must be a multiple", codes.size[3],
                 ATTN__CODES_PER_SCALE);
     ATTN__RULE2(scale.size[3] == codes.size[3] / ATTN__CODES_PER_SCALE, SIZE, "scale.size[3]",
                 "must be one per 32 numbers of a row", scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
     ATTN__RULE(blocks || !attn__elements(&v[0]), NULL, "blocks", "must not be NULL");
     if (!attn__elements(&v[0])) return attn__success(err);
+    ATTN__CUDA_ONLY(where = on_device ? ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+                    ATTN__TRY(attn__see(&where, blocks, "blocks", err));
+                    if (on_device) return attn__cuda_unpack_q8_0(blocks, a, codes.size, err);)
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -14755,7 +14776,7 @@ ATTN_DEF attn_status attn_lengths_of(attn_view offsets, attn_out lengths, attn_e
     const int64_t most = lengths.type == ATTN_I32 ? 0x7fffffff : ATTN__HUGE;
     attn__array a[2];
     int64_t b;
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(NULL,) err));
     ATTN__RULE2(offsets.size[0] == lengths.size[0] + 1, SIZE, "offsets.size[0]",
                 "must be one more than lengths.size[0]", offsets.size[0], lengths.size[0] + 1);
     for (b = 0; b < offsets.size[0]; b++) {
@@ -14782,6 +14803,7 @@ typedef struct attn__append {
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
     int64_t      most;          /* rows that an entry gets, at most */
     int64_t      some;          /* rows of a task, `most` of each entry counted */
+    ATTN__CUDA_ONLY(int on_device;)
 } attn__append;
 
 /* Entry b: its first row in fresh and, counted from its own page 0, in the cache; how many rows. */
@@ -14827,7 +14849,8 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     attn__array *arrays = (attn__array *)(void *)((char *)p + offsetof(attn__append, fresh)), *a;
     attn__entry e;
     int64_t b, batch, seen;
-    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), arrays, err));
+    ATTN__TRY(attn__check_arrays(d, fields, (int)(sizeof fields / sizeof *fields), arrays,
+                                 ATTN__CUDA_ONLY(&p->on_device,) err));
     batch = d->key_lengths.size[0];
     ATTN__RULE2(fresh->size[0] == batch || (d->query_starts.rank && fresh->size[0] == 1), SIZE, "fresh.size[0]",
                 "must equal lengths.size[0], or with query_starts be 1", fresh->size[0], batch);
@@ -14841,6 +14864,7 @@ static attn_status attn__check_append(attn__append *p, attn_error *err)
     p->scale = d->v_scale.rank ? p->v_scale : p->k_scale;
     p->groups = scale.size[3];
     p->page = cache->size[2];
+    ATTN__CUDA_ONLY(if (p->on_device) return ATTN_OK;)          /* what lengths, starts, pages hold is not looked at */
     for (seen = attn__min(batch, 1), a = arrays + 2; a < arrays + 7; a++)   /* lengths to page_table */
         if (a->stride[0]) seen = batch;                         /* else all entries are alike */
     for (b = 0; b < seen; b++) {
@@ -14903,6 +14927,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     d.key_lengths = lengths;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
+    ATTN__CUDA_ONLY(if (p.on_device) return attn__cuda_append(&p.fresh, &d, err);)
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
     rows = attn__mul64(lengths.size[0], p.most);
     p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
@@ -14921,6 +14946,7 @@ typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;     /* first of all, in the order of attn_rope's fields */
     int64_t      size[4];
     int          whole_tables;  /* their rows are floats side by side */
+    ATTN__CUDA_ONLY(int on_device;)
     attn__rotate rotate;
     const attn__kernels *f;
 } attn__rotation;
@@ -15019,6 +15045,9 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     int64_t b, i;
     ATTN__RULE2(c->positions.rank || rows <= table, SIZE, "cosines.size[0]",
                 "must be at least x.size[2] where positions are absent", table, rows);
+    ATTN__CUDA_ONLY(ATTN__RULE2(!c->on_device || table >= (each ? some : rows), SIZE, "cosines.size[0]",
+                                "must hold a row for each position: at least", table, each ? some : rows);
+                    if (c->on_device) return ATTN_OK;)          /* positions that they hold are not looked at */
     for (b = 0; c->positions.rank && b < batch; b++)
         for (i = 0; i < some; i++)
             ATTN__TRY(attn__check_within(err, "positions", attn__int_at(&c->positions, b, i), 0,
@@ -15044,7 +15073,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
     attn__zero(&c, sizeof c);
-    ATTN__TRY(attn__check_arrays(v, fields, 5, (attn__array *)(void *)&c, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 5, (attn__array *)(void *)&c, ATTN__CUDA_ONLY(&c.on_device,) err));
     ATTN__RULE2(cosines.size[1] <= out.size[3] / 2, SIZE, "cosines.size[1]", "must be at most half of x.size[3]",
                 cosines.size[1], out.size[3] / 2);
     ATTN__RULE(flags <= 3, OPTION, "flags", "must be ATTN_ROPE_x bits");
@@ -15061,6 +15090,7 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
+    ATTN__CUDA_ONLY(if (c.on_device) return attn__cuda_rope(&c.x, c.size, cosines.size, flags, err);)
     floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
     batch = attn__elements(&v[4]) ? c.size[0] : 0;
     ATTN__IN_FP_STATE(for (b = 0; b < batch; b++) (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b));
@@ -15219,6 +15249,29 @@ ATTN__NOINLINE static void attn__make_tables(const attn__array *a, attn__frequen
     }
 }
 
+#ifdef ATTN_CUDA
+/* On a device: it gets the frequencies, some at a time, and finds the angles. */
+static attn_status attn__launch_tables(const attn__array *a, attn__frequencies *f, const int64_t *size, attn_error *err)
+{
+    double w[ATTN__MAX_LANES];
+    attn__array part[3];
+    int64_t x, j, some[2];
+    attn_status st = ATTN_OK;
+    attn__set_frequencies(f);
+    some[0] = size[0];
+    for (x = 0; st == ATTN_OK && x < size[1]; x += some[1]) {
+        some[1] = attn__min(size[1] - x, ATTN__MAX_LANES);
+        for (j = 0; j < 3; j++) {
+            part[j] = a[j];
+            part[j].data = (void *)(uintptr_t)attn__place_of(&a[j], 0, 0, 0, x);
+        }
+        for (j = 0; j < some[1]; j++) w[j] = attn__frequency(f, x + j);
+        st = attn__cuda_rope_table(part, w, some, f->d.first_position, f->d.attention_factor, err);
+    }
+    return st;
+}
+#endif
+
 /* The numbers of a descriptor, and their defaults. By their bits, which for positive numbers have the same order. */
 static attn_status attn__check_frequencies(attn_rope_desc *d, attn_error *err)
 {
@@ -15273,13 +15326,16 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     attn__frequencies f;
     attn__array a[3];
     int64_t n;
+    ATTN__CUDA_ONLY(attn_status st;
+                    int on_device;)
     attn__zero(&f, sizeof f);
     ATTN__KNOWN(attn_rope_desc, desc, &f.d, first_position);
     if (desc && desc != &f.d) f.d = *desc;
     v[2] = f.d.factors;
     ATTN__TRY(attn__check_frequencies(&f.d, err));
-    ATTN__TRY(attn__check_arrays(v, fields, 3, a, err));
-    for (n = 0; a[2].rank && n < cosines.size[1]; n++) {        /* by their bits: no NaN, and no angle above 2^26 */
+    ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
+    for (n = 0; a[2].rank && ATTN__CUDA_ONLY(!on_device &&)
+         n < cosines.size[1]; n++) {                            /* by their bits: no NaN, and no angle above 2^26 */
         const uint32_t bits = attn__bits(*attn__at(&a[2], 0, 0, 0, n));
         ATTN__RULE(bits >= 0x3e800000u && bits <= 0x7f800000u, RANGE, "factors", "must hold 0.25 or more, no NaN");
     }
@@ -15288,6 +15344,10 @@ ATTN_DEF attn_status attn_rope_table(attn_out cosines, attn_out sines, const att
     ATTN__RULE2(cosines.size[0] - 1 <= last - f.d.first_position, RANGE, "cosines.size[0]",
                 "must end at position 2^24: at most", cosines.size[0], last - f.d.first_position + 1);
     f.size = 2 * cosines.size[1];
+    ATTN__CUDA_ONLY(if (on_device && attn__elements(v)) {
+        ATTN__IN_FP_STATE(st = attn__launch_tables(a, &f, cosines.size, err));
+        return st;
+    })
     if (attn__elements(v)) ATTN__IN_FP_STATE(attn__make_tables(a, &f, cosines.size[0], cosines.size[1]));
     return attn__success(err);
 }
@@ -15298,7 +15358,7 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err)
     const attn_view v = attn_view_of(slopes);
     attn__array a;
     int64_t h, p = 1;
-    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, err));
+    ATTN__TRY(attn__check_arrays(&v, &field, 1, &a, ATTN__CUDA_ONLY(NULL,) err));
     while (p <= slopes.size[0] / 2) p *= 2;
     ATTN__IN_FP_STATE(for (h = 0; h < slopes.size[0]; h++)
         attn__write(&a, 0, h, 0, 0, (float)(h < p ? attn__root(256.0, h + 1, p)

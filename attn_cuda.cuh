@@ -13,9 +13,11 @@
                  #include "attn.h"
 
              From then on attn_forward, attn_softmax, attn_scores, attn_mask, attn_dropout_mask, attn_merge, attn_bmm,
-             attn_mha and the gradients take device pointers as well as host ones; all other functions take host
-             pointers only. Files that only call them need neither macro. Stage 1 runs every call, in f32; stages 2
-             (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16: attn_explain tells.
+             attn_mha and the gradients take device pointers as well as host ones, and so does what a cache on the
+             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0. All
+             other functions take host pointers only. Files that only call them need neither macro. Stage 1 runs every
+             call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16:
+             attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -29,7 +31,8 @@
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
-             at the caller's next synchronisation.
+             at the caller's next synchronisation. Calls without options are enqueued on the stream that
+             attn_cuda_use_stream was told by their thread, else on the default stream.
    PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
              (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
              else (where tasks differ in length a counter is set to 0, and int8 keys and values in stage 3 need new
@@ -53,15 +56,20 @@
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
              where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
-             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. All else is checked as on the CPU.
-   SEQUENCES Starts are stage 1's, forward and backward; pages, forward, stage 1's and, without starts, stage 2's; both
-             are in attn_mask; keys in parts are refused (ATTN_ERR_PLACE). An entry has the bits of a call of its own in
-             stage 1, keys in pages those of as many keys side by side in the same stage. In the backward that is so of
-             dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside of
-             the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in the
-             same order. Queries outside of entries may be read. Each block of a packed call looks for its entry from
-             the first on, so thousands of short entries take their time, and so do packed keys with a length for each
-             query.
+             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
+             and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
+             factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
+   SEQUENCES Starts run in all stages, forward; a mask, a bias or dropout with them in stage 1. Gradients of packed
+             documents (queries and keys packed, a length of both for each entry) are stage 3's, too, other gradients
+             with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; both are in
+             attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
+             have the bound of one call, not its bits. An entry has the bits of a call of its own in the same stage,
+             where stage 2 takes tiles of as many rows for both and cuts the keys of neither; keys in pages those of as
+             many keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias
+             that differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
+             entries share is summed over the batch, always in the same order. Rows outside of entries may be read. Stage
+             1 looks for the entry of a block from the first on, so there thousands of short entries take their time, and
+             so do packed keys with a length for each query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
@@ -75,14 +83,14 @@
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there is no softcap, ALiBi, bias, mask or dropout. dq is then a sum in any order: the
-             same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or 128 for
-             each row.
-             Bits are different from the CPU's, except attn_bmm, masks and dropout masks, which are identical. They
-             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. dq is then a sum in any
+             order: the same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or
+             128 for each row.
+             Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
+             appended and rotary positions with their tables, which are identical. They depend on which stage runs
+             (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated); a bias, a mask and dropout in
-             stage 3 in the emulator alone. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -92,6 +100,7 @@
        >>common     parameters, numbers, arrays             >>tail       clean-up
        >>options    what has them, reach, masks, dropout
        >>rows       scores, masses; products; the pieces
+       >>cache      conversion, codes, new rows, rotary positions
        >>tiled      stage 1: every option, every size, f32
 */
 
@@ -111,6 +120,9 @@ extern "C" {
 /* Loads all kernels onto the current device: what a first call would do, and a graph capture may not allow. Once per
    device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
+/* The cudaStream_t on which calls of this thread without options are enqueued from now on: attn_merge, attn_convert,
+   attn_quantize, attn_unpack_q8_0, attn_rope and attn_rope_table. NULL, as at first: the default stream. */
+void attn_cuda_use_stream(void *stream);
 
 #ifdef __cplusplus
 }
@@ -264,6 +276,13 @@ ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=
 /* within 2^-11 */
 ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+/* rounded, never part of a fused multiply-add */
+ATTN__DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
+ATTN__DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
+ATTN__DEVICE float div(float a, float b) { return __fdiv_rn(a, b); }
+ATTN__DEVICE double mul(double a, double b) { return __dmul_rn(a, b); }
+ATTN__DEVICE double add(double a, double b) { return __dadd_rn(a, b); }
+ATTN__DEVICE double div(double a, double b) { return __ddiv_rn(a, b); }
 
 /* ---- 16-bit floats, rounded to nearest even */
 ATTN__DEVICE float from_f16(uint16_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
@@ -318,6 +337,15 @@ ATTN__DEVICE uint32_t load_shared_word(uint32_t address)
     return r;
 }
 ATTN__DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* ---- global memory, 16 or 8 bytes at once, aligned to so many */
+ATTN__DEVICE void load_global(uint32_t (&r)[4], const void *from)
+{
+    const uint4 x = *(const uint4 *)from;
+    r[0] = x.x, r[1] = x.y, r[2] = x.z, r[3] = x.w;
+}
+ATTN__DEVICE void store_global(void *to, const uint32_t (&r)[4]) { *(uint4 *)to = make_uint4(r[0], r[1], r[2], r[3]); }
+ATTN__DEVICE void store_global(void *to, const uint32_t (&r)[2]) { *(uint2 *)to = make_uint2(r[0], r[1]); }
 
 /* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes: then nothing is read, and `from` may
    be anywhere */
@@ -747,11 +775,14 @@ ATTN__BOTH attn__array keys_of(const params &p, float *data, int64_t h, int64_t 
     if (p.packed_keys) a.stride[0] = 0;
     return a;
 }
+ATTN__DEVICE float widened(int32_t type, uint16_t half)
+{
+    return type == ATTN_BF16 ? hw::from_bf16(half) : hw::from_f16(half);
+}
 ATTN__DEVICE float load_at(const attn__array &a, int64_t at)
 {
     if (a.type == ATTN_F32) return ((const float *)a.data)[at];
-    const uint16_t half = ((const uint16_t *)a.data)[at];
-    return a.type == ATTN_BF16 ? hw::from_bf16(half) : hw::from_f16(half);
+    return widened(a.type, ((const uint16_t *)a.data)[at]);
 }
 ATTN__DEVICE float load(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x)
 {
@@ -762,12 +793,19 @@ ATTN__DEVICE int64_t load_integer(const attn__array &a, int64_t b, int64_t i)
     const int64_t at = place(a, b, 0, i, 0);
     return a.type == ATTN_I32 ? (int64_t)((const int32_t *)a.data)[at] : ((const int64_t *)a.data)[at];
 }
+ATTN__DEVICE uint16_t narrowed(int32_t type, float value)
+{
+    if (type == ATTN_BF16) return is_nan(value) ? 0x7fc0 : hw::to_bf16(value);
+    return is_nan(value) ? 0x7e00 : hw::to_f16(value);
+}
+ATTN__DEVICE void store_at(const attn__array &a, int64_t at, float value)
+{
+    if (a.type == ATTN_F32) ((float *)a.data)[at] = quiet(value);
+    else ((uint16_t *)a.data)[at] = narrowed(a.type, value);
+}
 ATTN__DEVICE void store(const attn__array &a, int64_t b, int64_t h, int64_t i, int64_t x, float value)
 {
-    const int64_t at = place(a, b, h, i, x);
-    if (a.type == ATTN_F32) ((float *)a.data)[at] = quiet(value);
-    else if (a.type == ATTN_BF16) ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7fc0 : hw::to_bf16(value);
-    else ((uint16_t *)a.data)[at] = is_nan(value) ? 0x7e00 : hw::to_f16(value);
+    store_at(a, place(a, b, h, i, x), value);
 }
 
 /* A gradient: written, or added to what is there. */
@@ -800,6 +838,7 @@ enum {
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
       "bias, mask or dropout where entries have starts") \
+    X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) || !meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, \
       "q, k, v are not all f16 or all bf16") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
@@ -881,6 +920,7 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
     if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) r.position = own + key_length - query_length;
     else if (p.align == ATTN_ALIGN_POSITIONS)
         r.position = add_clamped(load_integer(p.positions, b, i), p.positions.rank == 2 ? 0 : own);
+    r.position = add_clamped(r.position, -p.key_origin);            /* counted from the call's first key */
     r.first = add_clamped(r.position, -p.left);
     if (r.first < 0) r.first = 0;
     r.last = own >= 0 && own < query_length ? key_length : 0;
@@ -1523,6 +1563,495 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
             store(m.out, b, h, i, x, sum == 0.0f ? 0.0f : both / sum);
         }
         if (m.lse.rank && hw::lane() == 0) store(m.lse, b, h, i, 0, sum == 0.0f ? -infinity() : top + logf(sum));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- >>cache
+   What stands around attention where a cache lives on the device: conversion, codes of 8 bits, new rows of a cache,
+   rotary positions. All of it moves memory and computes little. A warp moves rows, some lanes one of them: a lane has a
+   piece of it, eight neighbours, in each of four passes, all of which are loaded before one is used. The bits are those
+   of attn.h. */
+enum { PIECE = 8, PASSES = 4 };
+
+/* A piece as it is stored: floats, or halves, the first one low. */
+struct words { uint32_t word[2][4]; };
+/* `count` elements from `at` on; the others are 0. wide: whole pieces lie side by side, aligned to 16 bytes. */
+ATTN__DEVICE void load_words(words &s, const attn__array &a, int64_t at, int count, bool wide)
+{
+    const bool whole = wide && count == PIECE;
+    ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = 0;
+    if (whole && a.type == ATTN_F32) {
+        hw::load_global(s.word[0], (const float *)a.data + at);
+        hw::load_global(s.word[1], (const float *)a.data + at + 4);
+    } else if (whole) {
+        hw::load_global(s.word[0], (const uint16_t *)a.data + at);
+    } else if (a.type == ATTN_F32) {
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            if (j < count) s.word[j / 4][j % 4] = ((const uint32_t *)a.data)[at + j * a.stride[3]];
+    } else {
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            if (j < count)
+                s.word[0][j / 2] |= (uint32_t)((const uint16_t *)a.data)[at + j * a.stride[3]] << 16 * (j % 2);
+    }
+}
+ATTN__DEVICE void numbers_of(float (&x)[PIECE], const words &s, int32_t type)
+{
+    if (type == ATTN_F32)
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = float_of(s.word[j / 4][j % 4]);
+    else if (type == ATTN_BF16)
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = hw::from_bf16((uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
+    else
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = hw::from_f16((uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
+}
+/* Is one of them a NaN? Its exponent is full and its fraction is not 0, so that adding what a full exponent and no
+   fraction lack, less 1, carries into the sign. */
+ATTN__DEVICE bool has_nan(const words &s, int32_t type)
+{
+    const uint32_t size = type == ATTN_F32 ? 0x7fffffffu : 0x7fff7fffu;
+    const uint32_t more = type == ATTN_F32 ? 0x7fffffu : type == ATTN_BF16 ? 0x7f007fu : 0x3ff03ffu;
+    uint32_t found = 0;
+    ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[0][j] & size) + more;
+    if (type == ATTN_F32)
+        ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[1][j] & size) + more;
+    return (found & ~size) != 0;
+}
+/* Two numbers become halves. Where there is an instruction for both, a NaN is any. */
+template <class T> ATTN__DEVICE uint32_t halves_of(int32_t type, float low, float high)
+{
+#if ATTN__HAVE_MMA
+    (void)type;
+    return hw::pack<T>(low, high);
+#else
+    return narrowed(type, low) | (uint32_t)narrowed(type, high) << 16;
+#endif
+}
+ATTN__DEVICE words words_of(const float (&x)[PIECE], int32_t type)
+{
+    words s;
+    ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = bits_of(quiet(x[j]));
+    if (type == ATTN_F32) return s;
+    if (type == ATTN_BF16)
+        ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::bf16>(type, x[2 * j], x[2 * j + 1]);
+    else
+        ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::f16>(type, x[2 * j], x[2 * j + 1]);
+    if (has_nan(s, type))
+        ATTN__UNROLL for (int j = 0; j < 4; j++)
+            s.word[0][j] = narrowed(type, x[2 * j]) | (uint32_t)narrowed(type, x[2 * j + 1]) << 16;
+    return s;
+}
+ATTN__DEVICE void store_words(const attn__array &a, int64_t at, int count, bool wide, const words &s)
+{
+    const bool whole = wide && count == PIECE;
+    if (whole && a.type == ATTN_F32) {
+        hw::store_global((float *)a.data + at, s.word[0]);
+        hw::store_global((float *)a.data + at + 4, s.word[1]);
+    } else if (whole) {
+        hw::store_global((uint16_t *)a.data + at, s.word[0]);
+    } else if (a.type == ATTN_F32) {
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            if (j < count) ((uint32_t *)a.data)[at + j * a.stride[3]] = s.word[j / 4][j % 4];
+    } else {
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            if (j < count)
+                ((uint16_t *)a.data)[at + j * a.stride[3]] = (uint16_t)(s.word[0][j / 2] >> 16 * (j % 2));
+    }
+}
+/* a / b, of numbers that are not negative; nearly always they have 32 bits, which take a fifth of the instructions */
+ATTN__DEVICE int64_t quotient(int64_t a, int64_t b)
+{
+    return ((uint64_t)a | (uint64_t)b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
+/* ---- rows from one array to another: numbers become numbers, or codes and scales */
+struct storing {
+    attn__array from, to, scale;
+    /* Of a cache: row i of entry b goes behind those that the entry holds. lengths.rank 0: row i becomes row i. */
+    attn__array lengths, query_lengths, query_starts, key_starts, page_table;
+    int64_t batch, heads, rows, columns;        /* of `from`; packed, batch is the number of entries */
+    int64_t room;                               /* rows that an entry may have in `to` */
+    int64_t page, pool;                         /* rows of a page, pages; 0: `to` does not lie in pages */
+    int64_t pieces;                             /* of a row */
+    int32_t packed_from, packed_to;             /* all entries one after the other */
+    int32_t from_wide, to_wide;                 /* see load_words */
+    int32_t lanes;                              /* that share a row: a power of 2 */
+    int32_t by_row;                             /* a scale is of a whole row, else of 32 of its numbers */
+};
+/* What a task is: so many rows, and where lanes have more pieces than in their passes a part of one. */
+ATTN__BOTH int64_t pieces_of_task(const storing &m) { return (int64_t)PASSES * m.lanes; }
+ATTN__BOTH int64_t parts_of_row(const storing &m)
+{
+    return m.by_row ? 1 : (m.pieces + pieces_of_task(m) - 1) / pieces_of_task(m);
+}
+
+/* Entry b: its first row in `from`, where it goes in the entry's own rows, and how many there are. */
+struct new_rows { int64_t from, to, count; };
+ATTN__DEVICE new_rows new_rows_of(const storing &m, int64_t b)
+{
+    new_rows e = {0, 0, m.rows};
+    if (!m.lengths.rank) return e;
+    if (m.query_starts.rank) e.from = clamp(load_integer(m.query_starts, b, 0), 0, m.rows);
+    e.count = m.rows - e.from;
+    if (m.query_lengths.rank) e.count = clamp(load_integer(m.query_lengths, b, 0), 0, e.count);
+    if (m.key_starts.rank) e.to = clamp(load_integer(m.key_starts, b, 0), 0, m.room);
+    e.to += clamp(load_integer(m.lengths, b, 0), 0, m.room - e.to);
+    if (e.count > m.room - e.to) e.count = m.room - e.to;
+    return e;
+}
+
+/* A warp, of packed rows: which entry has the group-th group of rows, those of all entries counted one after the other,
+   and which of the entry's it is; false: there are fewer. */
+ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b)
+{
+    const int64_t each = 32 / m.lanes;
+    const int lane = hw::lane();
+    for (int64_t b0 = 0; b0 < m.batch; b0 += 32) {
+        const int64_t own = b0 + lane < m.batch ? (new_rows_of(m, b0 + lane).count + each - 1) / each : 0;
+        int64_t end = own;                      /* of the entry's groups: their number and that of those before */
+        for (int step = 1; step < 32; step *= 2) {
+            const int64_t before = hw::shfl(end, (lane - step) & 31);
+            if (lane >= step) end += before;
+        }
+        const uint32_t beyond = hw::ballot(group < end);
+        if (beyond) {
+            const int first = hw::ctz(beyond);
+            b = b0 + first;
+            group -= hw::shfl(end - own, first);
+            return true;
+        }
+        group -= hw::shfl(end, 31);
+    }
+    return false;
+}
+
+/* A lane's row in each of the arrays; its pieces in the passes are `lanes` apart. */
+struct moved {
+    int64_t from, to, scale;
+    bool    there;
+};
+/* Row i of an entry's new ones; there: has it a place? A page that is none is no place. */
+ATTN__DEVICE moved find_row(const storing &m, int64_t b, int64_t h, const new_rows &e, int64_t i)
+{
+    int64_t row = e.to + i, to_b = m.packed_to ? 0 : b;
+    moved at = {0, 0, 0, i < e.count};
+    if (!at.there) return at;
+    if (m.page) {
+        const int64_t n = quotient(row, m.page);
+        to_b = load_integer(m.page_table, b, n);
+        row -= n * m.page;
+        at.there = to_b >= 0 && to_b < m.pool;
+    }
+    at.from = place(m.from, m.packed_from ? 0 : b, h, e.from + i, 0);
+    at.to = place(m.to, to_b, h, row, 0);
+    at.scale = place(m.scale, to_b, h, row, 0);
+    return at;
+}
+/* Those from piece `piece` on: how many numbers each has; and what they are. A lane that has none loads nothing. */
+ATTN__DEVICE void load_pieces(const storing &m, const moved &at, int64_t piece, words (&s)[PASSES],
+                              int (&count)[PASSES])
+{
+    const int64_t from = at.from + piece * PIECE * m.from.stride[3], step = m.lanes * PIECE * m.from.stride[3];
+    const int left = at.there ? (int)clamp(m.columns - piece * PIECE, 0, PASSES * 32 * PIECE) : 0;
+    ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        count[u] = least(most(left - u * m.lanes * PIECE, 0), PIECE);
+        load_words(s[u], m.from, from + u * step, count[u], m.from_wide);
+    }
+}
+
+/* The bits of the largest magnitude of each piece; infinity's or above where one is not finite. */
+ATTN__DEVICE void find_largest(const storing &m, const words (&s)[PASSES], uint32_t (&largest)[PASSES])
+{
+    float x[PIECE];
+    ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        numbers_of(x, s[u], m.from.type);
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) {
+            const uint32_t size = bits_of(magnitude(x[j]));
+            largest[u] = size > largest[u] ? size : largest[u];
+        }
+    }
+}
+/* A warp: over what shares a scale, all that lanes have of a row, or four neighbours' pieces */
+ATTN__DEVICE void share_largest(const storing &m, uint32_t (&largest)[PASSES])
+{
+    const int lanes = m.by_row ? m.lanes : least(m.lanes, 4);
+    for (int u = 1; m.by_row && u < PASSES; u++) largest[0] = largest[u] > largest[0] ? largest[u] : largest[0];
+    for (int step = 1; step < lanes; step *= 2)
+        ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+            const uint32_t other = hw::shfl_xor(largest[u], step);
+            largest[u] = other > largest[u] ? other : largest[u];
+        }
+    ATTN__UNROLL for (int u = 1; u < PASSES; u++) largest[u] = m.by_row ? largest[0] : largest[u];
+}
+/* A scale as it is stored, and then read. */
+ATTN__DEVICE float scale_of(int32_t type, uint32_t largest)
+{
+    float scale = hw::div(float_of(largest), 127.0f);
+    if (type == ATTN_F16 && scale > 65504.0f) scale = 65504.0f;
+    if (largest >= 0x7f800000u) scale = float_of(0x7fc00000u);
+    return type == ATTN_F16 ? hw::from_f16(narrowed(type, scale)) : scale;
+}
+ATTN__DEVICE uint32_t code_of(float x, float scale)
+{
+    const float exact = scale > 0.0f ? hw::div(x, scale) : 0.0f;
+    const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
+    return bits_of(hw::add(within, 12582912.0f)) & 255;         /* rounded to whole numbers by 1.5 * 2^23 */
+}
+ATTN__DEVICE void store_codes(const storing &m, int64_t at, int count, const words &s, float scale)
+{
+    uint8_t *const to = (uint8_t *)m.to.data + at;
+    uint32_t code[2] = {0, 0};
+    float x[PIECE];
+    numbers_of(x, s, m.from.type);
+    ATTN__UNROLL for (int j = 0; j < PIECE; j++) code[j / 4] |= code_of(x[j], scale) << 8 * (j % 4);
+    if (m.to_wide && count == PIECE) hw::store_global(to, code);
+    else
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            if (j < count) to[j * m.to.stride[3]] = (uint8_t)(code[j / 4] >> 8 * (j % 4));
+}
+
+ATTN__DEVICE void convert_pieces(const storing &m, const moved &at, int64_t piece)
+{
+    const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
+    words s[PASSES];
+    int count[PASSES];
+    float x[PIECE];
+    load_pieces(m, at, piece, s, count);
+    ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        if (m.from.type != m.to.type || has_nan(s[u], m.from.type)) {
+            numbers_of(x, s[u], m.from.type);
+            s[u] = words_of(x, m.to.type);
+        }
+        store_words(m.to, to + u * step, count[u], m.to_wide, s[u]);
+    }
+}
+/* A row that no registers hold is read twice. */
+ATTN__DEVICE void quantize_pieces(const storing &m, const moved &at, int64_t piece)
+{
+    const int64_t all = pieces_of_task(m), end = m.by_row ? m.pieces : 0;
+    const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
+    uint32_t largest[PASSES] = {};
+    float scale[PASSES];
+    words s[PASSES];
+    int count[PASSES];
+    load_pieces(m, at, piece, s, count);
+    find_largest(m, s, largest);
+    for (int64_t x = all; x < end; x += all) {
+        load_pieces(m, at, piece + x, s, count);
+        find_largest(m, s, largest);
+    }
+    share_largest(m, largest);
+    if (all < end) load_pieces(m, at, piece, s, count);
+    ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
+        const int64_t n = piece + u * m.lanes;
+        scale[u] = scale_of(m.scale.type, largest[u]);
+        if (m.by_row ? at.there && n == 0 : count[u] > 0 && n % 4 == 0)
+            store_at(m.scale, at.scale + n / 4 * m.scale.stride[3], scale[u]);
+    }
+    for (int64_t x = 0;;) {
+        ATTN__UNROLL for (int u = 0; u < PASSES; u++)
+            store_codes(m, to + x * PIECE * m.to.stride[3] + u * step, count[u], s[u], scale[u]);
+        if ((x += all) >= end) break;
+        load_pieces(m, at, piece + x, s, count);
+    }
+}
+
+/* Packed rows are looked for in their entries; others are counted through all entries, for these may be short. */
+template <bool Quantizes> ATTN__KERNEL(32 * WARPS, 5) void store_rows(ATTN__PARAM storing m)
+{
+    const int64_t parts = parts_of_row(m), rows = m.batch * m.rows;
+    const int each = 32 / m.lanes, own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes;
+    for (int64_t task = first_task();; task += all_tasks()) {
+        int64_t n = parts == 1 ? task : quotient(task, parts), group = quotient(n, m.heads), b = 0;
+        const int64_t part = task - n * parts, h = n - group * m.heads;
+        int64_t i = group * each;
+        if (m.packed_from ? !find_group(m, group, b) : i >= rows) return;
+        moved at = {0, 0, 0, false};
+        if (m.packed_from) {
+            at = find_row(m, b, h, new_rows_of(m, b), group * each + own_row);
+        } else if ((i += own_row) < rows) {
+            b = quotient(i, m.rows);
+            at = find_row(m, b, h, new_rows_of(m, b), i - b * m.rows);
+        }
+        if (Quantizes) quantize_pieces(m, at, part * pieces_of_task(m) + own_piece);
+        else convert_pieces(m, at, part * pieces_of_task(m) + own_piece);
+    }
+}
+
+/* Conversion from doubles, and to them; a task is 32 numbers. */
+struct converting { attn__array from, to; int64_t size[4]; };
+/* The float next to a double; rounding it to fewer bits rounds the double once: to odd. */
+ATTN__DEVICE float float_to_odd(double x)
+{
+    const float close = (float)x;
+    const double back = (double)close;
+    uint32_t bits = bits_of(close);
+    uint64_t from, to;
+    memcpy(&from, &x, sizeof from);
+    memcpy(&to, &back, sizeof to);
+    if ((bits & 0x7f800000u) == 0x7f800000u && (from >> 52 & 0x7ff) != 0x7ff) return float_of(bits - 1);
+    if (from == to || (bits & 0x7f800000u) == 0x7f800000u) return close;
+    if (from << 1 < to << 1) bits--;                            /* towards 0, then the last bit set */
+    return float_of(bits | 1u);
+}
+ATTN__KERNEL(32 * WARPS, 1) void convert_doubles(ATTN__PARAM converting m)
+{
+    const int64_t elements = m.size[0] * m.size[1] * m.size[2] * m.size[3];
+    for (int64_t n = first_task() * 32 + hw::lane(); n < elements; n += all_tasks() * 32) {
+        const int64_t r = quotient(n, m.size[3]), g = quotient(r, m.size[2]), b = quotient(g, m.size[1]);
+        const int64_t x = n - r * m.size[3], i = r - g * m.size[2], h = g - b * m.size[1];
+        const int64_t from = place(m.from, b, h, i, x), to = place(m.to, b, h, i, x);
+        if (m.to.type == ATTN_F64) {
+            const double number = m.from.type == ATTN_F64 ? ((const double *)m.from.data)[from]
+                                                          : (double)load_at(m.from, from);
+            ((double *)m.to.data)[to] = number == number ? number : (double)float_of(0x7fc00000u);
+        } else {
+            const double number = ((const double *)m.from.data)[from];
+            store_at(m.to, to, m.to.type == ATTN_F32 ? (float)number : float_to_odd(number));
+        }
+    }
+}
+
+/* ggml's q8_0; a task is a block: a scale of 16 bits, then 32 codes, a lane's each. */
+struct unpacking_blocks { const uint8_t *blocks; attn__array codes, scale; int64_t size[4]; };  /* size[3]: blocks */
+ATTN__KERNEL(32 * WARPS, 1) void unpack_blocks(ATTN__PARAM unpacking_blocks m)
+{
+    const int64_t blocks = m.size[0] * m.size[1] * m.size[2] * m.size[3];
+    for (int64_t n = first_task(); n < blocks; n += all_tasks()) {
+        const uint8_t *const block = m.blocks + n * 34;
+        const int64_t r = quotient(n, m.size[3]), g = quotient(r, m.size[2]), b = quotient(g, m.size[1]);
+        const int64_t x = n - r * m.size[3], i = r - g * m.size[2], h = g - b * m.size[1];
+        ((uint8_t *)m.codes.data)[place(m.codes, b, h, i, x * 32 + hw::lane())] = block[2 + hw::lane()];
+        if (hw::lane() == 0)
+            store(m.scale, b, h, i, x, hw::from_f16((uint16_t)(block[0] | block[1] << 8)));
+    }
+}
+
+/* ---- rotary positions */
+struct rotating {
+    attn__array x, cosines, sines, positions, out;
+    int64_t batch, heads, rows;
+    int64_t table, pairs, rest;         /* rows of the tables; numbers behind the pairs, which are copied */
+    int64_t pair_pieces, pieces;        /* eight pairs each, of a row; and with those of 16 numbers behind them */
+    int32_t lanes;                      /* of a row: a power of 2 */
+    int32_t x_wide, out_wide, table_wide;
+    int32_t interleaved, inverse;
+};
+/* Where the numbers of a piece stand in their row: two runs of up to eight, so many. */
+struct piece_columns { int64_t column[2]; int count[2]; };
+ATTN__DEVICE piece_columns columns_of(const rotating &m, int64_t piece)
+{
+    const bool pairs = piece < m.pair_pieces;
+    const int64_t first = piece * PIECE, rest = 2 * (piece - m.pair_pieces) * PIECE;
+    piece_columns c;
+    if (pairs && !m.interleaved) {
+        c.column[0] = first, c.column[1] = m.pairs + first;
+        c.count[0] = c.count[1] = (int)clamp(m.pairs - first, 0, PIECE);
+    } else {
+        const int64_t count = clamp(pairs ? 2 * (m.pairs - first) : m.rest - rest, 0, 2 * PIECE);
+        c.column[0] = pairs ? 2 * first : 2 * m.pairs + rest, c.column[1] = c.column[0] + PIECE;
+        c.count[0] = (int)clamp(count, 0, PIECE), c.count[1] = (int)count - c.count[0];
+    }
+    return c;
+}
+ATTN__DEVICE void rotate_pair(float &a, float &b, float cosine, float sine)
+{
+    const float x = a, y = b;
+    a = hw::add(hw::mul(x, cosine), -hw::mul(y, sine));
+    b = hw::add(hw::mul(y, cosine), hw::mul(x, sine));
+}
+ATTN__DEVICE void rotate_piece(float (&x)[2][PIECE], bool interleaved, const float (&cosine)[PIECE],
+                               const float (&sine)[PIECE])
+{
+    ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+        if (interleaved) rotate_pair(x[j / 4][2 * j % 8], x[j / 4][2 * j % 8 + 1], cosine[j], sine[j]);
+        else rotate_pair(x[0][j], x[1][j], cosine[j], sine[j]);
+}
+
+/* A task is some rows, counted through all entries, of a few heads, for which the tables are read once. */
+enum { ROTATED_HEADS = 2 };             /* four would cost registers, and so warps that wait for memory */
+ATTN__BOTH int64_t parts_of_row(const rotating &m) { return (m.pieces + m.lanes - 1) / m.lanes; }
+ATTN__BOTH int64_t head_groups(const rotating &m) { return (m.heads + ROTATED_HEADS - 1) / ROTATED_HEADS; }
+ATTN__BOTH int64_t tasks_of(const rotating &m)
+{
+    const int64_t each = 32 / m.lanes;
+    return (m.batch * m.rows + each - 1) / each * head_groups(m) * parts_of_row(m);
+}
+ATTN__KERNEL(32 * WARPS, 4) void rotate(ATTN__PARAM rotating m)
+{
+    const int64_t parts = parts_of_row(m), heads = head_groups(m), rows = m.batch * m.rows, tasks = tasks_of(m);
+    const int own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes, each = 32 / m.lanes;
+    for (int64_t task = first_task(); task < tasks; task += all_tasks()) {
+        const int64_t n = quotient(task, parts), group = quotient(n, heads), h0 = (n - group * heads) * ROTATED_HEADS;
+        const int64_t piece = (task - n * parts) * m.lanes + own_piece, row = group * each + own_row;
+        words table[2], s[ROTATED_HEADS][2];
+        float cosine[PIECE], sine[PIECE], x[2][PIECE];
+        if (row >= rows || piece >= m.pieces) continue;
+        const int64_t b = quotient(row, m.rows), i = row - b * m.rows;
+        const bool pairs = piece < m.pair_pieces;
+        const piece_columns c = columns_of(m, piece);
+        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++)
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                load_words(s[u][e], m.x, place(m.x, b, h0 + u, i, c.column[e]), h0 + u < m.heads ? c.count[e] : 0,
+                            m.x_wide);
+        if (pairs) {
+            const int64_t position = !m.positions.rank ? i :
+                add_clamped(load_integer(m.positions, b, i), m.positions.rank == 1 ? i : 0);
+            const int64_t at = clamp(position, 0, m.table - 1);
+            const int count = (int)clamp(m.pairs - piece * PIECE, 0, PIECE);
+            load_words(table[0], m.cosines, place(m.cosines, 0, 0, at, piece * PIECE), count, m.table_wide);
+            load_words(table[1], m.sines, place(m.sines, 0, 0, at, piece * PIECE), count, m.table_wide);
+            numbers_of(cosine, table[0], ATTN_F32);
+            numbers_of(sine, table[1], ATTN_F32);
+            ATTN__UNROLL for (int j = 0; j < PIECE; j++) sine[j] = m.inverse ? -sine[j] : sine[j];
+        }
+        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++) {
+            if (h0 + u >= m.heads) break;
+            ATTN__UNROLL for (int e = 0; e < 2; e++) numbers_of(x[e], s[u][e], m.x.type);
+            if (pairs) rotate_piece(x, m.interleaved, cosine, sine);
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                store_words(m.out, place(m.out, b, h0 + u, i, c.column[e]), c.count[e], m.out_wide,
+                            words_of(x[e], m.out.type));
+        }
+    }
+}
+
+/* Tables for them, of up to 64 pairs, in doubles that are never fused, as in attn.h; a task is 32 of their numbers. */
+struct tabling {
+    attn__array cosines, sines, factors;
+    double  frequency[64], factor;
+    int64_t rows, pairs, first;
+};
+/* Cosine and sine of an angle from 0 to 2^26; of any other one those of 0. */
+ATTN__DEVICE void cosine_and_sine(double angle, double &cosine, double &sine)
+{
+    const double quarter[4] = {1.570796325802803, 9.920935739593517e-10, 5.721188709663575e-18, 1.6446256936324258e-26};
+    const double of_c[] = {1.0/20922789888000.0, 1.0/87178291200.0, 1.0/479001600.0, 1.0/3628800.0, 1.0/40320.0,
+                           1.0/720.0, 1.0/24.0, 0.5, 1.0};
+    const double of_s[] = {1.0/355687428096000.0, 1.0/1307674368000.0, 1.0/6227020800.0, 1.0/39916800.0, 1.0/362880.0,
+                           1.0/5040.0, 1.0/120.0, 1.0/6.0, 1.0};
+    double c = of_c[0], s = of_s[0];
+    angle = angle >= 0.0 && angle <= 67108864.0 ? angle : 0.0;
+    const int64_t k = (int64_t)hw::add(hw::mul(angle, 0.6366197723675814), 0.5);
+    double r = angle;
+    ATTN__UNROLL for (int i = 0; i < 4; i++) r = hw::add(r, -hw::mul((double)k, quarter[i]));
+    const double r2 = hw::mul(r, r);
+    ATTN__UNROLL for (int i = 1; i < 9; i++) {
+        c = hw::add(of_c[i], -hw::mul(c, r2));
+        s = hw::add(of_s[i], -hw::mul(s, r2));
+    }
+    s = hw::mul(s, r);
+    cosine = k & 1 ? -s : c;
+    sine = k & 1 ? c : s;
+    if (k & 2) cosine = -cosine, sine = -sine;
+}
+ATTN__KERNEL(32 * WARPS, 1) void make_tables(ATTN__PARAM tabling m)
+{
+    for (int64_t n = first_task() * 32 + hw::lane(); n < m.rows * m.pairs; n += all_tasks() * 32) {
+        const int64_t i = quotient(n, m.pairs), x = n - i * m.pairs;
+        double w = m.frequency[x], cosine, sine;
+        if (m.factors.rank) w = hw::div(w, (double)load(m.factors, 0, 0, 0, x));
+        cosine_and_sine(hw::mul((double)(m.first + i), w), cosine, sine);
+        store(m.cosines, 0, 0, i, x, (float)hw::mul(cosine, m.factor));
+        store(m.sines, 0, 0, i, x, (float)hw::mul(sine, m.factor));
     }
 }
 
@@ -2325,6 +2854,33 @@ ATTN__DEVICE float kept(const params &p, const row &w, int64_t j, float weight)
 
 /* ---- the forward */
 
+/* How many columns a row sums over its keys, for out or for what is carried on */
+ATTN__BOTH int64_t tiled_outputs(const params &p) { return p.out.rank || p.carry_out.rank ? p.size_v : 0; }
+
+/* The tile's rows go on from what the call before left of them: their outputs, not yet divided, maxima and sums. */
+template <int R>
+ATTN__DEVICE void tiled_resume(const params &p, const tiled_tile &t, int64_t columns, tiled_mass (&m)[R],
+                               tiled_sums<R> &out)
+{
+    const int64_t i0 = t.i0 + hw::thread() / 16;
+    ATTN__UNROLL
+    for (int r = 0; r < R; r++) {
+        if (i0 + 16 * r >= t.e.rows_end) continue;
+        m[r].top = load(p.carry_in, t.b, t.h, i0 + 16 * r, p.size_v);
+        if (hw::thread() % 16 == 0) m[r].sum = load(p.carry_in, t.b, t.h, i0 + 16 * r, p.size_v + 1);
+    }
+    tiled_each<R>(out, columns, [&](int64_t c0, float (&sum)[R][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) {
+                const int64_t c = c0 + hw::thread() % 16 + 16 * x;
+                if (i0 + 16 * r < t.e.rows_end && c < columns)
+                    sum[r][x] = load(p.carry_in, t.b, t.h, i0 + 16 * r, c);
+            }
+    });
+}
+
 /* What becomes of each row's mass: log-sum-exp, stats, and what turns scores into weights. */
 template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R> &s, const tiled_tile &t)
 {
@@ -2338,6 +2894,8 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
         if (p.lse.rank && w.i < t.e.rows_end) store(p.lse, w.b, w.h, w.i, 0, of.lse);
         if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 0, m.top);
         if (p.stats.rank && w.i < t.e.rows_end) store(p.stats, w.b, w.h, w.i, 1, m.sum);
+        if (p.carry_out.rank && w.i < t.e.rows_end) store(p.carry_out, w.b, w.h, w.i, p.size_v, m.top);
+        if (p.carry_out.rank && w.i < t.e.rows_end) store(p.carry_out, w.b, w.h, w.i, p.size_v + 1, m.sum);
     }
     hw::sync();
 }
@@ -2408,7 +2966,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
-    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = p.out.rank ? p.size_v : 0;
+    const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 16 * R), columns = tiled_outputs(p);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, R);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 16 * R);
@@ -2420,6 +2978,7 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
+        if (p.carry_in.rank) tiled_resume<R>(p, t, columns, m, out);
         each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
             float rescale[R];
             tiled_scores<Kind, R>(p, s, t, true);
@@ -2447,6 +3006,8 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
             const int local = hw::thread() / 16 + 16 * r;
             const float inverse = s.rows_saved[local].inverse;
             if (t.i0 + local >= t.e.rows_end) return;
+            if (p.carry_out.rank) store(p.carry_out, t.b, t.h, t.i0 + local, c, value);
+            if (!p.out.rank) return;
             if (inverse >= 0.0f || is_nan(inverse)) value *= inverse;       /* else: zeros, or ATTN_EMPTY_UNIFORM's */
             else if (p.empty == ATTN_EMPTY_NAN) value = float_of(0x7fc00000u);
             store(p.out, t.b, t.h, t.i0 + local, c, value);
@@ -6928,6 +7489,8 @@ namespace attn__gpu {
          of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
+       store_rows              128      none           none                          96         append to a cache
+       rotate                  128      none           none                          118        rotary
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 26 or 28) where two blocks of
@@ -7210,7 +7773,7 @@ static const tiled_params &all_of(const params &p) { return static_cast<const ti
 static int64_t tiled_workspace(const params &call, const device &, bool backward, bool)
 {
     const tiled_params &p = all_of(call);
-    const int64_t columns = backward ? p.size_u : p.out.rank ? p.size_v : 0;
+    const int64_t columns = backward ? p.size_u : tiled_outputs(p);
     const int n = backward || !tiled_few(p) ? 4 : 1;
     int64_t sums = blocks_for(tiled_tasks(p, 16 * n)) * tiled_floats(columns, n);
     const int64_t of_keys = blocks_for(tiled_key_tasks(p)) * (tiled_floats(p.size_u, 4) + tiled_floats(p.size_v, 4));
@@ -7563,13 +8126,166 @@ extern "C" attn_status attn__cuda_mask(const attn__call *c, const attn__array *m
     return attn__gpu::report(attn__gpu::run(attn__gpu::mark, (elements + 31) / 32, (cudaStream_t)stream, m), err);
 }
 
+/* ---- calls without options, and what stands around attention */
+namespace attn__gpu {
+static thread_local void *stream_of_thread;
+/* Do whole pieces of its rows lie side by side, aligned to 16 bytes (codes: to 8)? */
+static bool is_wide(const attn__array &a)
+{
+    const int64_t bytes = a.type == ATTN_F32 ? 4 : a.type == ATTN_I8 ? 1 : 2, aligned = a.type == ATTN_I8 ? 8 : 16;
+    bool wide = a.stride[3] == 1 && (uintptr_t)a.data % (uintptr_t)aligned == 0;
+    for (int i = 0; i < 3; i++) wide = wide && a.stride[i] * bytes % aligned == 0;
+    return wide;
+}
+static int lanes_for(int64_t pieces)
+{
+    int lanes = 1;
+    while (lanes < 32 && lanes < pieces) lanes *= 2;
+    return lanes;
+}
+static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, attn_error *err)
+{
+    m.by_row = m.scale.rank && groups == 1;
+    m.pieces = (m.columns + PIECE - 1) / PIECE;
+    if (m.by_row && !m.pieces) m.pieces = 1;            /* a scale without codes */
+    m.lanes = lanes_for((m.pieces + PASSES - 1) / PASSES);
+    if (m.scale.rank && !m.by_row && m.lanes < 4) m.lanes = lanes_for(m.pieces < 4 ? m.pieces : 4);
+    m.from_wide = is_wide(m.from);
+    m.to_wide = is_wide(m.to);
+    if (!m.batch || !m.heads || !m.rows || !m.pieces || !m.room) return report(cudaSuccess, err);
+    const int64_t each = 32 / m.lanes;
+    const int64_t row_groups = m.packed_from ? m.rows / each + m.batch : (m.batch * m.rows + each - 1) / each;
+    const device_guard guard(m.columns ? m.to.data : m.scale.data);
+    return report(run(m.scale.rank ? store_rows<true> : store_rows<false>, row_groups * m.heads * parts_of_row(m),
+                      stream, m), err);
+}
+/* All rows of from, to and scale */
+static storing storing_of(const attn__array *a, const int64_t *size)
+{
+    storing m = storing();
+    m.from = a[0];
+    m.to = a[1];
+    m.batch = size[0];
+    m.heads = size[1];
+    m.rows = m.room = size[2];
+    m.columns = size[3];
+    return m;
+}
+} /* namespace attn__gpu */
+
+void attn_cuda_use_stream(void *stream) { attn__gpu::stream_of_thread = stream; }
+
 /* a: out_a, lse_a, out_b, lse_b, out, lse */
-extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, attn_error *err)
 {
     const attn__gpu::device_guard guard(a[4].data);
     const attn__gpu::merging m = {a[0], a[1], a[2], a[3], a[4], a[5], size[0], size[1], size[2], size[3]};
-    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries, (cudaStream_t)stream, m),
-                             err);
+    return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries,
+                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+}
+
+/* a: from, to */
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, attn_error *err)
+{
+    const cudaStream_t stream = (cudaStream_t)attn__gpu::stream_of_thread;
+    if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
+        const attn__gpu::device_guard guard(a[1].data);
+        const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
+        const int64_t elements = size[0] * size[1] * size[2] * size[3];
+        return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, stream, m), err);
+    }
+    attn__gpu::storing m = attn__gpu::storing_of(a, size);
+    return attn__gpu::run_storing(m, 0, stream, err);
+}
+
+/* a: from, codes, scale */
+extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, attn_error *err)
+{
+    attn__gpu::storing m = attn__gpu::storing_of(a, size);
+    m.scale = a[2];
+    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, err);
+}
+
+/* a: codes, scale */
+extern "C" attn_status attn__cuda_unpack_q8_0(const void *blocks, const attn__array *a, const int64_t *size,
+                                              attn_error *err)
+{
+    const attn__gpu::device_guard guard(a[0].data);
+    const attn__gpu::unpacking_blocks m = {(const uint8_t *)blocks, a[0], a[1], {size[0], size[1], size[2],
+                                                                                size[3] / 32}};
+    return attn__gpu::report(attn__gpu::run(attn__gpu::unpack_blocks, size[0] * size[1] * size[2] * m.size[3],
+                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+}
+
+/* a: fresh, cache, lengths, query_lengths, query_starts, key_starts, page_table, two that one of is the last, scale */
+extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *desc, attn_error *err)
+{
+    const attn_view &scale = desc->v_scale.rank ? desc->v_scale : desc->k_scale;
+    attn__gpu::storing m = attn__gpu::storing_of(a, desc->q.size);
+    m.scale = a[9];
+    m.lengths = a[2];
+    m.query_lengths = a[3];
+    m.query_starts = a[4];
+    m.key_starts = a[5];
+    m.page_table = a[6];
+    m.batch = desc->key_lengths.size[0];
+    m.packed_from = desc->q.size[0] == 1 && m.batch != 1;
+    m.packed_to = desc->k.size[0] == 1;
+    m.room = desc->k.size[2];
+    if (m.page_table.rank) {
+        m.page = m.room;
+        m.pool = desc->k.size[0];
+        m.room = m.pool ? m.page * desc->page_table.size[1] : 0;
+    }
+    return attn__gpu::run_storing(m, scale.size[3], (cudaStream_t)desc->stream, err);
+}
+
+/* a: x, cosines, sines, positions, out; table: the size of cosines */
+extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
+                                       attn_error *err)
+{
+    attn__gpu::rotating m = attn__gpu::rotating();
+    m.x = a[0];
+    m.cosines = a[1];
+    m.sines = a[2];
+    m.positions = a[3];
+    m.out = a[4];
+    m.batch = size[0];
+    m.heads = size[1];
+    m.rows = size[2];
+    m.table = table[0];
+    m.pairs = table[1];
+    m.rest = size[3] - 2 * m.pairs;
+    m.pair_pieces = (m.pairs + 7) / 8;
+    m.pieces = m.pair_pieces + (m.rest + 15) / 16;
+    m.lanes = attn__gpu::lanes_for(m.pieces);
+    m.x_wide = m.pairs % 8 == 0 && attn__gpu::is_wide(m.x);
+    m.out_wide = m.pairs % 8 == 0 && attn__gpu::is_wide(m.out);
+    m.table_wide = attn__gpu::is_wide(m.cosines) && attn__gpu::is_wide(m.sines);
+    m.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
+    m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
+    if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
+    const attn__gpu::device_guard guard(m.out.data);
+    return attn__gpu::report(attn__gpu::run(attn__gpu::rotate, attn__gpu::tasks_of(m),
+                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+}
+
+/* a: cosines, sines, factors; size: of these tables, 64 pairs at most */
+extern "C" attn_status attn__cuda_rope_table(const attn__array *a, const double *frequencies, const int64_t *size,
+                                             int64_t first_position, double factor, attn_error *err)
+{
+    const attn__gpu::device_guard guard(a[0].data);
+    attn__gpu::tabling m = attn__gpu::tabling();
+    m.cosines = a[0];
+    m.sines = a[1];
+    m.factors = a[2];
+    memcpy(m.frequency, frequencies, (size_t)size[1] * sizeof *frequencies);
+    m.factor = factor;
+    m.rows = size[0];
+    m.pairs = size[1];
+    m.first = first_position;
+    return attn__gpu::report(attn__gpu::run(attn__gpu::make_tables, (m.rows * m.pairs + 31) / 32,
+                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
 }
 
 extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, attn_error *err)
@@ -7613,7 +8329,10 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack,
         (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
-        (const void *)attn__gpu::merge};
+        (const void *)attn__gpu::merge,
+        (const void *)attn__gpu::store_rows<false>, (const void *)attn__gpu::store_rows<true>,
+        (const void *)attn__gpu::convert_doubles, (const void *)attn__gpu::unpack_blocks,
+        (const void *)attn__gpu::rotate, (const void *)attn__gpu::make_tables};
     attn_status status = ATTN_OK;
     const auto load = [&](const void *kernel) {
         if (status != ATTN_OK) return;

@@ -73,8 +73,8 @@ DEVICE          = build/cuda/device-$(DEVICE_ARCH)
 DEVICE_OBJ      = build/cuda/objects-$(DEVICE_ARCH)
 DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
-DEVICE_EXAMPLES = quickstart compare train
-DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench libattn_cuda.so repeat \
+DEVICE_EXAMPLES = quickstart compare generate train
+DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench cache libattn_cuda.so repeat \
                   $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
 $(DEVICE_PROGRAMS:%=$(DEVICE)/%): | $(DEVICE)
@@ -102,6 +102,8 @@ $(DEVICE)/fast $(DEVICE)/emulated $(DEVICE)/suites:
 $(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE_KERNELS) $(wildcard examples/cuda/*)
 	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(filter %.o,$^) -o $@
 $(DEVICE)/bench: bench/cuda.cu $(DEVICE_KERNELS)
+	$(DEVICE_CC) $^ -o $@
+$(DEVICE)/cache: bench/cuda_cache.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $^ -o $@
 $(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_KERNELS)
 	$(DEVICE_CC) $< $(filter %.o,$^) -o $@

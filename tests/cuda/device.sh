@@ -53,7 +53,7 @@ needs() { # needs TOOL STEP...: a step for which a tool is needed
     if have "$tool"; then step "$@"; else skipped "$1 (no $tool)"; fi
 }
 examples() {
-    for name in quickstart compare train; do
+    for name in quickstart compare generate train; do
         step "example $name" 30 "examples/cuda/$name; train captures a graph" "$dir/$name"
     done
 }

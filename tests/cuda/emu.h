@@ -963,6 +963,17 @@ inline float lg2(float x) { return flush(log2f(flush(x))); }
 inline float rcp(float x) { return flush(1.0f / flush(x)); }
 inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+/* Where the compiler may fuse: a product that it cannot see through. */
+template <class T> inline T rounded(T x) {
+    volatile T result = x;
+    return result;
+}
+inline float mul(float a, float b) { return rounded(a * b); }
+inline float add(float a, float b) { return a + b; }
+inline float div(float a, float b) { return a / b; }
+inline double mul(double a, double b) { return rounded(a * b); }
+inline double add(double a, double b) { return a + b; }
+inline double div(double a, double b) { return a / b; }
 
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
     uint32_t r = 0;
@@ -1014,6 +1025,19 @@ inline void fence_async() {
         if (writer == thread() + 1) writer = 0;
     }
     attn_emu::self().unpublished.clear();
+}
+
+/* ---- global memory, 16 or 8 bytes at once */
+inline void aligned_to(const void *at, size_t bytes) {
+    if ((uintptr_t)at % bytes) attn_emu::fail("global memory: an address that is not aligned");
+}
+inline void load_global(uint32_t (&r)[4], const void *from) {
+    aligned_to(from, 16);
+    memcpy(r, from, 16);
+}
+template <int N> inline void store_global(void *to, const uint32_t (&r)[N]) {
+    aligned_to(to, 4 * N);
+    memcpy(to, r, 4 * N);
 }
 
 /* ---- cp.async */

@@ -3,6 +3,7 @@
    says otherwise. */
 #define WITH_GRADIENTS
 #include "../descriptors.h"
+#include "../parts.h"
 #include "../../attn_cuda.cuh"
 #include "fake.h"
 #include "half.h"
@@ -229,7 +230,7 @@ static void widen(const attn_out *from, const attn_out *to) {
         memcpy((float *)to->data + at, &bits, sizeof bits);
     } while (next_index(&v, index));
 }
-static int within(float got, double want, double tolerance, int32_t type) {
+static int close_enough(float got, double want, double tolerance, int32_t type) {
     if (type == ATTN_F32 || isnan(want) || isnan(got)) return ref_ratio(got, want, tolerance) <= 1;
     if (isinf(want)) return (double)got == want;
     return (double)got >= round_to(want - tolerance, type) && (double)got <= round_to(want + tolerance, type);
@@ -246,7 +247,7 @@ static void check_rounded(const attn_desc *d, const ref_result *r, const attn_ou
         float x = ((const float *)v.data)[offset_of(&v, index)];
         double tolerance = ref_tolerance(d, r, want, row, at);
         rounded_checked++;
-        if (CHECKF(within(x, want[at], tolerance, type),
+        if (CHECKF(close_enough(x, want[at], tolerance, type),
                    "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what, name, (long)index[0],
                    (long)index[1], (long)index[2], (long)index[3], type, (double)x, want[at], tolerance))
             continue;
@@ -357,7 +358,7 @@ static void half_backward(void) {
                     float got = ((const float *)v.data)[offset_of(&v, index)];
                     int fine = !isfinite(want) ? !isfinite(got)
                                : isnan(got)    ? 0
-                                               : within(got, want, tolerance, h->type);
+                                               : close_enough(got, want, tolerance, h->type);
                     rounded_checked++;
                     if (CHECKF(fine, "%s: %s[%ld,%ld,%ld,%ld] of type %d is %.9g, want %.9g, bound %.3g", what,
                                ref_grad_names[i], (long)index[0], (long)index[1], (long)index[2], (long)index[3],
@@ -1092,16 +1093,13 @@ static void fast_plans(void) {
 }
 /* What a plan refuses, and one of nothing */
 static void fast_plans_refused(void) {
-    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d, parts = d;
+    attn_desc d = make_desc(1, 1, 1, 3, 4, 2, 2), none = d;
     attn_error err;
     attn_plan plan;
     on_device();
     fake_range(d.v.data, 4, 0);
     refused(attn_plan_forward(&d, &plan, &err), ATTN_ERR_PLACE, &err, "v", "must lie on the device");
     on_device();
-    parts.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
-    on_device();
-    refused(attn_plan_forward(&parts, &plan, &err), ATTN_ERR_PLACE, &err, "carry_out", "must");
     none.q.size[2] = none.out.size[2] = 0;
     CHECK_STATUS(attn_plan_forward(&none, &plan, &err), ATTN_OK);
     CHECK(plan.phases == 1 && plan.tasks[0] == 0 && plan.workspace_bytes == 0);
@@ -1117,27 +1115,17 @@ static void fast_plans_refused(void) {
     CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
 }
 
-/* What the host alone does is refused by name: gradients of entries, keys in parts, conversions; desc.precision is of
-   no account. */
+/* What the host alone does is refused by name: gradients of keys in parts; desc.precision is of no account. */
 static void of_the_host(void) {
     attn_error err;
-    attn_desc d = make_desc(1, 1, 1, 3, 4, 32, 32);
-    attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 4, 32);
-    attn_out codes = attn_out_typed(ATTN_I8, test_guarded(128), 4, 1, 1, 4, 32);
-    attn_out scale = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 1), floats = make_out(LAYOUT_PACKED, 4, 1, 1, 4, 32);
+    attn_desc d;
+    attn_grad g = {0};
+    d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
+    d.key_origin = ATTN_PART_KEYS;
+    d.stats = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 2);
+    g.d_out = attn_view_of(d.out), g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
     fake_everything(2);
-    refused(attn_convert(rows, floats, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
-    refused(attn_quantize(rows, codes, scale, &err), ATTN_ERR_PLACE, &err, "from", "must lie on the host");
-    refused(attn_unpack_q8_0(rows.data, codes, scale, &err), ATTN_ERR_PLACE, &err, "codes", "must lie on the host");
-    for (int n = 0; n < 3; n++) { /* keys in parts */
-        static const char *const names[] = {"key_origin", "carry_in", "carry_out"};
-        d = make_desc(1, 1, 1, 3, ATTN_PART_KEYS, 4, 5);
-        if (n == 0) d.key_origin = ATTN_PART_KEYS;
-        if (n == 1) d.carry_in = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 3, 7);
-        if (n == 2) d.carry_out = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 7);
-        fake_everything(2);
-        refused(attn_forward(&d, &err), ATTN_ERR_PLACE, &err, names[n], n ? "must be absent" : "must be 0");
-    }
+    refused(attn_backward(&d, &g, &err), ATTN_ERR_PLACE, &err, "key_origin", "must be 0");
 
     for (int n = 0; n < 2; n++) {
         attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;
@@ -1412,6 +1400,54 @@ static void tiles_entries(void) {
 }
 
 /* Gradients of additive scores, whose tiles go another way where numbers are not finite: of a key that is masked. */
+/* Keys in parts, whose last call has the results of all of them; each part runs in stage 1. */
+static void draw_keys_in_parts(attn_desc *d, int n) {
+    static const int keys[][2] = {{257, 300}, {512, 520}, {600, 800}};
+    int f[FACTOR_COUNT];
+    draw_factors(f);
+    if (f[F_ALIGN] == 1) f[F_ALIGN] = 3; /* the last key is not known */
+    if (f[F_EMPTY] == ATTN_EMPTY_UNIFORM) f[F_EMPTY] = ATTN_EMPTY_ZERO;
+    f[F_AFTER] = 0;
+    shape s = draw_shape(f);
+    s.sk = test_int(keys[n % 3][0], keys[n % 3][1]);
+    if (n % 11 == 5) s.dv = 140;                                  /* more than registers hold */
+    if (n % 4 == 2) s.d = s.dv = 32, f[F_SCORE] = ATTN_SCORE_DOT; /* which fast stages would take */
+    build_shaped(d, f, s);
+    if (n % 4 == 2 && !f[F_POISON]) {
+        attn_view *const views[3] = {&d->q, &d->k, &d->v};
+        for (int i = 0; i < 3; i++)
+            if (views[i]->rank) *views[i] = retyped(views[i], ATTN_BF16, LAYOUT_PACKED);
+    }
+    ask_for(d, RESULT_OUT | RESULT_LSE | RESULT_STATS, LAYOUT_MIXED);
+    if (d->window && d->window_left > 0) d->window_left = test_int(0, 700);
+    if (d->positions.rank) fill(&d->positions, draw_int, -3, 800);
+}
+static void tiles_parts(void) {
+    const int cases = cases_of(240);
+    for (int n = 0; n < cases; n++) {
+        attn_desc d;
+        ref_result r;
+        draw_keys_in_parts(&d, n);
+        ref_forward(&d, &r);
+        const cuts c = draw_cuts(r.sk);
+        const int by_starts = r.has_entries || n % 4 == 0;
+        attn_out carry = make_carry(&d), other = make_carry(&d);
+        for (int p = 0; p < c.count; p++) {
+            attn_desc part = cut(&d, c.at[p], c.at[p + 1], by_starts);
+            if (p > 0) part.carry_in = attn_view_of(carry);
+            if (p > 0 && n % 2) carry = other; /* else in place */
+            if (p + 1 < c.count) part.carry_out = carry, without_results(&part);
+            on_device();
+            poison_results(&part);
+            CHECKF(explained(&part, 0, "stage 1"), "case %d: not in stage 1", n);
+            CHECK_STATUS(attn_forward(&part, 0), ATTN_OK);
+            CHECKF(!*fake_failure() && gaps_untouched(&carry), "case %d: %s", n, fake_failure());
+        }
+        ref_check(&d, &r, "in parts");
+        ref_free(&r);
+        test_release();
+    }
+}
 static void tiles_excluded(void) {
     attn_desc d = make_desc(1, 1, 1, 40, 70, 9, 8);
     attn_grad g = {0};
@@ -1680,6 +1716,367 @@ static void projections(void) {
     projections_of(1);
 }
 
+/* ---- what lies around attention where a cache is on the device: the bits of the CPU */
+static const int32_t cache_types[4] = {ATTN_F16, ATTN_BF16, ATTN_F32, ATTN_I8};
+static int32_t float_type(void) { return cache_types[test_int(0, 2)]; }
+/* Mostly layouts whose rows whole pieces can be read of */
+static layout cache_layout(void) {
+    static const layout some[4] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_PACKED, LAYOUT_MIXED};
+    return some[test_int(0, 3)];
+}
+static int64_t cache_columns(int n) {
+    static const int64_t some[] = {128, 64, 80, 8, 1, 33, 256, 264, 0, 100, 1032};
+    return some[n % 11];
+}
+/* Numbers, and some that are odd */
+static attn_view cache_numbers(int32_t type, layout how, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    static const double odd[] = {NAN,
+                                 INFINITY,
+                                 -INFINITY,
+                                 -0.0,
+                                 1e-40,
+                                 65519,
+                                 1e38,
+                                 127.5, /* and what two roundings round wrongly */
+                                 1 + 0x1p-11 + 0x1p-40,
+                                 1 + 0x1p-8 + 0x1p-40};
+    attn_view v = make_view(type, how, 4, n0, n1, n2, n3);
+    fill(&v, draw_normal, 0, 3);
+    for (int n = 0; n0 * n1 * n2 * n3 > 0 && n < 4; n++)
+        if (test_int(0, 1))
+            put_at(&v, test_int(0, (int)n0 - 1), test_int(0, (int)n1 - 1), test_int(0, (int)n2 - 1),
+                   test_int(0, (int)n3 - 1), odd[test_int(0, 9)]);
+    if (n0 * n1 * n2 * n3 > 0 && type != ATTN_F64 && test_int(0, 1)) { /* a NaN that is not the one */
+        const int64_t last[4] = {n0 - 1, n1 - 1, n2 - 1, n3 - 1}, at = offset_of(&v, last);
+        if (type == ATTN_F32) ((uint32_t *)(uintptr_t)v.data)[at] = 0xff812345u;
+        else ((uint16_t *)(uintptr_t)v.data)[at] = type == ATTN_F16 ? 0xfc01 : 0xff81;
+    }
+    return v;
+}
+/* Two outputs of the same strides: one for the CPU, one for the device */
+static void make_twins(attn_out *twins, int32_t type, layout how, int rank, int64_t n0, int64_t n1, int64_t n2,
+                       int64_t n3) {
+    twins[0] = twins[1] = make_out_of(type, how, rank, n0, n1, n2, n3);
+    attn_view v = attn_view_of(twins[1]);
+    take_memory(&v);
+    twins[1].data = (void *)(uintptr_t)v.data;
+    poison(&twins[0]), poison(&twins[1]);
+}
+/* The same bytes, those between elements, too */
+static int twins_agree(const attn_out *twins) {
+    const attn_view v = attn_view_of(twins[0]);
+    int64_t low, high;
+    return !twins->rank || !view_extent(&v, &low, &high) ||
+           !memcmp(twins[0].data, twins[1].data, (size_t)(high + 1) * type_bytes(v.type));
+}
+static void to_place(int device) {
+    if (device) on_device();
+    else fake_everything(0);
+    fake_forget();
+}
+
+typedef struct appending {
+    attn_view fresh, lengths;
+    attn_desc options;
+    attn_out cache[2], scale[2]; /* [1]: on the device */
+    int for_v;
+} appending;
+/* wild: what integers hold is anything */
+static void draw_appending(appending *a, int n, int wild) {
+    const int packed_from = n % 3 == 0, paged = n % 2, packed_to = !paged && n % 4 == 2, codes = test_int(0, 1);
+    const int64_t b = n % 5 == 0 ? test_int(30, 70) : test_int(0, 4), h = test_int(0, 3), most = test_int(0, 20);
+    const int64_t page = test_int(1, 9), pages = test_int(1, 6), pool = b * pages + 1, d = cache_columns(n);
+    const int64_t room = paged ? page * pages : most + test_int(0, 9);
+    const int64_t batch = paged ? pool : packed_to ? 1 : b, rows = paged ? page : packed_to ? room * b : room;
+    const layout how = cache_layout();
+    memset(a, 0, sizeof *a);
+    a->fresh = cache_numbers(float_type(), n % 7 ? cache_layout() : LAYOUT_BROADCAST, packed_from ? 1 : b, h,
+                             packed_from ? most * b : most, d);
+    a->lengths = make_ints(draw_int_type(), 1, b, 0, 0, 0, -50, 50);
+    a->options.query_lengths = make_ints(draw_int_type(), 1, b, 0, 0, 0, -50, 50);
+    if (packed_from || n % 7 == 1) a->options.query_starts = make_ints(draw_int_type(), 1, b, 0, 0, 0, -50, 50);
+    if (packed_to || n % 7 == 2) a->options.key_starts = make_ints(draw_int_type(), 1, b, 0, 0, 0, -50, 50);
+    if (paged) a->options.page_table = make_ints(draw_int_type(), 2, b, pages, 0, 0, -9, 9);
+    for (int64_t e = 0; !wild && e < b; e++) {
+        const int64_t count = test_int(0, (int)(most < room ? most : room)), left = test_int(0, (int)(room - count));
+        put_at(&a->options.query_lengths, 0, 0, 0, e, (double)count);
+        if (a->options.query_starts.rank)
+            put_at(&a->options.query_starts, 0, 0, 0, e, (double)(packed_from ? e * most : most - count));
+        if (a->options.key_starts.rank)
+            put_at(&a->options.key_starts, 0, 0, 0, e, (double)(packed_to ? e * room : left / 2));
+        put_at(&a->lengths, 0, 0, 0, e, (double)(a->options.key_starts.rank ? left - left / 2 : left));
+        for (int64_t j = 0; paged && j < pages; j++)
+            put_at(&a->options.page_table, 0, 0, e, j, (double)(e * pages + pages - j));
+    }
+    if (!packed_from && !packed_to && !wild && n % 11 == 3) { /* all rows, and the same of all entries */
+        a->options.query_lengths = a->options.query_starts = a->options.key_starts = (attn_view){0};
+        for (int64_t e = 0; e < b; e++) put_at(&a->lengths, 0, 0, 0, e, (double)(room < most ? 0 : room - most));
+        if (room < most) a->fresh.size[2] = 0;
+    }
+    make_twins(a->cache, codes ? ATTN_I8 : float_type(), how, 4, batch, h, rows, d);
+    a->for_v = n % 2;
+    if (codes)
+        make_twins(a->scale, test_int(0, 1) ? ATTN_F32 : ATTN_F16, cache_layout(), 4, batch, h, rows,
+                   test_int(0, 1) ? 1 : (d + 31) / 32);
+    a->options.stream = fake_stream();
+}
+static attn_status append_to(appending *a, int device, attn_error *err) {
+    if (a->scale[0].rank) *(a->for_v ? &a->options.v_scale : &a->options.k_scale) = attn_view_of(a->scale[device]);
+    return attn_append(a->fresh, a->cache[device], a->lengths, &a->options, err);
+}
+static void cache_appends(void) {
+    const int cases = cases_of(900);
+    long launched = 0;
+    for (int n = 0; n < cases; n++) {
+        appending a;
+        draw_appending(&a, n, 0);
+        for (int device = 0; device < 2; device++) {
+            to_place(device);
+            if (!CHECK_STATUS(append_to(&a, device, 0), ATTN_OK)) printf("    case %d\n", n);
+            CHECK(fake_counted().launches <= device);
+            if (fake_counted().launches) launched++, CHECK(fake_counted().stream == fake_stream());
+        }
+        CHECKF(twins_agree(a.cache) && twins_agree(a.scale), "case %d: types %d %d, %s", n, (int)a.fresh.type,
+               (int)a.cache[0].type, fake_failure());
+        test_release();
+    }
+    CHECKF(launched > cases / 2, "%ld of %d calls ran on the device", launched, cases);
+}
+static void cache_conversions(void) {
+    for (int n = 0; n < cases_of(400); n++) {
+        const int64_t b = test_int(0, 2), h = test_int(1, 3), s = test_int(0, 40), d = cache_columns(n);
+        const int32_t from_type = n % 5 ? float_type() : ATTN_F64;
+        attn_view x = cache_numbers(from_type, cache_layout(), b, h, s, d);
+        attn_out to[2], codes[2], scale[2];
+        make_twins(to, n % 7 ? float_type() : ATTN_F64, cache_layout(), 4, b, h, s, d);
+        make_twins(codes, ATTN_I8, cache_layout(), 4, b, h, s, d);
+        make_twins(scale, n % 3 ? ATTN_F32 : ATTN_F16, cache_layout(), 4, b, h, s, n % 2 ? 1 : (d + 31) / 32);
+        for (int device = 0; device < 2; device++) {
+            to_place(device);
+            CHECK_STATUS(attn_convert(x, to[device], 0), ATTN_OK);
+            if (n % 5) CHECK_STATUS(attn_quantize(x, codes[device], scale[device], 0), ATTN_OK);
+        }
+        CHECKF(twins_agree(to), "case %d: types %d %d, %s", n, (int)from_type, (int)to[0].type, fake_failure());
+        CHECKF(twins_agree(codes) && twins_agree(scale), "case %d: codes, %s", n, fake_failure());
+        if (d % 32 == 0) { /* q8_0 */
+            const int64_t bytes = b * h * s * d / 32 * 34;
+            unsigned char *blocks = (unsigned char *)test_guarded((size_t)bytes);
+            for (int64_t i = 0; i < bytes; i++) blocks[i] = (unsigned char)test_int(0, 255);
+            make_twins(scale, n % 3 ? ATTN_F32 : ATTN_F16, cache_layout(), 4, b, h, s, d / 32);
+            for (int device = 0; device < 2; device++) {
+                to_place(device);
+                CHECK_STATUS(attn_unpack_q8_0(blocks, codes[device], scale[device], 0), ATTN_OK);
+            }
+            CHECKF(twins_agree(codes) && twins_agree(scale), "case %d: blocks, %s", n, fake_failure());
+        }
+        test_release();
+    }
+}
+/* A long row is cut among warps. */
+static void cache_long_rows(void) {
+    for (int n = 0; n < 9; n++) {
+        attn_view x = cache_numbers(cache_types[n % 3], LAYOUT_PACKED, 1, 1, 1 + n / 3, 5000 + n);
+        attn_out to[2];
+        make_twins(to, cache_types[n / 3], LAYOUT_PACKED, 4, 1, 1, 1 + n / 3, 5000 + n);
+        for (int device = 0; device < 2; device++) {
+            to_place(device);
+            CHECK_STATUS(attn_convert(x, to[device], 0), ATTN_OK);
+        }
+        CHECKF(twins_agree(to), "case %d", n);
+        test_release();
+    }
+}
+static void cache_rotations(void) {
+    for (int n = 0; n < cases_of(600); n++) {
+        const int64_t b = test_int(1, 5), h = test_int(1, 9), s = test_int(1, 12), d = cache_columns(n);
+        const int64_t half = n % 3 ? d / 2 : test_int(0, (int)d / 2), table = s + test_int(1, 9);
+        const layout how = cache_layout();
+        attn_view cosines = make_filled(n % 5 ? LAYOUT_PACKED : LAYOUT_MIXED, 1, 2, table, half, 0, 0);
+        attn_view sines = make_filled(n % 5 ? LAYOUT_PACKED : LAYOUT_MIXED, 1, 2, table, half, 0, 0);
+        attn_view positions = {0}, x = cache_numbers(float_type(), n % 4 ? how : cache_layout(), b, h, s, d);
+        attn_out out[2];
+        const int in_place = n % 4 == 1;
+        if (n % 7 < 3) positions = make_ints(draw_int_type(), 1, b, 0, 0, 0, 0, (int)(table - s));
+        else if (n % 7 < 6) positions = make_ints(draw_int_type(), 2, b, s, 0, 0, 0, (int)table - 1);
+        make_twins(out, in_place ? x.type : float_type(), in_place ? LAYOUT_PACKED : how, 4, b, h, s, d);
+        for (int device = 0; device < 2; device++) {
+            attn_view from = x;
+            to_place(0);
+            if (in_place) CHECK_STATUS(attn_convert(x, out[device], 0), ATTN_OK), from = attn_view_of(out[device]);
+            to_place(device);
+            CHECK_STATUS(attn_rope(from, cosines, sines, positions, (uint32_t)n / 2 % 4, out[device], 0), ATTN_OK);
+        }
+        CHECKF(twins_agree(out), "case %d: D %ld, R %ld, types %d %d, %s", n, (long)d, 2 * (long)half, (int)x.type,
+               (int)out[0].type, fake_failure());
+        test_release();
+    }
+}
+static void cache_tables(void) {
+    for (int n = 0; n < 40; n++) {
+        attn_rope_desc d = {.base = n % 3 ? 500000 : 0, .first_position = n % 4 ? 0 : 1 << 20};
+        const int64_t rows = test_int(0, 50), half = n % 6 == 5 ? test_int(65, 150) : test_int(1, 64);
+        attn_out cosines[2], sines[2];
+        d.scaling = n % ATTN_ROPE_SCALING_COUNT;
+        if (d.scaling) d.factor = 2.5;
+        if (d.scaling >= ATTN_ROPE_YARN) d.original_positions = 8192;
+        if (n % 10 == 5) {
+            d.attention_factor = 1.5, d.factors = make_view(ATTN_F32, LAYOUT_GAPS, 1, half, 0, 0, 0);
+            for (int64_t i = 0; i < half; i++)
+                put_at(&d.factors, 0, 0, 0, i, i % 5 == 4 ? INFINITY : 0.25 + test_uniform());
+        }
+        make_twins(cosines, ATTN_F32, cache_layout(), 2, rows, half, 0, 0);
+        make_twins(sines, ATTN_F32, cache_layout(), 2, rows, half, 0, 0);
+        for (int device = 0; device < 2; device++) {
+            to_place(device);
+            CHECK_STATUS(attn_rope_table(cosines[device], sines[device], &d, 0), ATTN_OK);
+        }
+        CHECKF(twins_agree(cosines) && twins_agree(sines), "case %d: %s", n, fake_failure());
+        if (n == 5) { /* not looked at by the host: any factor */
+            for (int64_t i = 0; i < half; i++) put_at(&d.factors, 0, 0, 0, i, i % 2 ? NAN : -1e-30);
+            on_device();
+            CHECK_STATUS(attn_rope_table(cosines[1], sines[1], &d, 0), ATTN_OK);
+        }
+        test_release();
+    }
+}
+/* What lengths, starts, pages and positions hold is not looked at by the host; whatever it is, nothing beside the
+   arrays is read or written. A page that is none gets no row; the others are untouched where no page is one. */
+static void cache_clamped(void) {
+    for (int n = 0; n < cases_of(600); n++) {
+        appending a;
+        attn_out out = make_out(LAYOUT_PACKED, 4, 2, 3, 4, 16);
+        attn_view x = attn_view_of(out), table = make_filled(LAYOUT_PACKED, 1, 2, 4, 8, 0, 0);
+        attn_view positions =
+            n % 2 ? make_ints(ATTN_I64, 1, 2, 0, 0, 0, -99, 99) : make_ints(ATTN_I32, 2, 2, 4, 0, 0, -99, 99);
+        const attn_view *const unread[5] = {&a.lengths, &a.options.query_lengths, &a.options.query_starts,
+                                            &a.options.key_starts, &a.options.page_table};
+        draw_appending(&a, n, 1);
+        for (int i = 0; n % 9 == 0 && i < 4; i++)
+            for (int64_t e = 0; unread[i]->type == ATTN_I64 && e < unread[i]->size[0]; e++)
+                ((int64_t *)(uintptr_t)unread[i]->data)[e] = test_int(0, 1) ? INT64_MAX - test_int(0, 3) : INT64_MIN;
+        const int no_page = a.options.page_table.rank && n % 3 == 1;
+        if (no_page) fill(&a.options.page_table, draw_int, -9, -1);
+        fill(&x, draw_normal, 0, 1);
+        if (n % 9 == 1)
+            for (int e = 0; e < 2; e++) ((int64_t *)(uintptr_t)positions.data)[e] = e ? INT64_MAX : INT64_MIN;
+        on_device();
+        CHECK_STATUS(append_to(&a, 1, 0), ATTN_OK);
+        CHECKF(!*fake_failure(), "case %d: %s", n, fake_failure());
+        if (no_page) CHECKF(twins_agree(a.cache) && twins_agree(a.scale), "case %d: written to no page", n);
+        CHECK_STATUS(attn_rope(x, table, table, positions, (uint32_t)n % 4, out, 0), ATTN_OK);
+        CHECKF(!*fake_failure(), "case %d: %s", n, fake_failure());
+        for (int i = 0; i < 5; i++) /* nor does the host read them */
+            if (unread[i]->rank) ((attn_view *)(uintptr_t)unread[i])->data = (const void *)((uintptr_t)(i + 1) << 40);
+        a.cache[1].size[1] = a.fresh.size[1] = 0, a.scale[1].size[1] = 0;
+        fake_everything(2);
+        CHECK_STATUS(append_to(&a, 1, 0), ATTN_OK);
+        test_release();
+    }
+}
+/* Arrays in two places, by name; what is left to the host; tables without enough rows */
+static void cache_refused(void) {
+    attn_error err;
+    appending a;
+    attn_out floats[2], codes[2], scale[2], tables[2];
+    attn_view x = make_filled(LAYOUT_PACKED, 1, 4, 2, 2, 3, 32), positions = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+    attn_view ints[5], few, factors = make_filled(LAYOUT_PACKED, 0, 1, 16, 0, 0, 0);
+    attn_rope_desc longrope = {.factors = factors};
+    unsigned char *blocks = (unsigned char *)test_guarded(2 * 2 * 3 * 34);
+    make_twins(floats, ATTN_F32, LAYOUT_PACKED, 4, 2, 2, 3, 32);
+    make_twins(codes, ATTN_I8, LAYOUT_PACKED, 4, 2, 2, 3, 32);
+    make_twins(scale, ATTN_F32, LAYOUT_PACKED, 4, 2, 2, 3, 1);
+    make_twins(tables, ATTN_F32, LAYOUT_PACKED, 2, 9, 16, 0, 0);
+    for (int n = 0; n < 5; n++) ints[n] = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0);
+#define ELSEWHERE(view, call, field) \
+    do { \
+        on_device(); \
+        fake_range((view).data, 1, 0); \
+        refused(call, ATTN_ERR_PLACE, &err, field, "must lie on the device, where the call runs"); \
+        fake_everything(0); \
+        fake_range((view).data, 1, 2); \
+        CHECK((call) == ATTN_ERR_PLACE && fake_counted().launches == 0); \
+    } while (0)
+    fake_forget();
+    ELSEWHERE(floats[0], attn_convert(x, floats[0], &err), "to");
+    ELSEWHERE(codes[0], attn_quantize(x, codes[0], scale[0], &err), "codes");
+    ELSEWHERE(scale[0], attn_quantize(x, codes[0], scale[0], &err), "scale");
+    ELSEWHERE(scale[0], attn_unpack_q8_0(blocks, codes[0], scale[0], &err), "scale");
+    on_device();
+    fake_range(blocks, 1, 0);
+    refused(attn_unpack_q8_0(blocks, codes[0], scale[0], &err), ATTN_ERR_PLACE, &err, "blocks",
+            "must lie on the device");
+    fake_everything(0);
+    fake_range(blocks, 1, 2);
+    refused(attn_unpack_q8_0(blocks, codes[0], scale[0], &err), ATTN_ERR_PLACE, &err, "blocks", "must lie on the host");
+    const attn_view table = attn_view_of(tables[0]);
+    ELSEWHERE(positions, attn_rope(x, table, table, positions, 0, floats[0], &err), "positions");
+    ELSEWHERE(tables[1], attn_rope(x, table, attn_view_of(tables[1]), positions, 0, floats[0], &err), "sines");
+    ELSEWHERE(floats[0], attn_rope(x, table, table, positions, 0, floats[0], &err), "out");
+    ELSEWHERE(tables[1], attn_rope_table(tables[0], tables[1], NULL, &err), "sines");
+    ELSEWHERE(factors, attn_rope_table(tables[0], tables[1], &longrope, &err), "factors");
+    memset(&a, 0, sizeof a);
+    a.options.query_lengths = ints[0], a.options.query_starts = ints[1], a.options.key_starts = ints[2];
+    a.options.page_table = make_ints(ATTN_I32, 2, 2, 1, 0, 0, 0, 1);
+    a.options.k_scale = attn_view_of(scale[0]);
+#define APPEND attn_append(x, codes[0], ints[3], &a.options, &err)
+    ELSEWHERE(codes[0], APPEND, "cache");
+    ELSEWHERE(ints[3], APPEND, "lengths");
+    ELSEWHERE(ints[0], APPEND, "query_lengths");
+    ELSEWHERE(ints[1], APPEND, "query_starts");
+    ELSEWHERE(ints[2], APPEND, "key_starts");
+    ELSEWHERE(a.options.page_table, APPEND, "page_table");
+    ELSEWHERE(scale[0], APPEND, "k_scale");
+    on_device();
+    few = attn_view_slice(table, 0, 0, 2);
+    refused(attn_rope(x, few, few, positions, 0, floats[0], &err), ATTN_ERR_SIZE, &err, "cosines.size[0]",
+            "must hold a row");
+    few = attn_view_slice(table, 0, 0, 0);
+    refused(attn_rope(x, few, few, make_ints(ATTN_I32, 2, 2, 3, 0, 0, 0, 0), 0, floats[0], &err), ATTN_ERR_SIZE, &err,
+            "cosines.size[0]", "must hold a row");
+    refused(attn_lengths_of(ints[0], attn_out_typed(ATTN_I32, (void *)(uintptr_t)ints[1].data, 1, 1, 0, 0, 0), &err),
+            ATTN_ERR_PLACE, &err, "offsets", "must lie on the host");
+    refused(attn_alibi_slopes(attn_out_f32((float *)floats[0].data, 1, 8, 0, 0, 0), &err), ATTN_ERR_PLACE, &err,
+            "slopes", "must lie on the host");
+}
+/* Calls without options: the thread's stream, and the device of their arrays; one kernel each */
+static void cache_streams(void) {
+    attn_view x = make_filled(LAYOUT_PACKED, 1, 4, 2, 2, 3, 32), none = {0}, some, lse;
+    attn_out floats[2], codes[2], scale[2], tables[2], lse_out;
+    unsigned char *blocks = (unsigned char *)memset(test_guarded(2 * 2 * 3 * 34), 0, 2 * 2 * 3 * 34);
+    make_twins(floats, ATTN_F32, LAYOUT_PACKED, 4, 2, 2, 3, 32);
+    make_twins(codes, ATTN_I8, LAYOUT_PACKED, 4, 2, 2, 3, 32);
+    make_twins(scale, ATTN_F32, LAYOUT_PACKED, 4, 2, 2, 3, 1);
+    make_twins(tables, ATTN_F32, LAYOUT_PACKED, 2, 9, 16, 0, 0);
+    lse = make_filled(LAYOUT_PACKED, 1, 3, 2, 2, 3, 0), lse_out = make_out(LAYOUT_PACKED, 3, 2, 2, 3, 0);
+    for (int n = 0; n < 12; n++) {
+        const attn_view table = attn_view_of(tables[0]);
+        attn_status st = ATTN_OK;
+        attn_cuda_use_stream(n % 2 ? fake_stream() : NULL);
+        fake_everything(fake_device() < 0 ? 2 : 2 + 16);
+        fake_forget();
+        if (n < 2) st = attn_convert(x, floats[0], 0);
+        else if (n < 4) st = attn_quantize(x, codes[0], scale[0], 0);
+        else if (n < 6) st = attn_unpack_q8_0(blocks, codes[0], scale[0], 0);
+        else if (n < 8) st = attn_rope_table(tables[0], tables[1], NULL, 0);
+        else if (n < 10) st = attn_rope(x, table, table, none, 0, floats[0], 0);
+        else st = attn_merge(x, lse, x, lse, floats[0], lse_out, 0);
+        CHECK_STATUS(st, ATTN_OK);
+        CHECKF(fake_counted().launches == 1 && fake_counted().stream == (n % 2 ? fake_stream() : NULL), "call %d", n);
+        CHECK(fake_device() <= 0);
+    }
+    attn_cuda_use_stream(NULL);
+    on_device();
+    fake_forget();
+    some = attn_view_slice(x, 2, 0, 0);
+    CHECK_STATUS(attn_convert(some, attn_out_slice(floats[0], 2, 0, 0), 0), ATTN_OK);
+    CHECK_STATUS(attn_quantize(some, attn_out_slice(codes[0], 2, 0, 0), attn_out_slice(scale[0], 2, 0, 0), 0), ATTN_OK);
+    CHECK_STATUS(attn_rope(some, attn_view_of(tables[0]), attn_view_of(tables[0]), none, 0,
+                           attn_out_slice(floats[0], 2, 0, 0), 0),
+                 ATTN_OK);
+    CHECK_STATUS(attn_append(some, floats[0], make_ints(ATTN_I32, 1, 2, 0, 0, 0, 0, 0), NULL, 0), ATTN_OK);
+    CHECK(fake_counted().launches == 0);
+}
+
 /* ---- memory and streams */
 typedef struct ledger {
     long taken, given;
@@ -1739,6 +2136,7 @@ const test_case suite_emulated[] = {
     {"emulated.half_backward", half_backward},
     {"emulated.tiles", tiles},
     {"emulated.tiles_entries", tiles_entries},
+    {"emulated.tiles_parts", tiles_parts},
     {"emulated.tiles_excluded", tiles_excluded},
     {"emulated.tiles_codes", tiles_codes},
     {"emulated.tiles_pictures", tiles_pictures},
@@ -1761,6 +2159,14 @@ const test_case suite_emulated[] = {
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_options", fast_options},
     {"emulated.fast_corners", fast_corners},
+    {"emulated.cache_appends", cache_appends},
+    {"emulated.cache_conversions", cache_conversions},
+    {"emulated.cache_long_rows", cache_long_rows},
+    {"emulated.cache_rotations", cache_rotations},
+    {"emulated.cache_tables", cache_tables},
+    {"emulated.cache_clamped", cache_clamped},
+    {"emulated.cache_refused", cache_refused},
+    {"emulated.cache_streams", cache_streams},
     {"emulated.mixed_places", mixed_places},
     {"emulated.of_the_host", of_the_host},
     {"emulated.several_devices", several_devices},

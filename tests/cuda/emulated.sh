@@ -62,7 +62,7 @@ case " $HANGING " in *" ${0##*/} "*) exec sleep 60 ;; esac
 echo fine
 END
     chmod +x "$here/bin/compute-sanitizer"
-    for program in hw_conformance fast emulated suites quickstart compare train bench repeat repeat-plain fast-plain; do
+    for program in hw_conformance fast emulated suites quickstart compare generate train bench repeat repeat-plain fast-plain; do
         cp "$here/bin/compute-sanitizer" "$here/build/cuda/device-90a/$program"
     done
     printf '#!/bin/sh\necho 90a 1 pretended\n' >"$here/build/cuda/device-90a/which"

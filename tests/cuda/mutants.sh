@@ -25,6 +25,7 @@ item_mutant() { # NUMBER
     case $name in "stage 2, little"*) dims=128,256 ;; *) dims=64,256 ;; esac     # head size 128 is what differs
     case $name in
         "stage 1"*)  set -- --filter emulated.tiles ;;
+        "cache"*)    set -- --filter emulated.cache ;;
         "dispatch"*) set -- --filter emulated.fast ;;
         "errors"*)   set -- --filter emulated.lost_device ;;
         "devices"*)  set -- --filter emulated.several_devices ;;

@@ -255,6 +255,51 @@ static void test_math() {
     }
 }
 
+/* ---- rounded operations, of which none is fused with another; 16 and 8 bytes of global memory */
+struct rounded_params {
+    const float *x;
+    float *y;
+    double *z;
+    uint32_t *bits;
+};
+ATTN__KERNEL(64, 1) void rounded_kernel(ATTN__PARAM rounded_params p) {
+    const int t = hw::thread();
+    const float a = p.x[t], b = p.x[64 + t];
+    uint32_t four[4];
+    p.y[t] = hw::add(hw::mul(a, b), -p.x[128 + t]);
+    p.y[64 + t] = hw::div(a, b);
+    p.z[t] = hw::add(hw::mul((double)a / 3, (double)b / 7), 1.0);
+    p.z[64 + t] = hw::div((double)a, (double)b);
+    hw::load_global(four, p.bits + 4 * t);
+    const uint32_t two[2] = {four[3], four[0]};
+    hw::store_global(p.bits + 256 + 4 * t, four);
+    hw::store_global(p.bits + 512 + 2 * t, two);
+}
+static void test_rounded() {
+    float *x = array_of<float>(192);
+    const rounded_params p = {x, array_of<float>(128), array_of<double>(128), array_of<uint32_t>(640)};
+    for (int i = 0; i < 64; i++) {
+        volatile float a = draw(), b = draw() + 2.0f, product = a * b;
+        x[i] = a, x[64 + i] = b, x[128 + i] = product; /* a fused multiply-add would find what rounding lost */
+    }
+    for (int i = 0; i < 256; i++) p.bits[i] = (uint32_t)i * 2654435761u;
+    check(run(rounded_kernel, 64, 0, p), "rounded kernel", 0, 0);
+    for (int i = 0; i < 64; i++) {
+        volatile float quotient = x[i] / x[64 + i];
+        volatile double product = ((double)x[i] / 3) * ((double)x[64 + i] / 7), sum = product + 1.0;
+        volatile double wide = (double)x[i] / (double)x[64 + i];
+        check(p.y[i] == 0.0f, "mul, add", p.y[i], 0);
+        check(p.y[64 + i] == quotient, "div", p.y[64 + i], quotient);
+        check(p.z[i] == sum, "mul, add of doubles", p.z[i], sum);
+        check(p.z[64 + i] == wide, "div of doubles", p.z[64 + i], wide);
+        for (int j = 0; j < 4; j++)
+            check(p.bits[256 + 4 * i + j] == p.bits[4 * i + j], "load_global, store_global", p.bits[256 + 4 * i + j],
+                  p.bits[4 * i + j]);
+        check(p.bits[512 + 2 * i] == p.bits[4 * i + 3] && p.bits[513 + 2 * i] == p.bits[4 * i], "store_global, 8 bytes",
+              p.bits[512 + 2 * i], p.bits[4 * i + 3]);
+    }
+}
+
 /* ---- cp.async: groups that land in order, and chunks that are not read */
 struct copy_params {
     const float *from;
@@ -876,6 +921,7 @@ static void all(int mode) {
     test_barriers();
     test_grid();
     test_math();
+    test_rounded();
     if (has_mma) {
         test_copies();
         test_mma<hw::bf16>();

@@ -67,9 +67,9 @@
              where stage 2 takes tiles of as many rows for both and cuts the keys of neither; keys in pages those of as
              many keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias
              that differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
-             entries share is summed over the batch, always in the same order. Rows outside of entries may be read. Stage
-             1 looks for the entry of a block from the first on, so there thousands of short entries take their time, and
-             so do packed keys with a length for each query; stages 2 and 3 look it up.
+             entries share is summed over the batch, always in the same order. Rows outside of entries may be read.
+             Stage 1 looks for the entry of a block from the first on, so there thousands of short entries take their
+             time, and so do packed keys with a length for each query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:

@@ -4705,7 +4705,7 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b)
     e.row_batch = e.key_batch = 0;
     e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
     e.row0 = rows.first, e.key0 = rows_of_entry(m.p, b, true).first;
-    e.queries = (rows.end - rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
+    e.queries = least((rows.end - rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS, (int)m.padded - e.padded_row);
     return e;
 }
 enum { MMA_GRAD_THREADS = 128 };

@@ -74,8 +74,8 @@ DEVICE_OBJ      = build/cuda/objects-$(DEVICE_ARCH)
 DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
 DEVICE_EXAMPLES = quickstart compare generate train
-DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench cache libattn_cuda.so repeat \
-                  $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
+DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench cache calls libkernels.so \
+                  libattn_cuda.so repeat $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
 $(DEVICE_PROGRAMS:%=$(DEVICE)/%): | $(DEVICE)
 $(DEVICE) $(DEVICE_OBJ):
@@ -99,14 +99,18 @@ $(DEVICE)/emulated $(DEVICE)/suites: $(DEVICE)/%: $(DEVICE_OBJ)/main-%.o $(DEVIC
                                                     build/obj/ref.o
 $(DEVICE)/fast $(DEVICE)/emulated $(DEVICE)/suites:
 	$(NVCC) $^ -o $@
-$(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE_KERNELS) $(wildcard examples/cuda/*)
-	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(filter %.o,$^) -o $@
-$(DEVICE)/bench: bench/cuda.cu $(DEVICE_KERNELS)
-	$(DEVICE_CC) $^ -o $@
-$(DEVICE)/cache: bench/cuda_cache.cu $(DEVICE_KERNELS)
-	$(DEVICE_CC) $^ -o $@
-$(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE_KERNELS)
-	$(DEVICE_CC) $< $(filter %.o,$^) -o $@
+# The kernels once for all programs, for what is carried: a library beside them.
+DEVICE_LINK = -L$(DEVICE) -lkernels -Xlinker -rpath -Xlinker '$$ORIGIN'
+$(DEVICE)/libkernels.so: $(DEVICE_KERNELS)
+	$(DEVICE_CC) -shared $^ -o $@
+$(DEVICE_EXAMPLES:%=$(DEVICE)/%): $(DEVICE)/%: $(DEVICE)/libkernels.so $(wildcard examples/cuda/*)
+	$(DEVICE_CC) $(wildcard examples/cuda/$*.c examples/cuda/$*.cu) $(DEVICE_LINK) -o $@
+$(DEVICE)/bench: bench/cuda.cu $(DEVICE)/libkernels.so
+	$(DEVICE_CC) $< $(DEVICE_LINK) -o $@
+$(DEVICE)/cache $(DEVICE)/calls: $(DEVICE)/%: bench/cuda_%.cu $(DEVICE)/libkernels.so
+	$(DEVICE_CC) $< $(DEVICE_LINK) -o $@
+$(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/libkernels.so
+	$(DEVICE_CC) $< $(DEVICE_LINK) -o $@
 # What a build for sm_90 without the "a" has, of few head sizes: all of stage 2, of which a build for sm_90a leaves out
 # the kernels for little shared memory.
 PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
@@ -118,5 +122,5 @@ $(DEVICE_OBJ)/fast-plain.o: tests/cuda/fast_plain.cu tests/cuda/fast.cu tests/cu
 	$(PLAIN_CC) -c $< -o $@
 $(DEVICE)/fast-plain: $(DEVICE_OBJ)/fast-plain.o
 	$(NVCC) $^ -o $@
-$(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE_KERNELS)
-	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $^ -o $@
+$(DEVICE)/libattn_cuda.so: bench/cuda.cu $(DEVICE)/libkernels.so
+	$(DEVICE_CC) -shared -DCUDA_BENCH_LIBRARY $< $(DEVICE_LINK) -o $@

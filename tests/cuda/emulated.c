@@ -926,12 +926,12 @@ static void fast_options(void) {
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
-        {"starts", 1, 1, "mma.sync: entries have starts"},
+        {"starts", 3, 1, "on the device"},
         {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
         {"pages", 2, 0, "wgmma: keys lie in pages"}, /* these have no gradients */
-        {"pages and starts", 1, 0, "mma.sync: entries have starts"},
+        {"pages and starts", 1, 0, "mma.sync: keys in pages have starts"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);

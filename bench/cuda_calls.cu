@@ -1,6 +1,5 @@
-/* nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a cuda_calls.cu kernels.o attention.o -o calls */
-/* Sequences, options and types on a device, each beside its plain call: rates of both, their ratio, medians of rounds in
-   which both take their samples in turn. Rates are those of the plain call's operations (a causal call counts half of
+/* Sequences, options and types on a device, each beside its plain call: rates of both, their ratio, medians of rounds
+   in which both take their samples in turn. Rates are those of the plain call's operations (a causal call counts half of
    them) or, in a decode, of its bytes of k and v, so that the ratio is one of times. Where the plain call has the same
    results their bits are compared. */
 #include "../examples/cuda/device.h"

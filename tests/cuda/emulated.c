@@ -874,8 +874,10 @@ static void fast_read_codes(void) {
         check_least(&d, 0);
         /* one of them in numbers, in pages: by the floats of stage 1 */
         d.v = same.v, memset(&d.v_scale, 0, sizeof d.v_scale);
-        CHECKF(explained(&d, 0, n % 4 ? "mma.sync: one of k and v has 8 bits, and they lie in pages"
-                                      : "on the device, stage 2"), "case %d with one of them", n);
+        CHECKF(
+            explained(&d, 0,
+                      n % 4 ? "mma.sync: one of k and v has 8 bits, and they lie in pages" : "on the device, stage 2"),
+            "case %d with one of them", n);
         fake_set_arch(arch);
         test_release();
     }

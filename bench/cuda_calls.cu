@@ -1,6 +1,6 @@
 /* Sequences, options and types on a device, each beside its plain call: rates of both, their ratio, medians of rounds
-   in which both take their samples in turn. Rates are those of the plain call's operations (a causal call counts half of
-   them) or, in a decode, of its bytes of k and v, so that the ratio is one of times. Where the plain call has the same
+   in which both take their samples in turn. Rates are those of the plain call's operations (a causal call counts half)
+   or, in a decode, of its bytes of k and v, so that the ratio is one of times. Where the plain call has the same
    results their bits are compared. */
 #include "../examples/cuda/device.h"
 #include <algorithm>

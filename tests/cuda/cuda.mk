@@ -74,13 +74,13 @@ DEVICE_OBJ      = build/cuda/objects-$(DEVICE_ARCH)
 DEVICE_KERNELS  = $(DEVICE_OBJ)/kernels.o $(DEVICE_OBJ)/attention.o
 DEVICE_CC       = $(NVCC) $(NVCC_DEVICE_FLAGS) -Xcompiler -fPIC
 DEVICE_EXAMPLES = quickstart compare generate train
-DEVICE_PROGRAMS = which hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench cache calls libkernels.so \
+DEVICE_PROGRAMS = which arrives hw_conformance fast emulated suites $(DEVICE_EXAMPLES) bench cache calls libkernels.so \
                   libattn_cuda.so repeat $(if $(filter 90a,$(DEVICE_ARCH)),repeat-plain fast-plain)
 cuda-device-programs: $(DEVICE_PROGRAMS:%=$(DEVICE)/%)
 $(DEVICE_PROGRAMS:%=$(DEVICE)/%): | $(DEVICE)
 $(DEVICE) $(DEVICE_OBJ):
 	mkdir -p $@
-$(DEVICE)/which $(DEVICE)/hw_conformance: $(DEVICE)/%: tests/cuda/%.cu tests/cuda/primitives.cc $(CUDA_SOURCES)
+$(DEVICE)/which $(DEVICE)/arrives $(DEVICE)/hw_conformance: $(DEVICE)/%: tests/cuda/%.cu tests/cuda/primitives.cc $(CUDA_SOURCES)
 	$(DEVICE_CC) $< -o $@
 $(DEVICE_OBJ)/fast.o: tests/cuda/fast.cu tests/cuda/fast.cc tests/cuda/device.cu $(CUDA_SOURCES) | $(DEVICE_OBJ)
 	$(DEVICE_CC) -c $< -o $@

@@ -4811,11 +4811,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     for (int64_t tile = 0; tile < 32; tile += Queries) {
         tile_reach t = no_rows();
         if ((padded + tile) % Queries != 0) break;      /* the first rows of the tile do it */
-        for (int row = hw::lane(); row < Queries; row += 32) {
-            const tile_row of_tile = row_at(p, own, b, 0, 1, (int)(first + tile) + row);
-            join(t, reach_of_row(of_tile));
-            if (m.rows.count && !is_inside(of_tile)) t.to = 0;       /* another entry's: excluded by an edge */
-        }
+        for (int row = hw::lane(); row < Queries; row += 32)
+            join(t, reach_of_row(row_at(p, own, b, 0, 1, (int)(first + tile) + row)));
         t = join_warp(t);
         if (hw::lane() == 0) m.reaches[(at + tile) / Queries] = t;
     }

@@ -232,8 +232,9 @@ static void random_call(call &c, const wishes &w) {
     const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int whole = w.codes ? 16 : 8, size_q = whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
-    const int size_v = w.most_v ? 8 * draw(1, w.most_v / 8)
-                       : chance(60) ? size_q : whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
+    const int size_v = w.most_v     ? 8 * draw(1, w.most_v / 8)
+                       : chance(60) ? size_q
+                                    : whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
@@ -889,6 +890,17 @@ static void check_outside(const call &c, const tensor &t, const std::vector<span
             if (at[n] != 0xff) return fail(c, "a row of no entry was written", (double)i, (double)x);
     });
 }
+/* What is no entry's may hold anything. */
+static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, bool keys) {
+    static const double odd[3] = {NAN, INFINITY, -INFINITY};
+    for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        for (size_t n = 0; n < of.size(); n++) {
+            const int64_t first = keys ? of[n].key0 : of[n].row0, many = keys ? of[n].length : of[n].rows;
+            if ((packed || (int64_t)n == b) && i >= first && i < first + many) return;
+        }
+        put(t, b, h, i, x, odd[(i + x) % 3]);
+    });
+}
 static void forward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type, out_type = all.out.a.type;
@@ -905,6 +917,11 @@ static void forward_of_entries(call &all, const stage &s) {
     remake(all, all.lse, p.lse, ATTN_F32, packed_queries, p.heads, p.queries, 1, 0);
     remake(all, all.stats, p.stats, ATTN_F32, packed_queries, p.heads, p.queries, 2, 0);
     spoil(all.k, 20), spoil(all.v, 30);
+    if (chance(50)) {
+        spoil_outside(all.q, of, packed_queries, false);
+        if (lengths) spoil_outside(all.k, of, packed_keys, true), spoil_outside(all.v, of, packed_keys, true);
+        all.name += ", NaN outside";
+    }
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
     if (!lengths) p.key_lengths.rank = 0;
@@ -1001,6 +1018,11 @@ static void backward_of_entries(call &all, const stage &s) {
     remake(all, all.lse, p.lse, ATTN_F32, true, p.heads, p.queries, 1, 0);
     remake(all, all.stats, p.stats, ATTN_F32, true, p.heads, p.queries, 2, 0);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
+    const bool outside = chance(60);
+    if (outside) {
+        spoil_outside(all.q, of, true, false), spoil_outside(all.k, of, true, true);
+        spoil_outside(all.v, of, true, true), all.name += ", NaN outside";
+    }
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
     if (p.align == ATTN_ALIGN_POSITIONS) {
@@ -1013,6 +1035,7 @@ static void backward_of_entries(call &all, const stage &s) {
     if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
     remake(all, all.d_out, p.d_out, type, true, p.heads, p.queries, p.size_v, 1);
     spoil(all.d_out, 20);
+    if (outside) spoil_outside(all.d_out, of, true, false);
     remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, true, p.heads, p.queries, p.size_q, 0);
     remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_q, 0);
     remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_v, 0);

@@ -6312,7 +6312,7 @@ ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int6
 }
 
 /* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
-   some number of d_out? It makes its row's shift so. */
+   some number of d_out? It makes its row's shift so. Both hold of rows behind a packed entry's last, too. */
 ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
 {
     const bool q = is_query && (g.inverse == 0.0f || !is_finite(g.inverse) || !is_finite(g.base));
@@ -6333,17 +6333,14 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         const int64_t b = part / parts / heads, h = part / parts % heads;
         const packed_tiles &packed = keys ? m.g.keys : m.g.rows;
         int64_t first = part % parts * 32;
-        bool tail = false;                          /* are there rows of other entries behind this one's? */
         if (packed.count) {
             if (first / GRAD_ROWS >= *packed.count) continue;
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
             first = tile.row + first % GRAD_ROWS;
-            tail = !keys && first + 32 > rows_of_entry(p, tile.entry, false).end;
         }
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
-        if (keys || tail || p.softcap != 0.0f)      /* that makes scores finite */
+        if (keys || p.softcap != 0.0f)              /* that makes scores finite */
             flags |= has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows) * NONFINITE_MOVING;
-        if (tail) flags |= has_nonfinite_rows<T>(p.d_out, p.size_v, b, h, first, rows) * NONFINITE_DP;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }

@@ -844,18 +844,21 @@ static void start_own(call &own, const call &all, const span &e, int64_t b) {
     }
 }
 /* Draws the entries of a call: sizes, starts, gaps between packed ones. */
-static std::vector<span> draw_entries(call &all, const wishes &w, bool packed_queries, bool packed_keys) {
+static std::vector<span> draw_entries(call &all, const wishes &w, bool packed_queries, bool packed_keys,
+                                      bool pages = false) {
     std::vector<span> of(chance(30) ? 1 : (size_t)draw(2, 7));
     int rows = 0, keys = 0;
     for (span &e : of) {
-        e.rows = chance(15) ? 0 : chance(40) ? draw(1, 30) : draw(1, w.most_rows);
-        e.length = chance(10) ? 0 : draw(1, w.most_rows);
+        e.rows = chance(15) ? 0 : w.decode ? draw(1, 4) : chance(40) ? draw(1, 30) : draw(1, w.most_rows);
+        e.length = chance(10) ? 0 : draw(w.decode ? w.most_rows / 2 : 1, w.most_rows);
         e.row0 = packed_queries ? rows + draw(0, 3) : chance(30) ? 0 : draw(0, w.most_rows / 2);
         e.key0 = packed_keys ? keys + draw(0, 3) : chance(30) ? 0 : draw(0, w.most_rows / 2);
         rows = packed_queries ? e.row0 + e.rows : std::max(rows, e.row0 + 1);
         keys = packed_keys ? e.key0 + e.length : std::max(keys, e.key0 + 1);
     }
     rows = std::max(rows, w.least_rows) + draw(0, 20), keys = std::max(keys, 1) + draw(0, 20);
+    if (pages) all.page = draw(1, 40), keys = draw(1, w.most_rows / all.page + 1) * all.page;
+    for (span &e : of) e.key0 = pages ? 0 : e.key0;
     for (span &e : of) {
         if (!packed_queries) e.rows = rows - e.row0;
         if (!packed_keys) e.length = std::min(e.length, keys - e.key0);
@@ -904,10 +907,13 @@ static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, b
 static void forward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type, out_type = all.out.a.type;
-    const wishes w = {s.forward == mma_forward ? 1 : 64, s.forward == mma_forward ? 150 : 300, 0, 0, 0, 0};
+    const bool of_stage_2 = s.forward == mma_forward, decode = p.queries <= 5 && p.keys >= 512; /* keys are cut */
+    const wishes w = {
+        of_stage_2 && !decode ? 1 : decode ? 0 : 64, decode ? 1200 : of_stage_2 ? 150 : 300, 0, decode, 0, 0};
     const bool packed_queries = chance(70), packed_keys = chance(packed_queries ? 70 : 30);
     const bool lengths = packed_keys || chance(60);
-    const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys);
+    const bool pages = of_stage_2 && !packed_keys && chance(60);
+    const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys, pages);
     all.name += packed_queries ? ", packed queries" : ", padded queries";
     all.name += packed_keys ? ", packed keys" : ", padded keys";
     remake(all, all.q, p.q, type, packed_queries, p.heads, p.queries, p.size_q, 3);
@@ -925,6 +931,7 @@ static void forward_of_entries(call &all, const stage &s) {
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
     if (!lengths) p.key_lengths.rank = 0;
+    if (pages) p.key_starts.rank = 0;
     if (!packed_queries && chance(50)) p.query_lengths.rank = 0;
     if (p.align == ATTN_ALIGN_POSITIONS) {
         const bool per_query = chance(50);
@@ -949,6 +956,19 @@ static void forward_of_entries(call &all, const stage &s) {
             checks++;
             if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
         }
+    }
+    if (pages) {
+        const attn__array k = p.k, v = p.v;
+        put_into_pages(all);
+        if (s.covers(p, all.dev, false)) return fail(all, s.covers(p, all.dev, false), 0, 1);
+        give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
+        for (tensor *t : results) poison(*t);
+        if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
+        for (int n = 0; n < 3; n++) {
+            checks++;
+            if (first[n] != results[n]->memory) fail(all, "other bits than of keys side by side", 0, n);
+        }
+        p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = 0;
     }
     for (tensor *t : results) {
         check_outside(all, *t, of);
@@ -1221,6 +1241,7 @@ static const struct kind {
     {"stage 2 entries, forward", 1, forward_of_entries, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 entries, forward", 1, forward_of_entries, 86, 99 * 1024, {1, 90, 0, 3, 72, 256}},
     {"stage 2 entries, forward, options", 1, forward_of_entries, 80, 163 * 1024, {1, 90, OF_SCORES, 0, 8, 64}},
+    {"stage 2 entries, decode", 1, forward_of_entries, 80, 163 * 1024, {0, 0, 0, 1, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
     {"stage 3 entries, forward, options", 2, forward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},

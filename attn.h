@@ -13719,7 +13719,7 @@ ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_o
                 "must be one per 32 numbers of a row", scale.size[3], codes.size[3] / ATTN__CODES_PER_SCALE);
     ATTN__RULE(blocks || !attn__elements(&v[0]), NULL, "blocks", "must not be NULL");
     if (!attn__elements(&v[0])) return attn__success(err);
-    ATTN__CUDA_ONLY(where = on_device ? ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
+    ATTN__CUDA_ONLY(where = on_device ? attn__cuda_place(a[0].data, err) & ATTN__PLACE_DEVICE : ATTN__PLACE_HOST;
                     ATTN__TRY(attn__see(&where, blocks, "blocks", err));
                     if (on_device) return attn__cuda_unpack_q8_0(blocks, a, codes.size, err);)
     saved = attn__fp_enter();

@@ -23,10 +23,10 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
-             what the call needs, to the byte (the forward of stage 3 needs at most 512). Where some are NULL, that is
-             enough for the same call with fewer queries or keys, too, where the arrays are aligned to 16 bytes; if all
-             are, it is enough for either place. It then grows with B, H, Sq and Sk; a head size that a faster stage
-             covers may need more than a larger one that none does.
+             what the call needs, to the byte (the forward of stage 3 at most 512, where no entries are packed and
+             nothing is int8). Where some are NULL, that is enough for the same call with fewer queries or keys, too,
+             where the arrays are aligned to 16 bytes; if all are, it is enough for either place. It then grows with B,
+             H, Sq and Sk; a head size that a faster stage covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
@@ -55,15 +55,16 @@
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
-             where there are gradients of them), these, and rows of entries behind them, may be written for any of them,
-             or not at all. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
+             where there are gradients of them), these, and rows of entries behind them, may hold anything or not be
+             written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward; a mask, a bias or dropout with them in stage 1. Gradients of packed
              documents (queries and keys packed, a length of both for each entry) are stage 3's, too, other gradients
-             with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; both are in
-             attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
-             have the bound of one call, not its bits. An entry has the bits of a call of its own in the same stage,
+             with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; int8 in
+             pages becomes other numbers first (TYPES), which every stage takes. Both are in attn_mask. Keys in parts,
+             forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts have the bound of one call,
+             not its bits. An entry has the bits of a call of its own in the same stage,
              where stage 2 takes tiles of as many rows for both and cuts the keys of neither; keys in pages those of as
              many keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias
              that differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
@@ -74,7 +75,7 @@
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
              queries times heads of a group) makes them of what it has read, where both k and v are ATTN_I8, in rows of
-             whole 16 bytes, and no mask, bias, dropout, softcap, ALiBi or scale that is not positive shapes scores. In
+             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive. In
              pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
@@ -90,9 +91,9 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: starts and
-             pages in stages 2 and 3, int8 read as it is, a bias, a mask and dropout in stage 3, keys in parts, and the
-             kernels of >>cache. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: starts in
+             stages 2 and 3, pages in stage 2, int8 read as it is, a bias, a mask and dropout in stage 3, keys in parts,
+             and the kernels of >>cache. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -963,14 +964,15 @@ ATTN__DEVICE entry_reach entry_reach_of(const params &p, const entry &e, int64_t
 {
     const int64_t far = 1ll << 30;      /* sizes are below: beyond it is so for every row, and sums fit in 32 bits */
     const int keys = (int)(e.keys_end - e.key0);
+    const int64_t row = clamp(e.row0 + own, 0, p.queries - 1);         /* an entry may have none */
     entry_reach r;
     r.rows = (int)(e.rows_end - e.row0);
     r.per_row = p.key_lengths.rank == 2 || (p.align == ATTN_ALIGN_POSITIONS && p.positions.rank == 2);
-    r.keys = p.key_lengths.rank ? (int)clamp(load_integer(p.key_lengths, b, e.row0 + own), 0, keys) : keys;
+    r.keys = p.key_lengths.rank ? (int)clamp(load_integer(p.key_lengths, b, row), 0, keys) : keys;
     r.queries = p.query_lengths.rank ? (int)clamp(load_integer(p.query_lengths, b, 0), 0, r.rows) : r.rows;
     r.position = p.align == ATTN_ALIGN_BOTTOM_RIGHT ? r.keys - r.queries : 0;
     if (p.align == ATTN_ALIGN_POSITIONS)
-        r.position = add_clamped(load_integer(p.positions, b, e.row0 + own), p.positions.rank == 2 ? -own : 0);
+        r.position = add_clamped(load_integer(p.positions, b, row), p.positions.rank == 2 ? -own : 0);
     r.low = (int)(p.left == INT64_MAX ? -far : clamp(add_clamped(r.position, -p.left), -far, far));
     r.high = (int)clamp(p.right == INT64_MAX ? far : add_clamped(add_clamped(r.position, p.right), 1), -far, far);
     return r;
@@ -3887,12 +3889,12 @@ ATTN__KERNEL(32 * WARPS, 1) void find_packed_tiles(ATTN__PARAM tile_table m)
 {
     const auto tiles_of = [&](const row_span &s) { return (s.end - s.first + m.rows - 1) / m.rows; };
     for (int64_t b = first_task(); b <= m.p.batch; b += all_tasks()) {
-        int first = 0;
+        int first = 0;                      /* entries that share rows may come to more than there is room for */
         for (int64_t other = hw::lane(); other < b; other += 32)
-            first += tiles_of(rows_of_entry(m.p, other, m.keys));
-        for (int step = 16; step > 0; step /= 2) first += hw::shfl_xor(first, step);
+            first = least(first + least(tiles_of(rows_of_entry(m.p, other, m.keys)), m.most), m.most);
+        for (int step = 16; step > 0; step /= 2) first = least(first + hw::shfl_xor(first, step), m.most);
         if (b == m.p.batch) {
-            if (hw::lane() == 0) *m.to.count = least(first, m.most);
+            if (hw::lane() == 0) *m.to.count = first;
             continue;
         }
         const row_span own = rows_of_entry(m.p, b, m.keys);
@@ -4548,7 +4550,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     float out[D / 2];
     const tile_reach all = reach_of_block(rows, reaches);
     const bool busy = first_row + row0 < in.rows_end * m.pack;      /* has this warp any rows? */
-    const int64_t keys_of_entry = p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
+    const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
     const tile_range tiles = tiles_of(m, all, keys_of_entry, split, Keys);
     const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
     paged_row own = {-1, 0};                                    /* of the tile that is copied next */
@@ -6399,7 +6401,9 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
     w.end = w.at.head + (Shape::queries ? 1 : group);
-    w.parts = Shape::queries ? (w.all.last + Shape::moving - 1) / Shape::moving : w.entry.queries / Shape::moving;
+    w.parts = !Shape::queries ? w.entry.queries / Shape::moving
+                              : least((w.all.last + Shape::moving - 1) / Shape::moving,
+                                      ((int)m.padded_keys - w.entry.padded_key) / Shape::moving);
     find_tiles<Shape>(m, w);
     return w;
 }
@@ -7067,6 +7071,7 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
     f((const void *)merge_splits);
+    f((const void *)find_packed_tiles);
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
@@ -8006,7 +8011,12 @@ struct device_call {
         tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
-        bytes += runs->workspace(own, dev, backward, smaller);
+        int64_t of_stage = runs->workspace(own, dev, backward, smaller);
+        if (smaller && backward && has_starts(p)) {             /* fewer rows are stage 1's, not stage 2's */
+            const int64_t of_tiles = tiled_workspace(own, dev, true, true);
+            of_stage = of_stage > of_tiles ? of_stage : of_tiles;
+        }
+        bytes += of_stage;
         return bytes ? bytes + 256 : 0;
     }
     cudaError_t unpack_codes(const queue &stream)       /* at the front of the stage's part of the workspace */

@@ -59,7 +59,8 @@
              written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts run in all stages, forward; a mask, a bias or dropout with them in stage 1. Gradients of packed
+   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); a mask, a bias or dropout with them in stage
+             1. Gradients of packed
              documents (queries and keys packed, a length of both for each entry) are stage 3's, too, other gradients
              with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; int8 in
              pages becomes other numbers first (TYPES), which every stage takes. Both are in attn_mask. Keys in parts,
@@ -4405,6 +4406,7 @@ template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, bool Codes = fa
 template <int D, bool Codes = false>
 using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>, Codes>;
 enum { MMA_DECODE_ROWS = 16 };
+enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
     params  p;
     int32_t pack, splits;       /* heads in a tile; parts of the keys */
@@ -4539,7 +4541,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv);
     const int batch = p.page ? 0 : b;
-    const entry in = entry_of(p, b);
+    const entry in = D <= MMA_STARTS ? entry_of(p, b) : whole_entry(p);
     const attn__array head_k = Codes ? p.k : from_row(p.k, batch, head_kv, in.key0);
     attn__array head_v = Codes ? p.v : from_row(p.v, batch, head_kv, in.key0);
     if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
@@ -5294,6 +5296,7 @@ inline int fill_table(const params &p, const packed_tiles &to, int rows, bool ke
 
 static const char *mma_covers(const params &p, const device &d, bool backward)
 {
+    ATTN__WANT(!has_starts(p) || larger_head(p) <= MMA_STARTS, "entries with starts and a head size above 192");
     return mma_covers_as(p, d, backward, IN_STAGE_2);
 }
 
@@ -7422,7 +7425,8 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     of_keys = m;
     if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
-    forward_fn *const forward = p.stats.rank ? NULL : hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+    forward_fn *const forward =
+        p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = find_stats(m.g, forward, dev, stream);
     if (m.g.rows.count && !error) error = fill_table(p, m.g.rows, GRAD_ROWS, false, stream);
     if (m.g.keys.count && !error) error = fill_table(p, m.g.keys, GRAD_ROWS, true, stream);

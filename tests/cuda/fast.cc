@@ -1239,7 +1239,7 @@ static const struct kind {
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 300, 0, 3, 8, 64}},
     {"stage 3 forward, packed heads", 2, forward_packed, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
     {"stage 2 entries, forward", 1, forward_of_entries, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
-    {"stage 2 entries, forward", 1, forward_of_entries, 86, 99 * 1024, {1, 90, 0, 3, 72, 256}},
+    {"stage 2 entries, forward", 1, forward_of_entries, 86, 99 * 1024, {1, 90, 0, 3, 72, 192}},
     {"stage 2 entries, forward, options", 1, forward_of_entries, 80, 163 * 1024, {1, 90, OF_SCORES, 0, 8, 64}},
     {"stage 2 entries, decode", 1, forward_of_entries, 80, 163 * 1024, {0, 0, 0, 1, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},

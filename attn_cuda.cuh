@@ -59,8 +59,8 @@
              written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); a mask, a bias or dropout with them in stage
-             1. Gradients of packed
+   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask, a bias or dropout in stage 1.
+             Gradients of packed
              documents (queries and keys packed, a length of both for each entry) are stage 3's, too, other gradients
              with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; int8 in
              pages becomes other numbers first (TYPES), which every stage takes. Both are in attn_mask. Keys in parts,

@@ -4523,107 +4523,152 @@ ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t ro
     return head;
 }
 
+/* K or V of a task: the head that its tiles are copied from, and their slots */
+template <class Scales> struct tiled_head {
+    attn__array a;                              /* from the entry's first row on; rank 0: not asked for */
+    const attn__array &scale;
+    int64_t  columns;
+    uint32_t slots;
+    Scales   scales;                            /* of the tiles under way, with codes */
+};
+/* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
+   the one after it is n + step. */
+template <int D, bool Extra, int Keys, int WarpsKV, bool Codes> struct task_keys {
+    typedef mma_shape<D, Keys, WarpsKV, Codes> shape;
+    typedef code_scales<Codes ? code_tile<Keys, D>::scales : 1, shape::depth> scales;
+    static constexpr int keys = Keys, size = D;
+    /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
+       there are no registers for that, in two of the kernels. */
+    static constexpr bool ahead = D <= 192 || (WarpsKV > 1) != Extra;
+    const params &p;
+    int        b, head, step;
+    tile_reach reach;                           /* of all rows of the block */
+    tile_range tiles;
+    paged_row  own;                             /* the lane's row of the tile that is copied next */
+    tiled_head<scales> k, v;
+};
+template <class Task>
+ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &reach, int split,
+                               int step, uint32_t slots)
+{
+    constexpr bool codes = Task::shape::codes;
+    const params &p = m.p;
+    const int head = group * m.pack / (int)(p.heads / p.heads_kv), batch = p.page ? 0 : b;
+    const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
+    Task t = {p, b, head, step, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
+              {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, {}},
+              {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + 2 * Task::shape::slot,
+               {}}};
+    if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
+    return t;
+}
+template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
+{
+    typedef typename Task::shape shape;
+    constexpr int D = Task::size, Keys = Task::keys, across = shape::codes ? codes_across<D> : copy_across<D>;
+    const int key = n * Keys + row_of_lane<Keys, shape::tile_threads, across>();
+    t.own = find_paged_row(t.p, t.b, key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
+}
+template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
+{
+    if (Task::shape::codes || (Task::ahead && t.p.page)) find_rows(t, n);
+}
+template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slots, int n)
+{
+    return slots + (n & t.step ? Task::shape::slot : 0);
+}
+/* Starts to copy tile n of t.k or t.v. */
+template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_head<Scales> &from, int n)
+{
+    typedef typename Task::shape shape;
+    constexpr int D = Task::size, Keys = Task::keys, sharing = shape::tile_threads;
+    const bool any = n < t.tiles.end && from.a.rank;
+    const uint32_t to = slot_of(t, from.slots, n);
+    if constexpr (shape::codes) {
+        ATTN__UNROLL for (int i = 0; i < (shape::depth - 1) * code_tile<Keys, D>::scales; i++)
+            from.scales.of[0][i] = from.scales.of[1][i];
+        if (any) {
+            copy_codes<Keys, D>(to, from.a, t.head, from.columns, t.own);
+            load_scales<Keys, D>(from.scales, from.scale, t.head, from.columns, t.own);
+        }
+    } else if (any) {
+        if (!Task::ahead) find_rows(t, n);
+        if (!Task::ahead || t.p.page) copy_paged_rows<D, Keys, sharing>(to, from.a, from.columns, t.own);
+        else copy_rows<D, Keys, sharing>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first, t.reach.last);
+    }
+    hw::cp_async_commit();
+}
+/* Where tile n is for the products, once its copy has ended; numbers that are made of codes are in the slot `made`. */
+template <class T, class Task, class Scales>
+ATTN__DEVICE uint32_t tile_of(const Task &t, const tiled_head<Scales> &of, int n, uint32_t made)
+{
+    if constexpr (!Task::shape::codes) return slot_of(t, of.slots, n);
+    else {
+        make_numbers<T, Task::keys, Task::size>(made, slot_of(t, of.slots, n), of.scales, of.scale.type);
+        hw::sync_warp();
+        return made;
+    }
+}
+
 /* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV, bool Codes>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
+    typedef task_keys<D, Extra, Keys, WarpsKV, Codes> task;
     typedef mma_shape<D, Keys, WarpsKV, Codes> shape;
     constexpr int slot = shape::slot, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
-    /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
-       there are no registers for that, in two of the kernels. */
-    constexpr bool ahead = D <= 192 || (WarpsKV > 1) != Extra;
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
-    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, g = hw::lane() / 4;
-    const uint32_t q = hw::shared_address(shared), k = q + whole + warp_kv * shape::slots, v = k + 2 * slot;
-    tile_reach *reaches = (tile_reach *)(shared + whole + warps_kv * shape::slots);
+    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
+    const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots, made = slots + 4 * slot;
     const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const int head_kv = group * m.pack / (int)(p.heads / p.heads_kv);
-    const int batch = p.page ? 0 : b;
     const entry in = D <= MMA_STARTS ? entry_of(p, b) : whole_entry(p);
-    const attn__array head_k = Codes ? p.k : from_row(p.k, batch, head_kv, in.key0);
-    attn__array head_v = Codes ? p.v : from_row(p.v, batch, head_kv, in.key0);
-    if (!p.out.rank) head_v.rank = 0;                   /* log-sum-exp or stats alone */
-    code_scales<Codes ? code_tile<Keys, D>::scales : 1, depth> scales_k, scales_v;
-    const tile_row rows[2] = {row_at(p, in, b, group, m.pack, first_row + row0 + g),
-                              row_at(p, in, b, group, m.pack, first_row + row0 + g + 8)};
+    const bool busy = at < in.rows_end * m.pack;                    /* has this warp any rows? */
+    const tile_row rows[2] = {row_at(p, in, b, group, m.pack, at + g), row_at(p, in, b, group, m.pack, at + g + 8)};
+    const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
+    task t = keys_of_task<task>(m, b, group, in, reach, split, warps_kv, slots);
     row_pair soft = no_keys();
     float out[D / 2];
-    const tile_reach all = reach_of_block(rows, reaches);
-    const bool busy = first_row + row0 < in.rows_end * m.pack;      /* has this warp any rows? */
-    const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
-    const tile_range tiles = tiles_of(m, all, keys_of_entry, split, Keys);
-    const auto slot_of = [&](int n) { return n & warps_kv ? slot : 0; };        /* n grows by warps_kv */
-    paged_row own = {-1, 0};                                    /* of the tile that is copied next */
-    const auto find_row = [&](int n) {
-        constexpr int across = Codes ? codes_across<D> : copy_across<D>;
-        const int key = n * Keys + row_of_lane<Keys, sharing, across>();
-        own = find_paged_row(p, b, key, all.first, all.last, Codes ? b : 0);
-    };
-    const auto look_ahead = [&](int n) { if (Codes || (ahead && p.page)) find_row(n); };
-    const auto copy_keys = [&](const attn__array &a, const attn__array &scale, auto &scales, uint32_t to, int n,
-                               int64_t columns) {
-        if constexpr (Codes) {
-            ATTN__UNROLL for (int i = 0; i < (depth - 1) * code_tile<Keys, D>::scales; i++)
-                scales.of[0][i] = scales.of[1][i];
-            if (n < tiles.end && a.rank) {
-                copy_codes<Keys, D>(to + slot_of(n), a, head_kv, columns, own);
-                load_scales<Keys, D>(scales, scale, head_kv, columns, own);
-            }
-        } else if (n < tiles.end && a.rank) {
-            if (!ahead) find_row(n);
-            if (!ahead || p.page) copy_paged_rows<D, Keys, sharing>(to + slot_of(n), a, columns, own);
-            else copy_rows<D, Keys, sharing>(to + slot_of(n), a, columns, 0, 0, n * Keys, all.first, all.last);
-        }
-        hw::cp_async_commit();
-    };
-    /* where the n-th tile is that the products read */
-    const auto tile_of = [&](uint32_t slots, const auto &scales, int32_t type, int n) {
-        if constexpr (Codes) {
-            const uint32_t numbers = k + 4 * slot;
-            make_numbers<T, Keys, D>(numbers, slots + slot_of(n), scales, type);
-            hw::sync_warp();
-            return numbers;
-        } else return slots + slot_of(n);
-    };
-    look_ahead(tiles.first + warp_kv);
+
+    const int first = t.tiles.first + warp_kv;
+    look_ahead(t, first);
     if (WarpsKV == 1 || hw::warp() < 2)
         copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row, (int)in.rows_end);
     if (WarpsKV > 1) hw::cp_async_commit();
     ATTN__UNROLL for (int n = 0; n < depth; n++) {
-        copy_keys(head_k, p.k_scale, scales_k, k, tiles.first + warp_kv + n * warps_kv, p.size_q);
-        copy_keys(head_v, p.v_scale, scales_v, v, tiles.first + warp_kv + n * warps_kv, p.size_v);
-        look_ahead(tiles.first + warp_kv + (n + 1) * warps_kv);
+        copy_keys(t, t.k, first + n * warps_kv);
+        copy_keys(t, t.v, first + n * warps_kv);
+        look_ahead(t, first + (n + 1) * warps_kv);
     }
     if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
-    for (int n = tiles.first + warp_kv; n < tiles.end; n += warps_kv) {
-        const bool edge = always_edge || n * Keys < all.from || (n + 1) * Keys > all.to;
+    for (int n = first; n < t.tiles.end; n += warps_kv) {
+        const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
         float s[Keys / 2];
         hw::cp_async_wait<left>();                      /* K of this tile */
         sync_tile<sharing>();
-        const uint32_t tile_k = tile_of(k, scales_k, p.k_scale.type, n);
-        copy_keys(head_k, p.k_scale, scales_k, k, n + depth * warps_kv, p.size_q);
+        const uint32_t k = tile_of<T>(t, t.k, n, made);
+        copy_keys(t, t.k, n + depth * warps_kv);
         if (busy) {
-            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, tile_k);
+            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, k);
             mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         }
         hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<sharing>();
-        const uint32_t tile_v = head_v.rank ? tile_of(v, scales_v, p.v_scale.type, n) : 0;
-        copy_keys(head_v, p.v_scale, scales_v, v, n + depth * warps_kv, p.size_v);
-        look_ahead(n + (depth + 1) * warps_kv);
-        if (head_v.rank)
-            add_values<T, D, Keys, sharing>(out, s, tile_v, edge, busy, all.first - n * Keys, all.last - n * Keys);
+        const uint32_t v = t.v.a.rank ? tile_of<T>(t, t.v, n, made) : 0;
+        copy_keys(t, t.v, n + depth * warps_kv);
+        look_ahead(t, n + (depth + 1) * warps_kv);
+        if (t.v.a.rank)
+            add_values<T, D, Keys, sharing>(out, s, v, edge, busy, t.reach.first - n * Keys, t.reach.last - n * Keys);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, D>(m, part * p.queries * m.pack + first_row + row0 + g, out, rows, soft, scale_of<Extra>(p));
+        end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, scale_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -5296,8 +5341,12 @@ inline int fill_table(const params &p, const packed_tiles &to, int rows, bool ke
 
 static const char *mma_covers(const params &p, const device &d, bool backward)
 {
-    ATTN__WANT(!has_starts(p) || larger_head(p) <= MMA_STARTS, "entries with starts and a head size above 192");
-    return mma_covers_as(p, d, backward, IN_STAGE_2);
+    const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
+    if (reason || !has_starts(p)) return reason;
+    bool starts = false;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) { starts = decltype(size)::value <= MMA_STARTS; });
+    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192");
+    return NULL;
 }
 
 /* Queries of an entry; of packed ones, which the host does not know, the mean */

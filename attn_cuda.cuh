@@ -4527,7 +4527,7 @@ ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t ro
 template <class Scales> struct tiled_head {
     attn__array a;                              /* from the entry's first row on; rank 0: not asked for */
     const attn__array &scale;
-    int64_t  columns;
+    const int64_t &columns;                     /* read where it is needed: registers are few */
     uint32_t slots;
     Scales   scales;                            /* of the tiles under way, with codes */
 };

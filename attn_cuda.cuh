@@ -4057,9 +4057,20 @@ ATTN__DEVICE row_pair no_keys()
     return r;
 }
 
+/* The largest score of a row may have no float that is the same in powers of 2: so it is where a bias of the lowest
+   float masks all keys. Then scores are taken relative to it first. */
+template <int N>
+ATTN__DEVICE void shift_row(float (&s)[N / 2], int e, float top, float before, float scale, float &base, float &rescale)
+{
+    const bool shifts = magnitude(base) == infinity();
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (j / 2 % 2 == e && shifts) s[j] -= top;
+    if (shifts) rescale = hw::ex2((before - top) * scale), base = 0.0f;
+}
+
 /* s becomes weights relative to the new maximum; what was summed before is to be multiplied by `rescale`. Marks: an
-   excluded pair has the weight +0, one that merely vanishes -0. */
-template <int N, bool Marks>
+   excluded pair has the weight +0, one that merely vanishes -0. Any: scores may be of any size (shift_row). */
+template <int N, bool Marks, bool Any>
 ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, float (&rescale)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -4069,6 +4080,7 @@ ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, floa
         top = fmaxf(top, hw::shfl_xor(top, 2));
         base = is_none(top) ? 0.0f : top * scale;
         rescale[e] = hw::ex2(hw::fma(r.top[e], scale, 0.0f) - base);     /* 1 where nothing grew: rounded as base is */
+        if (Any && hw::any(magnitude(base) == infinity())) shift_row<N>(s, e, top, r.top[e], scale, base, rescale[e]);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
                 const float power = hw::fma(s[x], scale, -base);
@@ -4094,29 +4106,31 @@ template <int N> ATTN__DEVICE void rescale_rows(float (&d)[N / 2], const float (
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= rescale[j / 2 % 2];
 }
 
-/* A row's end, from its largest score (times log2 e) and its mass relative to that: writes log-sum-exp and stats,
-   returns what the sum of weighted values is to be multiplied by: +0 where it has no values, -0 where they vanish
-   beside the sink. One thread of a row is its `writer`. */
+/* The largest of scores that `scale` makes powers of 2 */
+ATTN__DEVICE float largest_of(float top, float scale) { return scale == LOG2E ? top : top * (scale * LN2); }
+/* A row's end, from its largest score and its mass relative to that: writes log-sum-exp and stats, returns what the sum
+   of weighted values is to be multiplied by: +0 where it has no values, -0 where they vanish beside the sink. One
+   thread of a row is its `writer`. */
 ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, float mass, bool writer)
 {
     float all = mass, lse, base = top, factor;
     if (mass == 0.0f) base = -infinity();
     if (writer && p.stats.rank) {
-        store(p.stats, r.b, r.h, r.i, 0, mass == 0.0f ? -infinity() : base * LN2);
+        store(p.stats, r.b, r.h, r.i, 0, base);
         store(p.stats, r.b, r.h, r.i, 1, mass);
     }
     if (p.sink.rank) {
-        const float sink = load(p.sink, 0, r.h, 0, 0) * LOG2E, larger = base >= sink ? base : sink;     /* NaN: sink */
+        const float sink = load(p.sink, 0, r.h, 0, 0), larger = base >= sink ? base : sink;             /* NaN: sink */
         if (!is_none(larger)) {
-            factor = is_none(base) ? 0.0f : hw::ex2(base - larger);
-            all = mass * factor + hw::ex2(sink - larger);
-            lse = (larger + hw::lg2(all)) * LN2;
+            factor = is_none(base) ? 0.0f : hw::ex2((base - larger) * LOG2E);
+            all = mass * factor + hw::ex2((sink - larger) * LOG2E);
+            lse = larger + hw::lg2(all) * LN2;
             if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
             factor = mass == 0.0f ? 0.0f : factor / all;
             return mass != 0.0f && factor == 0.0f ? -0.0f : factor;
         }
     }
-    lse = all == 0.0f ? -infinity() : (base + hw::lg2(all)) * LN2;
+    lse = all == 0.0f ? -infinity() : base + hw::lg2(all) * LN2;
     if (writer && p.lse.rank) store(p.lse, r.b, r.h, r.i, 0, lse);
     if (all == 0.0f) return p.empty == ATTN_EMPTY_NAN ? float_of(0x7fc00000u) : 0.0f;
     return 1.0f / all;
@@ -4183,7 +4197,7 @@ ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &
     float slope[N / 2];
     if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
-    softmax_tile<N, Edge && PerPair>(s, soft, scale, rescale);
+    softmax_tile<N, Edge && PerPair, Extra>(s, soft, scale, rescale);
 }
 
 /* What the block's rows may attend to, of which this thread has two. */
@@ -4352,7 +4366,7 @@ ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const 
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         factor[e] = 0.0f;
         if (is_inside(rows[e]))
-            factor[e] = finish_row(p, rows[e], soft.top[e] * scale, soft.mass[e], hw::lane() % 4 == 0);
+            factor[e] = finish_row(p, rows[e], largest_of(soft.top[e], scale), soft.mass[e], hw::lane() % 4 == 0);
     }
 }
 template <class T, int D>
@@ -4428,7 +4442,7 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
         if (hw::lane() % 4 != 0) continue;
-        m.tops[2 * at] = soft.top[e] * scale;
+        m.tops[2 * at] = largest_of(soft.top[e], scale);
         m.tops[2 * at + 1] = soft.mass[e];
     }
 }
@@ -4475,15 +4489,15 @@ ATTN__DEVICE void merge_warps(float (&out)[D / 2], row_pair &soft, float scale, 
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const float before = soft.top[e];
         for (int w = 1; w < warps; w++) soft.top[e] = fmaxf(soft.top[e], left_by(w)[32 * e]);
-        base[e] = is_none(soft.top[e]) ? 0.0f : soft.top[e] * scale;
-        factor[e] = hw::ex2(hw::fma(before, scale, 0.0f) - base[e]);
+        base[e] = is_none(soft.top[e]) ? 0.0f : soft.top[e];
+        factor[e] = hw::ex2((before - base[e]) * scale);
         soft.mass[e] *= factor[e];
     }
     rescale_rows<D>(out, factor);
     ATTN__LOOP for (int w = 1; w < warps; w++) {
         const float *const part = left_by(w);
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            factor[e] = hw::ex2(hw::fma(part[32 * e], scale, 0.0f) - base[e]);
+            factor[e] = hw::ex2((part[32 * e] - base[e]) * scale);
             soft.mass[e] = hw::fma(part[32 * (2 + e)], factor[e], soft.mass[e]);
         }
         ATTN__UNROLL for (int j = 0; j < D / 2; j++)
@@ -4717,7 +4731,7 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
             if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
         for (int s = 0; s < m.splits; s++) {
             const float *part = m.tops + 2 * (first + s * per_group);
-            if (part[1] != 0.0f) mass += part[1] * hw::ex2(part[0] - top);
+            if (part[1] != 0.0f) mass += part[1] * hw::ex2((part[0] - top) * LOG2E);
         }
         factor = finish_row(p, r, top, mass, hw::lane() == 0);
         if (!p.out.rank) continue;
@@ -4725,7 +4739,8 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
             float sum = 0.0f;
             for (int s = 0; s < m.splits; s++) {
                 const int64_t at = first + s * per_group;
-                if (m.tops[2 * at + 1] != 0.0f) sum += m.sums[at * m.columns + c] * hw::ex2(m.tops[2 * at] - top);
+                if (m.tops[2 * at + 1] != 0.0f)
+                    sum += m.sums[at * m.columns + c] * hw::ex2((m.tops[2 * at] - top) * LOG2E);
             }
             store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
         }
@@ -4738,7 +4753,8 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 struct grad_work {
     params  p;
     int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
-    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score in powers of 2, 1/mass, what gradients lose */
+    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score (in powers of 2 where nothing but the scale makes
+                                           scores of products), 1/mass, what gradients lose */
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* of GRAD_ROWS, where entries are packed: in these arrays tiles are in this order */
@@ -4842,11 +4858,12 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
        shows whether d_out is finite, too, for 0 times infinity is NaN */
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
-        const float top = load(p.stats, b, h, i, 0) * LOG2E, sum = load(p.stats, b, h, i, 1);
-        const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) * LOG2E : -infinity();
+        const float top = load(p.stats, b, h, i, 0), sum = load(p.stats, b, h, i, 1);
+        const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) : -infinity(), larger = sink > top ? sink : top;
         if (sum != 0.0f) {
-            g.base = sink > top ? sink : top;
-            g.inverse = 1.0f / (sum * hw::ex2(top - g.base) + (is_none(sink) ? 0.0f : hw::ex2(sink - g.base)));
+            const float of_sink = is_none(sink) ? 0.0f : hw::ex2((sink - larger) * LOG2E);
+            g.base = has_extra(p) ? larger : larger * LOG2E;
+            g.inverse = 1.0f / (sum * hw::ex2((top - larger) * LOG2E) + of_sink);
         }
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
@@ -4877,8 +4894,8 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
 /* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
    gradient of the raw score. slope: softcap's derivative; keep: what dropout multiplies the weight by. Edge: it may be
    excluded; then both are +0, and -0 where they merely vanish. Else, with Any: by a score of -inf, where all numbers
-   but those of v are finite. */
-template <bool Edge, bool Any = false>
+   but those of v are finite. Extra: scores and g.base may be of any size, so their difference is found first. */
+template <bool Edge, bool Extra, bool Any = false>
 ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float slope, float keep, float &weight,
                             float &gradient)
 {
@@ -4888,7 +4905,7 @@ ATTN__DEVICE void pair_grad(const row_grad &g, bool reached, float scale, float 
         if (!reached || g.inverse == 0.0f) return;
     }
     if (Edge && is_none(score)) return;
-    w = hw::ex2(hw::fma(score, scale, -g.base)) * g.inverse;
+    w = hw::ex2(Extra ? (score - g.base) * scale : hw::fma(score, scale, -g.base)) * g.inverse;
     if (keep == 0.0f) d_weight = 0.0f;                          /* dropped: neither excluded nor read */
     gradient = w * (d_weight * keep - g.shift) * slope;
     if (Any && !Edge && is_none(score)) gradient = 0.0f;        /* v may be infinite */
@@ -4935,10 +4952,10 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
         if (Extra)
-            pair_grad<Edge>(grads[e], true, scale, slope[j], kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
+            pair_grad<Edge, true>(grads[e], true, scale, slope[j], kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
         else
-            pair_grad<Edge>(grads[e], column + c >= rows[e].first && column + c < rows[e].last, scale, 1.0f, 1.0f,
-                            s[j], ds[j]);
+            pair_grad<Edge, false>(grads[e], column + c >= rows[e].first && column + c < rows[e].last, scale, 1.0f,
+                                   1.0f, s[j], ds[j]);
     }
 }
 
@@ -5119,7 +5136,7 @@ ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const 
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int x = j / 2 * 4 + 2 * e + j % 2, key = key0 + 8 * e;
             float none = 0.0f;
-            pair_grad<Edge>(of, Extra || (key >= first && key < last), scale, Extra ? slope[x] : 1.0f,
+            pair_grad<Edge, Extra>(of, Extra || (key >= first && key < last), scale, Extra ? slope[x] : 1.0f,
                             !Extra ? 1.0f : keeps >> 8 * e & 1 ? p.keep_scale : 0.0f, s[x], Keys ? ds[x] : none);
         }
     }
@@ -6065,7 +6082,7 @@ ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n
         }
     };
     shape_rows<keys, true>(r.s, slope, p, n * keys, exclude, read, alibi_at);
-    softmax_tile<keys, false>(r.s, r.soft, c.scale, r.rescale);
+    softmax_tile<keys, false, true>(r.s, r.soft, c.scale, r.rescale);
     if (p.dropout == 0.0f) return;
     ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
         r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? r.s[j] : 0.0f;
@@ -6619,8 +6636,8 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
             }
             const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x], s[4 * j + x],
-                                          Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, Extra, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x],
+                                                 s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }

@@ -292,9 +292,12 @@ static void random_call(call &c, const wishes &w) {
         const int bias_type = chance(50) ? ATTN_F32 : of_pairs && chance(30) ? other : type;
         make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
+        const bool lowest = bias_type != ATTN_F16 && chance(30); /* as in masks that leave a row no key */
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
             if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
+            if (lowest && i % 5 == 3) put(c.bias, b, h, i, x, -3.38e38f);
         });
+        if (lowest) c.name += " (rows of the lowest number)";
         restride(c.bias);
         p.bias = c.bias.a, c.name += " bias";
     }
@@ -398,7 +401,7 @@ static void check_forward(const call &c) {
                 lse = top + log(mass);
                 if (mass == 0) lse = -INFINITY;
                 if (sink > -INFINITY) lse = fmax(lse, sink) + log1p(exp(-fabs(lse - sink)));
-                all = mass == 0 ? 0 : exp(lse - top); /* relative to top, with the sink */
+                all = mass == 0 ? 0 : mass + exp(sink - top); /* relative to top, with the sink */
                 if (p.lse.rank)
                     close(c, "lse", read_element(c.lse, place(c.lse.a, b, h, i, 0)), lse, 2e-5 * (1 + fabs(lse)));
                 if (p.stats.rank) {

@@ -280,6 +280,12 @@ ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=
 /* within 2^-11 */
 ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+/* x a + b, and -inf where b is, whatever x is: in the register of x, of which there are many at once */
+ATTN__DEVICE void biased(float &x, float a, float b)
+{
+    asm("{\n .reg .pred p;\n setp.neu.f32 p, %2, 0fFF800000;\n selp.f32 %0, %0, 0f00000000, p;\n"
+        " fma.rn.f32 %0, %0, %1, %2;\n}" : "+f"(x) : "f"(a), "f"(b));
+}
 /* rounded, never part of a fused multiply-add */
 ATTN__DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 ATTN__DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
@@ -874,10 +880,10 @@ ATTN__BOTH bool wants_more_gradients(const params &p)
     return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0);
 }
 
-/* Does a call ask for an option with one of these marks? */
-ATTN__BOTH bool asks(const params &p, int marks)
+/* Does a call ask for an option with one of these marks, and none of the others? */
+ATTN__BOTH bool asks(const params &p, int marks, int others = 0)
 {
-#define ATTN__X(asked, has, why) if (((has) & marks) && (asked)) return true;
+#define ATTN__X(asked, has, why) if (((has) & marks) && !((has) & others) && (asked)) return true;
     ATTN__OPTION_LIST(ATTN__X)
 #undef ATTN__X
     return false;
@@ -4048,6 +4054,35 @@ ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_
     }
 }
 
+/* The same of a thread's own columns, a bit for each (columns_below). Where counters begin with the tile, of each
+   thread's four bits two are its own and two another's of the row's: they are exchanged all at once. */
+template <int N>
+ATTN__DEVICE void kept_columns(uint32_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
+{
+    const int t = hw::lane() % 4;
+    const uint32_t column = (uint32_t)key0 + p.origin[3];
+    kept[0] = kept[1] = 0;
+    if (column % 4 == 0) {
+        ATTN__LOOP for (int k = 0; k < N / 16; k++)
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                kept[e] |= kept_of_four<true>(p, rows[e].b, rows[e].h, rows[e].i, column / 4 + (uint32_t)(4 * k + t))
+                           << 4 * k;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int from = hw::lane() - t + t / 2;
+            const uint32_t even = hw::shfl(kept[e], from), odd = hw::shfl(kept[e], from + 2);
+            kept[e] = (even >> t % 2 * 2 & 0x33333333u) | (odd >> t % 2 * 2 & 0x33333333u) << 2;
+        }
+        return;
+    }
+    ATTN__LOOP for (int first = 0; first < N; first += 64) {
+        uint64_t of_tile[2];
+        kept_in_tile<64>(of_tile, p, rows, key0 + first);
+        ATTN__UNROLL for (int j = 0; j < 8; j++)
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                kept[e] |= (uint32_t)(of_tile[e] >> 8 * j & 3) << (2 * j + first / 4);
+    }
+}
+
 struct row_pair { float top[2], mass[2]; };     /* so far: the largest score, and this thread's part of the mass */
 ATTN__DEVICE row_pair no_keys()
 {
@@ -5235,7 +5270,7 @@ typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
 /* Can rows be moved 16 bytes at a time? */
 inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
 {
-    const int64_t size[3] = {batch, heads, rows}, in_16_bytes = a.type == ATTN_I8 ? 16 : 8;
+    const int64_t size[3] = {batch, heads, rows}, in_16_bytes = a.type == ATTN_I8 ? 16 : a.type == ATTN_F32 ? 4 : 8;
     if (a.stride[3] != 1 || (uintptr_t)a.data % 16) return false;
     for (int i = 0; i < 3; i++)
         if (size[i] > 1 && a.stride[i] % in_16_bytes) return false;
@@ -5582,17 +5617,19 @@ template <int QK, int V, bool All = true> struct head_pair {
     static constexpr int panels_qk = (QK + 63) / 64 * 64;       /* columns in shared memory, where those behind are 0 */
     static constexpr bool all = All;
 };
-/* Pairs: with Extra, and numbers for each pair (EACH_PAIR), whose registers tiles of fewer keys leave. */
+/* Extra: what shapes all scores. Pairs: numbers for each pair (EACH_PAIR); a tile's biases wait in shared memory. */
 template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
     static constexpr bool extra = Extra, pairs = Pairs;
-    static constexpr int consumers = qk <= 64 && !Extra ? 3 : 2;
+    static_assert(!Extra || !Pairs, "registers suffice for one of them");
+    static constexpr int consumers = qk <= 64 && !Extra && !Pairs ? 3 : 2;
     static constexpr int rows = 64 * consumers, threads = 128 * (consumers + 1);
-    static constexpr int keys = Pairs ? (v <= 192 ? 64 : 32)
+    static constexpr int keys = Pairs ? (qk <= 128 && v <= 128 ? 128 : 64)
                                 : v <= (Extra ? 64 : 128) ? 128 : v <= 192 && !Extra ? 96 : 64;
+    static constexpr int biases = Pairs ? rows * keys * 4 : 0;
     static constexpr int slot_q = tile_bytes<rows, qk>, slot_k = tile_bytes<keys, qk>, slot_v = tile_bytes<keys, v>;
     static constexpr int description = (3 + consumers) * 16 + rows * (Extra ? 16 : 8); /* see describe_task */
-    static constexpr int others = 2 * (slot_k + slot_v) + 20 * 8 + 2 * description;
+    static constexpr int others = 2 * (slot_k + slot_v) + biases + 20 * 8 + 2 * description;
     static constexpr int q_slots = others + 2 * slot_q <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + q_slots * slot_q;
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
@@ -5604,6 +5641,27 @@ template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
    they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
    stays in the L2 cache. */
 struct hopper_order { int tiles, section, packed; };
+/* With Pairs: what hopper_pairs_prepare finds; and whether all rows of the bias are in 16-byte aligned chunks. The mask
+   lies in words, one for each of the four threads that have a row of a tile of 128 keys: a bit for each of a thread's
+   columns (columns_below) that it lets be. So many words from a batch entry, a head, a row to the next: 0 where they
+   have the same. */
+enum { MASK_KEYS = 128 };
+struct hopper_pairs {
+    uint32_t *mask;
+    int64_t   batch, head, row;
+    int      *nonfinite;        /* [B,heads_kv,parts]  of 32 rows of v, four parts for each 128 keys */
+    bool      by_chunks;
+};
+ATTN__BOTH int64_t parts_of_keys(const params &p) { return (p.keys + MASK_KEYS - 1) / MASK_KEYS * (MASK_KEYS / 32); }
+/* The words of a mask, all or from one to the next of `axis`: 0 batch entries, 1 heads, 2 rows */
+ATTN__BOTH int64_t mask_words(const params &p, int axis = -1)
+{
+    const int64_t *const stride = p.mask.stride, tiles = parts_of_keys(p) / (MASK_KEYS / 32);
+    const int64_t size[3] = {stride[0] ? p.batch : 1, stride[1] ? p.heads : 1, stride[2] ? p.queries : 1};
+    int64_t words = p.mask.rank ? 4 * tiles : 0;
+    for (int i = 2; i > axis; i--) words *= size[i];
+    return axis < 0 || size[axis] > 1 ? words : 0;
+}
 struct hopper_work {
     params p;
     hopper_order order;         /* see hopper_grad_work */
@@ -5611,6 +5669,7 @@ struct hopper_work {
     int   *tickets;             /* see next_task */
     packed_tiles packed;        /* of queries */
     bool   by_tma;              /* out is written by TMA */
+    hopper_pairs pairs;
     hw::tensor_map q, k, v, out;
 };
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
@@ -5786,7 +5845,7 @@ ATTN__DEVICE void start_product(float (&d)[N / 2], uint32_t (&left)[D / 16][4], 
    of the slot of their own task, each warp's 16 rows where its rows of Q were: it is free when TMA has read them, a
    while into the next task (release_results). */
 struct hopper_places {
-    unsigned char *q, *k, *v, *descriptions;
+    unsigned char *q, *k, *v, *biases, *descriptions;
     uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty, *v_looked, *task_full, *task_empty;
     uint32_t nonfinite;         /* a word for each slot of V: the number, from 1 on, of the last nonfinite tile in it */
 };
@@ -5796,7 +5855,8 @@ template <class Shape> ATTN__DEVICE hopper_places hopper_places_in(unsigned char
     at.q = shared;
     at.k = at.q + Shape::q_slots * Shape::slot_q;
     at.v = at.k + 2 * Shape::slot_k;
-    at.k_full = (uint64_t *)(at.v + 2 * Shape::slot_v);
+    at.biases = at.v + 2 * Shape::slot_v;
+    at.k_full = (uint64_t *)(at.biases + Shape::biases);
     at.k_empty = at.k_full + 2;
     at.v_full = at.k_full + 4;
     at.v_empty = at.k_full + 6;
@@ -5928,23 +5988,36 @@ template <class Shape> ATTN__DEVICE bool is_guarded(const params &p, const tile_
 }
 
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
-   of every tile that they are done with it, and so stay beside the others. */
-template <class T, class Shape> ATTN__DEVICE void hopper_look(const params &p, const hopper_places &at)
+   of every tile that they are done with it, and so stay beside the others. With Pairs all tiles may be at an edge, and
+   what is in them has been found before. */
+ATTN__DEVICE const int *flags_of_values(const hopper_work &m, uint32_t description)
+{
+    const params &p = m.p;
+    const int64_t b = hw::load_shared_word(description), h = hw::load_shared_word(description + 4);
+    return m.pairs.nonfinite + (b * p.heads_kv + h / (p.heads / p.heads_kv)) * parts_of_keys(p);
+}
+template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work &m, const hopper_places &at)
 {
     constexpr int keys = Shape::keys, threads = 32 * LOOKERS;
+    const params &p = m.p;
     const bool elected = hw::lane() == 0;
     uint32_t tile = 0, started = 0;         /* as hopper_load counts */
     for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
         const tile_reach all = read_reach(description);
         const key_tiles of = tiles_in<keys>(all);
+        const int *const flags = Shape::pairs ? flags_of_values(m, description) : NULL;
         hw::sync_warp();
         if (elected) hw::mbarrier_arrive(at.task_empty + started % 2);
         for (int n = of.first; n < of.end; n++, tile++) {
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
-            if (is_guarded<Shape>(p, all, n) &&
-                has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
-                                                    hw::thread() - (128 - threads), threads))
+            bool nonfinite = false;
+            if constexpr (Shape::pairs)
+                ATTN__UNROLL for (int i = 0; i < keys / 32; i++) nonfinite = nonfinite || flags[n * keys / 32 + i];
+            else if (is_guarded<Shape>(p, all, n))
+                nonfinite = has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
+                                                                hw::thread() - (128 - threads), threads);
+            if (nonfinite)
                 hw::store_shared(at.nonfinite + 4 * slot, tile + 1);
             hw::sync_warp();
             if (elected) hw::mbarrier_arrive(at.v_looked + slot);
@@ -5993,14 +6066,14 @@ ATTN__DEVICE void release_results(uint64_t *q_empty)
 
 /* What a consumer has in registers: scores of a tile, which become weights, and these once more as left operands; its
    sums, and what they are to be multiplied by, from tile to tile and at the end; its two rows of the task, and their
-   softmax so far. With Pairs: what a tile's pairs have each. */
+   softmax so far. With Pairs a bit for each of a thread's columns (columns_below): whether the mask lets a pair be, and
+   whether dropout keeps its weight. */
 template <class Shape> struct hopper_registers {
     float    s[Shape::keys / 2], out[Shape::v / 2], rescale[2], factor[2];
     uint32_t weights[Shape::keys / 16][4];
     tile_row rows[2];
     row_pair soft;
-    uint16_t mask[Shape::keys / 4];         /* of the tile's pairs, see read_pairs */
-    uint64_t bias[Shape::keys / 4], kept[2];        /* kept: see kept_in_tile */
+    uint32_t let[2], kept[2];
 };
 
 /* Which consumer, the first of a thread's two rows; descriptors of Q, K and V in slot 0. Of its task: the descriptor of
@@ -6009,7 +6082,7 @@ struct hopper_consumer {
     int        number, row0;
     bool       elected;         /* releases what its warp has done with */
     float      scale;
-    uint32_t   q0, q, k, v, description;
+    uint32_t   q0, q, k, v, biases, description;        /* biases: of the warp's 16 rows */
     tile_reach own;
 };
 template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
@@ -6018,7 +6091,8 @@ template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const par
     c.number = hw::warp() / 4 - 1;
     c.row0 = c.number * 64 + hw::thread() % 128 / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
-    c.scale = scale_of<Shape::extra>(p);
+    c.scale = Shape::pairs && p.bias.rank ? LOG2E : scale_of<Shape::extra>(p);
+    c.biases = hw::shared_address(at.biases) + (uint32_t)(hw::warp() - 4) * (Shape::biases / Shape::rows * 16);
     c.q = c.q0 = wgmma_tile(hw::shared_address(at.q) + (uint32_t)c.number * 64 * 128, Shape::rows);
     c.k = wgmma_tile(hw::shared_address(at.k), Shape::keys);
     c.v = wgmma_tile(hw::shared_address(at.v), Shape::keys);
@@ -6047,54 +6121,121 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
     hw::wgmma_commit();
 }
 
-/* With Pairs, what the pairs of the n-th tile of keys have: mask and bias, read before its scores are multiplied; and
-   which weights are kept, found while they are. */
-template <class Shape> ATTN__DEVICE void read_tile_pairs(const params &p, int n, hopper_registers<Shape> &r)
+/* With Pairs, biases of a warp's 16 rows and a tile of keys, as they are stored (Stored: in 16 or 32 bits), into shared
+   memory, where they lie in chunks as in a tile of 16 rows (chunk_of). Ends with wait_biases. What does not exist is
+   not read. */
+template <int Keys, class Stored>
+ATTN__DEVICE void copy_biases(uint32_t to, const hopper_work &m, const tile_row &row, int key0)
 {
-    const int column = n * Shape::keys + hw::lane() % 4 * 2;
+    constexpr int of_chunk = 16 / (int)sizeof(Stored), chunks = Keys / of_chunk, of_word = 4 / (int)sizeof(Stored);
+    const params &p = m.p;
+    const attn__array &a = p.bias;
+    const int lane = hw::lane_anew(), first = row.i - lane / 4, rows = least(16, (int)p.queries - first);
+    const int columns = (int)p.keys - key0;
+    const Stored *const from = (const Stored *)a.data + place(a, row.b, row.h, first, key0);
+    if (m.pairs.by_chunks && (columns >= Keys || columns % of_chunk == 0)) {
+        const int column = lane % chunks * of_chunk;
+        const Stored *next = from + lane / chunks * a.stride[2] + column;
+        ATTN__UNROLL for (int r = 0; r < 16; r += 32 / chunks, next += 32 / chunks * a.stride[2])
+            hw::cp_async(to + chunk_of(r + lane / chunks, lane % chunks, 16), next,
+                         r + lane / chunks < rows && column < columns);
+        return;
+    }
+    ATTN__LOOP for (int n = lane; n < 16 * Keys / of_word; n += 32) {
+        const int r = n / (Keys / of_word), c = n % (Keys / of_word) * of_word;
+        uint32_t word = 0;
+        for (int x = 0; x < of_word && r < rows && c + x < columns; x++)
+            word |= (uint32_t)from[r * a.stride[2] + (c + x) * a.stride[3]] << 16 * x;
+        hw::store_shared(to + chunk_of(r, c / of_chunk, 16) + c % of_chunk * (int)sizeof(Stored), word);
+    }
+}
+/* The n-th tile's: what is asked of memory before its scores are multiplied, and which weights are kept, found while
+   they are. */
+template <class Shape>
+ATTN__DEVICE void fetch_pairs(const hopper_work &m, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
+{
     if constexpr (Shape::pairs) {
-        const uint32_t in[2] = {columns_in_reach<Shape::keys>(r.rows[0], column),
-                                columns_in_reach<Shape::keys>(r.rows[1], column)};
-        if (p.mask.rank) read_pairs<uint8_t, true>(r.mask, p.mask, places_in(p.mask, r.rows, column), in);
-        if (p.bias.rank) read_floats<true>(r.bias, p.bias, places_in(p.bias, r.rows, column), in);
+        constexpr int keys = Shape::keys;
+        const params &p = m.p;
+        if (p.bias.rank && p.bias.type == ATTN_F32) copy_biases<keys, uint32_t>(c.biases, m, r.rows[0], n * keys);
+        else if (p.bias.rank) copy_biases<keys, uint16_t>(c.biases, m, r.rows[0], n * keys);
+        if (p.bias.rank) hw::cp_async_commit();
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const tile_row &row = r.rows[e];
+            const int64_t at = row.b * m.pairs.batch + row.h * m.pairs.head + row.i * m.pairs.row;
+            r.let[e] = ~0u;
+            if (p.mask.rank && row.i < p.queries)
+                r.let[e] = m.pairs.mask[at + n * keys / MASK_KEYS * 4 + hw::lane() % 4] >> n * keys % MASK_KEYS / 4;
+        }
     }
 }
 template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
 {
     if constexpr (Shape::pairs)
-        if (p.dropout != 0.0f) kept_in_tile<Shape::keys, true>(r.kept, p, r.rows, n * Shape::keys);
+        if (p.dropout != 0.0f) kept_columns<Shape::keys>(r.kept, p, r.rows, n * Shape::keys);
 }
 
-/* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
-   (finish_softmax). */
-template <class Shape, class F>
-ATTN__DEVICE void softmax_pairs(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r,
-                                F alibi_at)
+/* Scores, of which only products are known, with their biases */
+template <class T, class Shape>
+ATTN__DEVICE void add_biases(const params &p, const hopper_consumer &c, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
-    float slope[keys / 2];
-    const bool edge = is_edge(c.own, n * keys, (n + 1) * keys);
-    const auto exclude = [&] { if (edge) mask_tile<keys, true>(r.s, r.rows, n * keys); };
-    const auto read = [&](float (&b)[keys / 2], const attn__array &a, bool is_mask) {
-        ATTN__UNROLL for (int j = 0; j < keys / 2; j += 2) {
-            if (!is_mask) widen_pair<true>(b + j, r.bias[j / 2], a.type);
-            else b[j] = r.mask[j / 2] & 0xff ? 0.0f : -infinity(), b[j + 1] = r.mask[j / 2] >> 8 ? 0.0f : -infinity();
+    const int l = hw::lane();
+    const float scale = p.scale;
+    hw::cp_async_wait<0>();
+    hw::sync_warp();
+    if (p.bias.type == ATTN_F32)
+        ATTN__UNROLL for (int j = 0; j < keys / 4; j++) {
+            uint32_t two[2];
+            hw::load_shared(two, c.biases + chunk_of(l / 4 + j % 2 * 8, j / 2 * 2 + l % 4 / 2, 16) + l % 2 * 8);
+            hw::biased(r.s[2 * j], scale, float_of(two[0]));
+            hw::biased(r.s[2 * j + 1], scale, float_of(two[1]));
         }
-    };
-    shape_rows<keys, true>(r.s, slope, p, n * keys, exclude, read, alibi_at);
+    else
+        ATTN__UNROLL for (int k = 0; k < keys / 16; k++) {
+            uint32_t four[4];
+            load_left(four, c.biases, 16, 0, k);
+            ATTN__UNROLL for (int i = 0; i < 4; i++) {
+                hw::biased(r.s[8 * k + 2 * i], scale, half_of<T>(four[i], 0));
+                hw::biased(r.s[8 * k + 2 * i + 1], scale, half_of<T>(four[i], 1));
+            }
+        }
+    hw::sync_warp();
+}
+
+/* Scores of such a tile become weights; last: of the task's. The sums of kept ones are multiplied by what is due for
+   it at the end (finish_softmax). */
+template <class T, class Shape>
+ATTN__DEVICE void softmax_pairs(const hopper_work &m, const hopper_consumer &c, int n, bool last,
+                                hopper_registers<Shape> &r)
+{
+    constexpr int keys = Shape::keys;
+    const params &p = m.p;
+    if (p.bias.rank) add_biases<T>(p, c, r);
+    if (p.mask.rank || is_edge(c.own, n * keys, (n + 1) * keys)) {
+        const int column = n * keys + hw::lane() % 4 * 2;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const uint32_t in = columns_in_reach<keys>(r.rows[e], column) & r.let[e];
+            ATTN__UNROLL for (int j = 0; j < keys / 4; j++)
+                if (!(in >> j & 1)) r.s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
+        }
+    }
+    if (!last) fetch_pairs(m, c, n + 1, r);
     softmax_tile<keys, false, true>(r.s, r.soft, c.scale, r.rescale);
     if (p.dropout == 0.0f) return;
     ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
-        r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? r.s[j] : 0.0f;
+        r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 2 + j % 2) & 1 ? r.s[j] : 0.0f;
 }
 
-/* Scores of the n-th tile of keys become weights. */
-template <class Shape>
-ATTN__DEVICE void hopper_softmax(const params &p, const hopper_consumer &c, int n, hopper_registers<Shape> &r)
+/* Scores of the n-th tile of keys become weights; end: after the last one. */
+template <class T, class Shape>
+ATTN__DEVICE void hopper_softmax(const hopper_work &m, const hopper_consumer &c, int n, int end,
+                                 hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
+    const params &p = m.p;
     const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
-    if constexpr (Shape::pairs) softmax_pairs(p, c, n, r, alibi_at);
+    if constexpr (Shape::pairs) softmax_pairs<T>(m, c, n, n + 1 == end, r);
     else if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
@@ -6191,7 +6332,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
 {
     const params &p = m.p;
     const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
-    read_tile_pairs(p, first, r);
+    fetch_pairs(m, c, first, r);
     hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
     start_scores<T>(c, hw::uniform(tile % 2), r);
     find_kept(p, first, r);
@@ -6199,12 +6340,11 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-    hopper_softmax(p, c, first, r);
+    hopper_softmax<T>(m, c, first, own_end, r);
     pack_weights<T>(r);
     guard_values<T>(p, at, c, first, tile, r);
     ATTN__LOOP for (int n = first + 1; n < own_end; n++) {
         const uint32_t before = tile++, slot = hw::uniform(tile % 2);
-        read_tile_pairs(p, n, r);
         hw::barrier_sync(TURN + c.number, 256);
         hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
         start_scores<T>(c, slot, r);
@@ -6215,7 +6355,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
         hw::wgmma_wait<1>();
         hw::wgmma_keep(r.s);
         if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-        hopper_softmax(p, c, n, r);
+        hopper_softmax<T>(m, c, n, own_end, r);
         hw::wgmma_wait<0>();
         hw::wgmma_keep(r.out);
         hw::wgmma_keep(r.weights);
@@ -6236,8 +6376,8 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     pass_tiles<T>(p, at, c, own_end, end, tile, r);
 }
 
-/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive; Pairs: or
-   a bias, a mask or dropout. */
+/* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive; Pairs: a
+   bias, a mask or dropout. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
 {
@@ -6270,6 +6410,55 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
 
+/* Is some number of 32 rows from `first` on not finite? Four lanes have a row. */
+template <class T>
+ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
+                                     int64_t rows)
+{
+    uint32_t nonfinite = 0;
+    for (int64_t i = first + hw::lane() / 4; i < first + 32 && i < rows; i += 8) {
+        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
+        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
+            const eight_halves x = from[c];
+            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_signs<T>(x.pair[j]);
+        }
+    }
+    return hw::any(nonfinite != 0);
+}
+
+/* With Pairs, what is found before, in one launch: a warp has 32 rows of v, or a row of a tile of the mask. */
+ATTN__DEVICE void mask_words_of(const hopper_work &m, int64_t n)
+{
+    const params &p = m.p;
+    const int64_t tiles = parts_of_keys(p) / 4;
+    const int64_t rows = m.pairs.row ? p.queries : 1, heads = m.pairs.head ? p.heads : 1;
+    const int64_t i = n / tiles % rows, h = n / tiles / rows % heads, b = n / tiles / rows / heads;
+    const int key0 = (int)(n % tiles) * MASK_KEYS, column = key0 + hw::lane() * 4;
+    const uint8_t *const from = (const uint8_t *)p.mask.data + place(p.mask, b, h, i, column);
+    const int t = hw::lane() % 4;
+    uint32_t let[4], word = 0;          /* the y-th of each lane's four columns, a bit for each lane */
+    ATTN__UNROLL for (int y = 0; y < 4; y++) let[y] = hw::ballot(column + y < p.keys && from[y * p.mask.stride[3]]);
+    ATTN__UNROLL for (int y = 0; y < 4; y++) {
+        uint32_t bits = let[y] >> t / 2 & 0x55555555u;
+        if (y / 2 == t % 2) word |= bits << y % 2;
+    }
+    if (hw::lane() < 4) m.pairs.mask[n * 4 + t] = word;
+}
+template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_pairs_prepare(ATTN__PARAM hopper_work m)
+{
+    const params &p = m.p;
+    const int64_t parts = parts_of_keys(p), of_values = p.batch * p.heads_kv * parts, words = mask_words(p) / 4;
+    for (int64_t n = first_task(); n < of_values + words; n += all_tasks()) {
+        if (n >= of_values) mask_words_of(m, n - of_values);
+        else {
+            const int64_t head = n / parts;
+            const bool any = has_nonfinite_rows<T>(p.v, p.size_v, head / p.heads_kv, head % p.heads_kv, n % parts * 32,
+                                                   p.keys);
+            if (hw::lane() == 0) m.pairs.nonfinite[n] = any;
+        }
+    }
+}
+
 template <class T, class Shape>
 ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_work m)
 {
@@ -6281,7 +6470,7 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
         hw::setmaxnreg_dec<Shape::registers_producer>();
         if (hw::warp() == 0) hopper_load<Shape>(m, at);
         else if (hw::warp() == 1) hopper_describe<Shape>(m, at);
-        else hopper_look<T, Shape>(m.p, at);
+        else hopper_look<T, Shape>(m, at);
     } else {
         hw::setmaxnreg_inc<Shape::registers_consumer>();
         hopper_multiply<T, Shape>(m, at);
@@ -6364,22 +6553,6 @@ template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int
     int flags = 0;
     ATTN__UNROLL for (int i = 0; i < Rows / 32; i++) flags |= m.nonfinite[head + first / 32 + i];
     return flags;
-}
-
-/* Is some number of 32 rows from `first` on not finite? Four lanes have a row. */
-template <class T>
-ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
-                                     int64_t rows)
-{
-    uint32_t nonfinite = 0;
-    for (int64_t i = first + hw::lane() / 4; i < first + 32 && i < rows; i += 8) {
-        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
-        for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
-            const eight_halves x = from[c];
-            ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_signs<T>(x.pair[j]);
-        }
-    }
-    return hw::any(nonfinite != 0);
 }
 
 /* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
@@ -7180,7 +7353,7 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
     constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
     f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
-    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward, forward>>);
+    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, forward>>);
     if (extra != Extra) return;
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
     f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
@@ -7195,6 +7368,8 @@ template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
+    f((const void *)hopper_pairs_prepare<hw::bf16>);
+    f((const void *)hopper_pairs_prepare<hw::f16>);
     f((const void *)hopper_grad_prepare<hw::bf16>);
     f((const void *)hopper_grad_prepare<hw::f16>);
     f((const void *)hopper_clear_dq);
@@ -7282,7 +7457,7 @@ template <class F> bool with_hopper_shape(const params &p, F f)
 {
     return with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        if (asks(p, EACH_PAIR)) f(hopper_shape<Heads, Heads::all, Heads::all>());
+        if (asks(p, EACH_PAIR)) f(hopper_shape<Heads, false, Heads::all>());
         else if (has_extra(p)) f(hopper_shape<Heads, Heads::all>());
         else f(hopper_shape<Heads, false>());
     });
@@ -7308,6 +7483,10 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi or a scale that is "
                "not positive");
+    ATTN__WANT(backward || !asks(p, EACH_PAIR) || !asks(p, EXTRA, EACH_PAIR),
+               "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
+    ATTN__WANT(backward || !p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
+               "the bias is neither f32 nor of the type of q");
     ATTN__WANT(p.out.rank, "no out is wanted");
     const int64_t queries = queries_of_entry(p);
     ATTN__WANT(queries >= 64, "few queries: split keys and packed heads are better");
@@ -7349,11 +7528,29 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
     return o;
 }
-/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are */
+/* With Pairs: of the workspace, and what lies there, found */
+inline int64_t pairs_bytes(const params &p)
+{
+    const int64_t flags = (p.batch * p.heads_kv * parts_of_keys(p) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    return flags + (mask_words(p) * (int64_t)sizeof(uint32_t) + 255) / 256 * 256;
+}
+template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
+{
+    const params &p = m.p;
+    const int64_t flags = p.batch * p.heads_kv * parts_of_keys(p), words = mask_words(p);
+    m.pairs.nonfinite = (int *)(void *)at;
+    m.pairs.mask = (uint32_t *)(void *)(at + (flags * (int64_t)sizeof(int) + 255) / 256 * 256);
+    m.pairs.batch = mask_words(p, 0), m.pairs.head = mask_words(p, 1), m.pairs.row = mask_words(p, 2);
+    m.pairs.by_chunks = p.bias.rank && has_aligned_rows(p.bias, p.batch, p.heads, p.queries);
+    return (int)run(hopper_pairs_prepare<T>, flags + words / 4, stream, m);
+}
+/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are;
+   or pairs_bytes */
 static int64_t hopper_forward_workspace(const params &p)
 {
     int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
     if (p.packed_queries) bytes += table_bytes(p, 128, false);
+    if (asks(p, EACH_PAIR)) bytes += pairs_bytes(p);
     return bytes;
 }
 template <class T, class Shape>
@@ -7376,6 +7573,8 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
         m.packed = table_at(p, (char *)p.workspace + TICKET_BYTES);
         error = fill_table(p, m.packed, Shape::rows, false, stream);
     }
+    if (Shape::pairs && !error)
+        error = find_pairs<T>(m, (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0), stream);
     if (error) return error;
     return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                   Shape::shared_bytes, stream, m);

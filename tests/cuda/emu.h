@@ -963,6 +963,7 @@ inline float lg2(float x) { return flush(log2f(flush(x))); }
 inline float rcp(float x) { return flush(1.0f / flush(x)); }
 inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+inline void biased(float &x, float a, float b) { x = b == -INFINITY ? b : fmaf(x, a, b); }
 /* Where the compiler may fuse: a product that it cannot see through. */
 template <class T> inline T rounded(T x) {
     volatile T result = x;

@@ -187,7 +187,8 @@ struct wishes {
 };
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
-    OF_PAIRS = 3   /* all options, at least one with a number for each pair, in rows of any alignment */
+    OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
+    PAIRS_ALONE = 4
 };
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
@@ -283,13 +284,13 @@ static void random_call(call &c, const wishes &w) {
         p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
         c.name += " sink";
     }
-    if (w.extra) score_options(c, w.extra == OF_SCORES);
-    if (w.extra != 1 && w.extra != OF_PAIRS) return;
-    const bool of_pairs = w.extra == OF_PAIRS;
+    if (w.extra && w.extra != PAIRS_ALONE) score_options(c, w.extra == OF_SCORES);
+    if (w.extra == 0 || w.extra == OF_SCORES) return;
+    const bool of_pairs = w.extra != 1;
     const int percent = of_pairs ? 50 : 30;
     if (chance(percent)) {
         const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16;
-        const int bias_type = chance(50) ? ATTN_F32 : of_pairs && chance(30) ? other : type;
+        const int bias_type = chance(50) ? ATTN_F32 : w.extra == OF_PAIRS && chance(30) ? other : type;
         make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
         const bool lowest = bias_type != ATTN_F16 && chance(30); /* as in masks that leave a row no key */
@@ -1179,10 +1180,10 @@ static const struct kind {
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 72, 128}},
     {"stage 3 forward, softcap and ALiBi", 2, forward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 136, 256}},
-    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 400, OF_PAIRS, 0, 8, 64}},
-    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 72, 128}},
-    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 200, OF_PAIRS, 0, 136, 256}},
-    {"stage 3 forward, with everything", 2, forward, 90, 227 * 1024, {64, 150, OF_PAIRS, 3, 8, 64}},
+    {"stage 3 forward, bias, mask, dropout", 2, forward, 90, 227 * 1024, {64, 400, PAIRS_ALONE, 0, 8, 64}},
+    {"stage 3 forward, bias, mask, dropout", 2, forward, 90, 227 * 1024, {64, 300, PAIRS_ALONE, 0, 72, 128}},
+    {"stage 3 forward, bias, mask, dropout", 2, forward, 90, 227 * 1024, {64, 200, PAIRS_ALONE, 0, 136, 256}},
+    {"stage 3 forward, bias, mask, dropout", 2, forward, 90, 227 * 1024, {64, 150, PAIRS_ALONE, 3, 8, 64}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64}},
     {"stage 2 backward, with everything", 1, backward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
     {"stage 2 backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128}},

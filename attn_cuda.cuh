@@ -5645,29 +5645,37 @@ struct hopper_order { int tiles, section, packed; };
    lies in words, one for each of the four threads that have a row of a tile of 128 keys: a bit for each of a thread's
    columns (columns_below) that it lets be. So many words from a batch entry, a head, a row to the next: 0 where they
    have the same. */
-enum { MASK_KEYS = 128 };
+enum { WORD_KEYS = 128 };
 struct hopper_pairs {
     uint32_t *mask;
     int64_t   batch, head, row;
     int      *nonfinite;        /* [B,heads_kv,parts]  of 32 rows of v, four parts for each 128 keys */
     bool      by_chunks;
 };
-ATTN__BOTH int64_t parts_of_keys(const params &p) { return (p.keys + MASK_KEYS - 1) / MASK_KEYS * (MASK_KEYS / 32); }
+ATTN__BOTH int64_t parts_of_keys(const params &p) { return (p.keys + WORD_KEYS - 1) / WORD_KEYS * (WORD_KEYS / 32); }
 /* The words of a mask, all or from one to the next of `axis`: 0 batch entries, 1 heads, 2 rows */
 ATTN__BOTH int64_t mask_words(const params &p, int axis = -1)
 {
-    const int64_t *const stride = p.mask.stride, tiles = parts_of_keys(p) / (MASK_KEYS / 32);
+    const int64_t *const stride = p.mask.stride, tiles = parts_of_keys(p) / (WORD_KEYS / 32);
     const int64_t size[3] = {stride[0] ? p.batch : 1, stride[1] ? p.heads : 1, stride[2] ? p.queries : 1};
     int64_t words = p.mask.rank ? 4 * tiles : 0;
     for (int i = 2; i > axis; i--) words *= size[i];
     return axis < 0 || size[axis] > 1 ? words : 0;
 }
+/* What a mask says of tiles of 128 queries and so many keys: a bit for each that it lets some pair of through (some),
+   and of whose pairs it lets all (whole). 32 tiles of keys have a word; each tile of queries, of heads and batches that
+   the mask tells apart, has `words` of them. */
+struct mask_tiles {
+    uint32_t *some, *whole;     /* NULL: no mask */
+    int       heads, parts, words, keys;        /* heads of the mask, tiles of its rows */
+};
 struct hopper_work {
     params p;
     hopper_order order;         /* see hopper_grad_work */
     int    tasks;               /* of all blocks */
     int   *tickets;             /* see next_task */
     packed_tiles packed;        /* of queries */
+    mask_tiles let;
     bool   by_tma;              /* out is written by TMA */
     hopper_pairs pairs;
     hw::tensor_map q, k, v, out;
@@ -5675,6 +5683,7 @@ struct hopper_work {
 static_assert(sizeof(hopper_work) <= 4096, "kernel parameters fit in 4 KB");
 enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD */
 enum { LOOKERS = 2 };           /* warps of hopper_look */
+enum { MASK_ROWS = 128, MASK_TILE_KEYS = 64 };  /* of a tile, where a mask is looked at */
 const uint32_t NO_TASK = ~0u;   /* in place of a description's batch */
 
 /* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
@@ -5703,6 +5712,80 @@ ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, const p
     return t;
 }
 
+/* Where the words of a head's tile of queries begin, that of row first_row */
+ATTN__DEVICE int mask_words_at(const params &p, const mask_tiles &let, int b, int h, int first_row)
+{
+    const int batch = p.mask.stride[0] ? b : 0, head = p.mask.stride[1] ? h : 0;
+    return ((batch * let.heads + head) * let.parts + (p.mask.stride[2] ? first_row / MASK_ROWS : 0)) * let.words;
+}
+ATTN__DEVICE bool has_zero(uint32_t bytes) { return ((bytes - 0x01010101u) & ~bytes & 0x80808080u) != 0; }
+
+/* Finds these bits. A block has a tile of queries and 512 columns, in which each warp has a fourth of the rows and each
+   lane 16 columns, read at once where they lie so. */
+struct mask_work {
+    params     p;
+    mask_tiles to;
+};
+ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
+{
+    constexpr int rows = MASK_ROWS / WARPS, ahead = 8;
+    ATTN__SHARED(shared);
+    const uint32_t votes = hw::shared_address(shared);
+    const int warp = hw::warp();
+    const attn__array &mask = m.p.mask;
+    const mask_tiles &to = m.to;
+    const int lanes = to.keys / 16, tiles = 32 / lanes;         /* lanes of a tile, tiles of 512 columns */
+    const int spans = to.words * lanes, lines = (int)(mask.stride[2] ? m.p.queries : 1);
+    const int64_t all = (mask.stride[0] ? m.p.batch : 1) * to.heads * to.parts * spans;
+    for (int64_t n = hw::block(); n < all; n += hw::blocks()) {
+        const int64_t tile = n / spans;
+        const int span = (int)(n - tile * spans), column = span * 512 + hw::lane() * 16;
+        const int64_t head = tile / to.parts, at = place(mask, head / to.heads, head % to.heads, 0, column);
+        const uint8_t *const from = (const uint8_t *)mask.data + at;
+        const int count = least((int)m.p.keys - column, 16);
+        const int first = (int)(tile - head * to.parts) * MASK_ROWS + warp * rows;
+        const int end = least(first + rows, lines);
+        const bool wide = count == 16 && mask.stride[3] == 1 && mask.stride[2] % 16 == 0 && (uintptr_t)from % 16 == 0;
+        bool some = false, lacks = false;       /* a pair is let through, one is not */
+        ATTN__LOOP for (int i = first; i < end && hw::any(!(some && lacks)); i += ahead) {
+            eight_halves x[ahead];
+            if (wide) {
+                ATTN__UNROLL for (int r = 0; r < ahead; r++)    /* the last row again, where there are no more */
+                    x[r] = *(const eight_halves *)(from + least(i + r, end - 1) * mask.stride[2]);
+                ATTN__UNROLL for (int r = 0; r < ahead; r++)
+                    ATTN__UNROLL for (int k = 0; k < 4; k++) {
+                        some = some || x[r].pair[k];
+                        lacks = lacks || has_zero(x[r].pair[k]);
+                    }
+            } else
+                ATTN__LOOP for (int r = i; r < least(i + ahead, end); r++)
+                    ATTN__LOOP for (int k = 0; k < count; k++) {
+                        const bool let = from[r * mask.stride[2] + k * mask.stride[3]];
+                        some = some || let;
+                        lacks = lacks || !let;
+                    }
+        }
+        const uint32_t of_warp[2] = {hw::ballot(some), hw::ballot(lacks)};
+        if (hw::lane() < 2) hw::store_shared(votes + (warp * 2 + hw::lane()) * 4, of_warp[hw::lane()]);
+        hw::sync();
+        if (warp == 0) {
+            uint32_t of_block[2] = {0, 0};
+            for (int w = 0; w < WARPS; w++)
+                for (int k = 0; k < 2; k++) of_block[k] |= hw::load_shared_word(votes + (w * 2 + k) * 4);
+            const int before = hw::lane() * lanes % 32, own = (1 << lanes) - 1;
+            some = hw::lane() < tiles && (of_block[0] >> before & own);
+            lacks = (of_block[1] >> before & own) != 0;
+            const uint32_t bits[2] = {hw::ballot(some), hw::ballot(some && !lacks)};
+            const int64_t byte = tile * to.words * 4 + (span * tiles) / 8 + hw::lane();
+            if (hw::lane() < tiles / 8) {
+                ((uint8_t *)to.some)[byte] = (uint8_t)(bits[0] >> 8 * hw::lane());
+                ((uint8_t *)to.whole)[byte] = (uint8_t)(bits[1] >> 8 * hw::lane());
+            }
+        }
+        hw::sync();
+    }
+}
+
 /* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
    then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
 ATTN__DEVICE int next_task(int *tickets, int task)
@@ -5712,8 +5795,8 @@ ATTN__DEVICE int next_task(int *tickets, int task)
 }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
-   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin (16
-   bytes), then first and last of each row; with Extra then each row's position. */
+   slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin and the
+   tile's words of mask_tiles (16 bytes), then first and last of each row; with Extra then each row's position. */
 template <int Rows> constexpr int description_entry = 32 + Rows / 64 * 16;
 template <int Rows> constexpr int description_rows = description_entry<Rows> + 16;      /* where rows begin */
 /* Of a description, what all rows may attend to, or those of a consumer: 0, 1, .. */
@@ -5725,7 +5808,8 @@ ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
 }
 
 template <int Rows, bool Extra>
-ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packed, uint32_t description)
+ATTN__DEVICE void describe_task(const params &p, const mask_tiles &let, const hopper_task &t, int packed,
+                                uint32_t description)
 {
     constexpr int of_rows = description_rows<Rows>;
     const auto store_words = [&](uint32_t to, const int (&words)[4]) {
@@ -5735,7 +5819,8 @@ ATTN__DEVICE void describe_task(const params &p, const hopper_task &t, int packe
     const entry entry_rows = entry_of(p, t.b);
     const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
     store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
-    store_words(description + description_entry<Rows>, {(int)entry_rows.key0, 0, 0, 0});
+    const int words = let.some ? mask_words_at(p, let, t.b, t.h, t.first_row) : 0;
+    store_words(description + description_entry<Rows>, {(int)entry_rows.key0, words, 0, 0});
     const entry_reach entry = entry_reach_of(p, entry_rows, t.b);
     const int first_row = t.first_row - ((int)entry_rows.row0 << packed) + hw::lane();
     ATTN__LOOP for (int consumer = 0; consumer < Rows / 64; consumer++) {
@@ -5899,11 +5984,36 @@ template <class Shape> ATTN__DEVICE uint32_t await_task(const hopper_places &at,
     return hw::load_shared_word(description) == NO_TASK ? 0 : description;
 }
 
-/* The tiles of keys that some row of a task attends to */
-struct key_tiles { int first, end; };
-template <int Keys> ATTN__DEVICE key_tiles tiles_in(const tile_reach &all)
+/* From the n-th tile of keys on, the first that a mask lets some pair of through, or `end`. All warps go over tiles by
+   this, so that they agree. A tile that is left out would change nothing: its weights are 0, and no maximum grows. */
+template <class Shape> ATTN__DEVICE int tile_from(const hopper_work &m, uint32_t description, int n, int end)
 {
-    return {all.last > 0 ? all.first / Keys : 0, (all.last + Keys - 1) / Keys};
+    if (!Shape::pairs || !m.let.some) return n;
+    constexpr int each = Shape::keys / MASK_TILE_KEYS;
+    const uint32_t *const words = m.let.some + hw::load_shared_word(description + description_entry<Shape::rows> + 4);
+    for (int bit = n * each; bit < end * each; bit = bit / 32 * 32 + 32) {
+        const uint32_t left = words[bit / 32] >> bit % 32;
+        if (left) return least((bit + hw::ctz(left)) / each, end);
+    }
+    return end;
+}
+/* Does a mask let all of a tile through, so that it need not be read? */
+template <class Shape> ATTN__DEVICE bool is_whole(const hopper_work &m, uint32_t description, int n)
+{
+    if (!Shape::pairs || !m.let.some) return false;
+    const uint32_t words = hw::load_shared_word(description + description_entry<Shape::rows> + 4);
+    constexpr uint32_t each = Shape::keys / MASK_TILE_KEYS, all = (1u << each) - 1;
+    return (m.let.whole[words + n * each / 32] >> n * each % 32 & all) == all;
+}
+
+/* The tiles of keys that some row of a task attends to, from the first that is not empty on */
+struct key_tiles { int first, end; };
+template <class Shape> ATTN__DEVICE key_tiles tiles_of(const hopper_work &m, uint32_t description)
+{
+    constexpr int keys = Shape::keys;
+    const tile_reach all = read_reach(description);
+    const int end = (all.last + keys - 1) / keys;
+    return {tile_from<Shape>(m, description, all.last > 0 ? all.first / keys : 0, end), end};
 }
 
 /* The producer's warpgroup has three kinds of warps. Warp 1 says what the tasks are. */
@@ -5920,7 +6030,7 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
         const uint32_t description = description_of<Shape>(at, started);
         if (is_task(task))
             describe_task<Shape::rows, Shape::extra>(
-                m.p, task_at<false>(m.p, m.order, m.packed, task, Shape::rows, m.order.packed), m.order.packed,
+                m.p, m.let, task_at<false>(m.p, m.order, m.packed, task, Shape::rows, m.order.packed), m.order.packed,
                 description);
         else if (hw::lane() == 0) hw::store_shared(description, NO_TASK);
         hw::mbarrier_arrive(at.task_full + started % 2);
@@ -5950,41 +6060,45 @@ template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const
     const int group = (int)(m.p.heads / m.p.heads_kv);
     uint32_t tile = 0, started = 0;         /* tiles of K and V, tasks: so many before in this block's life */
     for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
-        const key_tiles of = tiles_in<keys>(read_reach(description));
+        const key_tiles of = tiles_of<Shape>(m, description);
         uint32_t words[4];                  /* batch, head, first row */
         hw::load_shared(words, description);
         hw::sync_warp();
-        if (hw::elect()) {
+        const bool elected = hw::elect();
+        if (elected) {
             const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
             const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0}, head_kv = task[1] / group;
             const int b = (int)key_batch(m.p, task[0]);
-            hw::mbarrier_arrive(at.task_empty + started % 2);
-            for (int n = of.first; n <= of.end; n++) {      /* K of tile n, then V of the one before */
-                const uint32_t now = tile + n - of.first, before = now - 1;
+            int before = -1;                /* K of tile n, then V of the one before */
+            for (int n = of.first;; before = n, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
+                const uint32_t now = tile, last = tile - 1;
                 if (n < of.end) {
                     hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
                     hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
                     load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2,
                                                key0 + n * keys, head_kv, b);
                 }
-                if (n == of.first) load_queries<Shape>(m, at, task, started, of.first < of.end);
+                if (before < 0) load_queries<Shape>(m, at, task, started, of.first < of.end);
                 else {
-                    hw::mbarrier_wait(at.v_empty + before % 2, (before / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + before % 2, Shape::slot_v);
-                    load_tile<keys, Shape::v>(at.v + before % 2 * Shape::slot_v, &m.v, at.v_full + before % 2,
-                                              key0 + (n - 1) * keys, head_kv, b);
+                    hw::mbarrier_wait(at.v_empty + last % 2, (last / 2 & 1) ^ 1);
+                    hw::mbarrier_expect(at.v_full + last % 2, Shape::slot_v);
+                    load_tile<keys, Shape::v>(at.v + last % 2 * Shape::slot_v, &m.v, at.v_full + last % 2,
+                                              key0 + before * keys, head_kv, b);
                 }
+                if (n >= of.end) break;
             }
+            hw::mbarrier_arrive(at.task_empty + started % 2);   /* where tiles are is read from the description */
         }
-        tile += of.end - of.first;
-        hw::sync_warp();
+        tile = hw::shfl(tile, hw::ctz(hw::ballot(elected)));
     }
 }
 
 /* Does the n-th tile of keys have pairs that are excluded? */
-template <class Shape> ATTN__DEVICE bool is_guarded(const params &p, const tile_reach &all, int n)
+template <class Shape>
+ATTN__DEVICE bool is_guarded(const hopper_work &m, uint32_t description, const tile_reach &all, int n)
 {
-    return (Shape::pairs && asks(p, ANY_PAIR)) || is_edge(all, n * Shape::keys, (n + 1) * Shape::keys);
+    if (is_edge(all, n * Shape::keys, (n + 1) * Shape::keys)) return true;
+    return Shape::pairs && asks(m.p, ANY_PAIR) && (m.p.bias.rank || !is_whole<Shape>(m, description, n));
 }
 
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
@@ -5999,22 +6113,19 @@ ATTN__DEVICE const int *flags_of_values(const hopper_work &m, uint32_t descripti
 template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work &m, const hopper_places &at)
 {
     constexpr int keys = Shape::keys, threads = 32 * LOOKERS;
-    const params &p = m.p;
     const bool elected = hw::lane() == 0;
     uint32_t tile = 0, started = 0;         /* as hopper_load counts */
     for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
         const tile_reach all = read_reach(description);
-        const key_tiles of = tiles_in<keys>(all);
+        const key_tiles of = tiles_of<Shape>(m, description);
         const int *const flags = Shape::pairs ? flags_of_values(m, description) : NULL;
-        hw::sync_warp();
-        if (elected) hw::mbarrier_arrive(at.task_empty + started % 2);
-        for (int n = of.first; n < of.end; n++, tile++) {
+        for (int n = of.first; n < of.end; n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
             bool nonfinite = false;
             if constexpr (Shape::pairs)
                 ATTN__UNROLL for (int i = 0; i < keys / 32; i++) nonfinite = nonfinite || flags[n * keys / 32 + i];
-            else if (is_guarded<Shape>(p, all, n))
+            else if (is_guarded<Shape>(m, description, all, n))
                 nonfinite = has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
                                                                 hw::thread() - (128 - threads), threads);
             if (nonfinite)
@@ -6023,6 +6134,8 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work 
             if (elected) hw::mbarrier_arrive(at.v_looked + slot);
             if (elected) hw::mbarrier_arrive(at.v_empty + slot);
         }
+        hw::sync_warp();
+        if (elected) hw::mbarrier_arrive(at.task_empty + started % 2);
     }
 }
 
@@ -6165,7 +6278,7 @@ ATTN__DEVICE void fetch_pairs(const hopper_work &m, const hopper_consumer &c, in
             const int64_t at = row.b * m.pairs.batch + row.h * m.pairs.head + row.i * m.pairs.row;
             r.let[e] = ~0u;
             if (p.mask.rank && row.i < p.queries)
-                r.let[e] = m.pairs.mask[at + n * keys / MASK_KEYS * 4 + hw::lane() % 4] >> n * keys % MASK_KEYS / 4;
+                r.let[e] = m.pairs.mask[at + n * keys / WORD_KEYS * 4 + hw::lane() % 4] >> n * keys % WORD_KEYS / 4;
         }
     }
 }
@@ -6203,16 +6316,17 @@ ATTN__DEVICE void add_biases(const params &p, const hopper_consumer &c, hopper_r
     hw::sync_warp();
 }
 
-/* Scores of such a tile become weights; last: of the task's. The sums of kept ones are multiplied by what is due for
-   it at the end (finish_softmax). */
+/* Scores of such a tile become weights. The sums of kept ones are multiplied by what is due for it at the end
+   (finish_softmax). */
 template <class T, class Shape>
-ATTN__DEVICE void softmax_pairs(const hopper_work &m, const hopper_consumer &c, int n, bool last,
+ATTN__DEVICE void softmax_pairs(const hopper_work &m, const hopper_consumer &c, int n, int next,
                                 hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
     const params &p = m.p;
     if (p.bias.rank) add_biases<T>(p, c, r);
-    if (p.mask.rank || is_edge(c.own, n * keys, (n + 1) * keys)) {
+    const uint32_t whole = keys == 128 ? ~0u : (1u << keys / 4) - 1;
+    if (is_edge(c.own, n * keys, (n + 1) * keys) || hw::any((r.let[0] & r.let[1] & whole) != whole)) {
         const int column = n * keys + hw::lane() % 4 * 2;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const uint32_t in = columns_in_reach<keys>(r.rows[e], column) & r.let[e];
@@ -6220,22 +6334,22 @@ ATTN__DEVICE void softmax_pairs(const hopper_work &m, const hopper_consumer &c, 
                 if (!(in >> j & 1)) r.s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
         }
     }
-    if (!last) fetch_pairs(m, c, n + 1, r);
+    if (next >= 0) fetch_pairs(m, c, next, r);
     softmax_tile<keys, false, true>(r.s, r.soft, c.scale, r.rescale);
     if (p.dropout == 0.0f) return;
     ATTN__UNROLL for (int j = 0; j < keys / 2; j++)
         r.s[j] = r.kept[j / 2 % 2] >> (j / 4 * 2 + j % 2) & 1 ? r.s[j] : 0.0f;
 }
 
-/* Scores of the n-th tile of keys become weights; end: after the last one. */
+/* Scores of the n-th tile of keys become weights; next: the tile after it, -1 where there is none. */
 template <class T, class Shape>
-ATTN__DEVICE void hopper_softmax(const hopper_work &m, const hopper_consumer &c, int n, int end,
+ATTN__DEVICE void hopper_softmax(const hopper_work &m, const hopper_consumer &c, int n, int next,
                                  hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys;
     const params &p = m.p;
     const auto alibi_at = [&](int e) { return read_alibi<Shape::rows>(c.description, c.row0 + 8 * e); };
-    if constexpr (Shape::pairs) softmax_pairs<T>(m, c, n, n + 1 == end, r);
+    if constexpr (Shape::pairs) softmax_pairs<T>(m, c, n, next, r);
     else if (is_edge(c.own, n * keys, (n + 1) * keys))
         softmax_keys<keys, Shape::extra, true, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
     else softmax_keys<keys, Shape::extra, false, false>(r.s, r.soft, p, r.rows, n * keys, c.scale, r.rescale, alibi_at);
@@ -6244,12 +6358,13 @@ ATTN__DEVICE void hopper_softmax(const hopper_work &m, const hopper_consumer &c,
 /* The NaN guard of a tile of V at an edge of the task's, which all consumers come to; `now`: tiles before this one in
    the block's life. */
 template <class T, class Shape>
-ATTN__DEVICE void guard_values(const params &p, const hopper_places &at, const hopper_consumer &c, int n, uint32_t now,
-                               hopper_registers<Shape> &r)
+ATTN__DEVICE void guard_values(const hopper_work &m, const hopper_places &at, const hopper_consumer &c, int n,
+                               uint32_t now, hopper_registers<Shape> &r)
 {
     constexpr int keys = Shape::keys, D = Shape::v;
+    const params &p = m.p;
     const tile_reach all = read_reach(c.description);
-    if (!is_guarded<Shape>(p, all, n)) return;
+    if (!is_guarded<Shape>(m, c.description, all, n)) return;
     hw::mbarrier_wait(at.v_looked + now % 2, now / 2 & 1);
     if (hw::load_shared_word(at.nonfinite + now % 2 * 4) != now + 1) return;
     const uint32_t values = hw::shared_address(at.v) + now % 2 * Shape::slot_v;
@@ -6265,10 +6380,11 @@ ATTN__DEVICE void guard_values(const params &p, const hopper_places &at, const h
 
 /* Tiles of keys that the other consumers still have, and this one's rows do not attend to */
 template <class T, class Shape>
-ATTN__DEVICE void pass_tiles(const params &p, const hopper_places &at, const hopper_consumer &c, int n, int end,
+ATTN__DEVICE void pass_tiles(const hopper_work &m, const hopper_places &at, const hopper_consumer &c, int n, int end,
                              uint32_t &tile, hopper_registers<Shape> &r)
 {
-    ATTN__LOOP for (; n < end; n++, tile++) {
+    n = tile_from<Shape>(m, c.description, n, end);
+    ATTN__LOOP for (; n < end; n = tile_from<Shape>(m, c.description, n + 1, end), tile++) {
         const uint32_t slot = tile % 2, phase = tile / 2 & 1;
         hw::barrier_sync(TURN + c.number, 256);
         hw::barrier_arrive(TURN + (c.number + 1) % Shape::consumers, 256);
@@ -6276,7 +6392,7 @@ ATTN__DEVICE void pass_tiles(const params &p, const hopper_places &at, const hop
         hw::sync_warp();                        /* before a lane that still waits misses the phase */
         if (c.elected) hw::mbarrier_arrive(at.k_empty + slot);
         hw::mbarrier_wait(at.v_full + slot, phase);
-        guard_values<T>(p, at, c, n, tile, r);
+        guard_values<T>(m, at, c, n, tile, r);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.v_empty + slot);
     }
@@ -6332,6 +6448,10 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
 {
     const params &p = m.p;
     const int own_end = most(first + 1, least(end, (c.own.last + Shape::keys - 1) / Shape::keys));
+    const auto after = [&](int n) {                         /* the next tile, or -1 */
+        n = tile_from<Shape>(m, c.description, n + 1, own_end);
+        return n < own_end ? n : -1;
+    };
     fetch_pairs(m, c, first, r);
     hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
     start_scores<T>(c, hw::uniform(tile % 2), r);
@@ -6340,11 +6460,13 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-    hopper_softmax<T>(m, c, first, own_end, r);
+    int n = after(first);
+    hopper_softmax<T>(m, c, first, n, r);
     pack_weights<T>(r);
-    guard_values<T>(p, at, c, first, tile, r);
-    ATTN__LOOP for (int n = first + 1; n < own_end; n++) {
+    guard_values<T>(m, at, c, first, tile, r);
+    ATTN__LOOP for (int next; n >= 0; n = next) {
         const uint32_t before = tile++, slot = hw::uniform(tile % 2);
+        next = after(n);
         hw::barrier_sync(TURN + c.number, 256);
         hw::mbarrier_wait(at.k_full + tile % 2, tile / 2 & 1);
         start_scores<T>(c, slot, r);
@@ -6355,14 +6477,14 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
         hw::wgmma_wait<1>();
         hw::wgmma_keep(r.s);
         if (c.elected) hw::mbarrier_arrive(at.k_empty + tile % 2);
-        hopper_softmax<T>(m, c, n, own_end, r);
+        hopper_softmax<T>(m, c, n, next, r);
         hw::wgmma_wait<0>();
         hw::wgmma_keep(r.out);
         hw::wgmma_keep(r.weights);
         if (c.elected) hw::mbarrier_arrive(at.v_empty + before % 2);
         rescale_rows<Shape::v>(r.out, r.rescale);
         pack_weights<T>(r);
-        guard_values<T>(p, at, c, n, tile, r);
+        guard_values<T>(m, at, c, n, tile, r);
     }
     hw::sync_warp();
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
@@ -6373,7 +6495,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
     tile++;
-    pass_tiles<T>(p, at, c, own_end, end, tile, r);
+    pass_tiles<T>(m, at, c, own_end, end, tile, r);
 }
 
 /* A consumer: a warpgroup with 64 rows of each task. Extra: softcap, ALiBi or a scale that is not positive; Pairs: a
@@ -6388,7 +6510,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
     for (uint32_t started = 0; (c.description = await_task<Shape>(at, started)) != 0; started++) {
         hopper_registers<Shape> r;
         const uint32_t slot = hw::uniform(started % q_slots);
-        const key_tiles of = tiles_in<Shape::keys>(read_reach(c.description));
+        const key_tiles of = tiles_of<Shape>(m, c.description);
         c.q = c.q0 + slot * (Shape::slot_q >> 4);
         c.own = read_reach(c.description, c.number);
         read_rows<Shape::rows>(c.description, c.row0, r.rows);
@@ -6433,7 +6555,7 @@ ATTN__DEVICE void mask_words_of(const hopper_work &m, int64_t n)
     const int64_t tiles = parts_of_keys(p) / 4;
     const int64_t rows = m.pairs.row ? p.queries : 1, heads = m.pairs.head ? p.heads : 1;
     const int64_t i = n / tiles % rows, h = n / tiles / rows % heads, b = n / tiles / rows / heads;
-    const int key0 = (int)(n % tiles) * MASK_KEYS, column = key0 + hw::lane() * 4;
+    const int key0 = (int)(n % tiles) * WORD_KEYS, column = key0 + hw::lane() * 4;
     const uint8_t *const from = (const uint8_t *)p.mask.data + place(p.mask, b, h, i, column);
     const int t = hw::lane() % 4;
     uint32_t let[4], word = 0;          /* the y-th of each lane's four columns, a bit for each lane */
@@ -6523,6 +6645,7 @@ struct hopper_grad_work {
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *tickets;            /* of each kernel, see next_task */
+    mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
     hw::tensor_map fixed, fixed_dp, moving, moving_dp;
 };
@@ -6601,6 +6724,14 @@ struct grad_walk {
     int         flags;          /* of tile part + lane */
 };
 
+/* Does a mask let a pair of a tile of keys through, for the tile of queries that `query` is in? */
+ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, int b, int h, int query, int first_key, int last_key)
+{
+    const int first = first_key / m.let.keys, many = (last_key - first_key) / m.let.keys;       /* 1 or 2: of a word */
+    const uint32_t word = m.let.some[mask_words_at(m.g.p, m.let, b, h, query) + first / 32];
+    return word >> first % 32 & ((1u << many) - 1);
+}
+
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
 template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, grad_walk &w)
 {
@@ -6618,7 +6749,10 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        w.tiles = hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
+        const int query = Shape::queries ? w.task.first_row : part * Shape::moving;
+        const int head_q = Shape::queries ? w.task.h : w.at.head;
+        const bool let = !Shape::pairs || !m.let.some || is_let_tile(m, w.task.b, head_q, query, first_key, last_key);
+        w.tiles = hw::ballot(part == first + hw::lane() && let && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
 }
@@ -7372,6 +7506,7 @@ template <class F> void each_hopper_kernel(head_pairs<>, F f)
     f((const void *)hopper_pairs_prepare<hw::f16>);
     f((const void *)hopper_grad_prepare<hw::bf16>);
     f((const void *)hopper_grad_prepare<hw::f16>);
+    f((const void *)find_mask_tiles);
     f((const void *)hopper_clear_dq);
     f((const void *)hopper_grad_dq<hw::bf16>);
     f((const void *)hopper_grad_dq<hw::f16>);
@@ -7510,7 +7645,7 @@ enum { TICKET_BYTES = 256 };
 inline bool has_unequal_tasks(const params &p)
 {
     return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank ||
-           has_starts(p);
+           has_starts(p) || p.mask.rank;
 }
 
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
@@ -7546,11 +7681,34 @@ template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
 }
 /* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are;
    or pairs_bytes */
+/* What a mask says of tiles: its bytes, its parts, its launch */
+static int64_t mask_layout(const params &p, void *at, mask_tiles *to)
+{
+    mask_tiles let = mask_tiles();
+    if (to) *to = let;
+    if (!p.mask.rank) return 0;
+    let.keys = MASK_TILE_KEYS;
+    let.heads = (int)(p.mask.stride[1] ? p.heads : 1);
+    let.parts = (int)(p.mask.stride[2] ? (p.queries + MASK_ROWS - 1) / MASK_ROWS : 1);
+    let.words = (int)((p.keys + 32 * let.keys - 1) / (32 * let.keys));
+    const int64_t words = (p.mask.stride[0] ? p.batch : 1) * let.heads * let.parts * let.words;
+    if (to) let.some = (uint32_t *)at, let.whole = let.some + words, *to = let;
+    return (words * 2 * (int64_t)sizeof(uint32_t) + 255) / 256 * 256;
+}
+inline int fill_mask_tiles(const params &p, const mask_tiles &to, const queue &stream)
+{
+    const mask_work m = {p, to};
+    const int64_t words = to.whole - to.some;
+    return launch(find_mask_tiles, blocks_for(words * (to.keys / 16)), 32 * WARPS, WARPS * 8, stream, m);
+}
+
+/* What the forward has in the workspace: a counter of tickets; then the table of packed tiles, for the smallest there
+   are, or what a mask says of tiles */
 static int64_t hopper_forward_workspace(const params &p)
 {
     int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
     if (p.packed_queries) bytes += table_bytes(p, 128, false);
-    if (asks(p, EACH_PAIR)) bytes += pairs_bytes(p);
+    if (asks(p, EACH_PAIR)) bytes += pairs_bytes(p) + mask_layout(p, NULL, NULL);
     return bytes;
 }
 template <class T, class Shape>
@@ -7573,8 +7731,12 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
         m.packed = table_at(p, (char *)p.workspace + TICKET_BYTES);
         error = fill_table(p, m.packed, Shape::rows, false, stream);
     }
-    if (Shape::pairs && !error)
-        error = find_pairs<T>(m, (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0), stream);
+    if (Shape::pairs && !error) {
+        char *const at = (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0);
+        error = find_pairs<T>(m, at, stream);
+        mask_layout(p, at + pairs_bytes(p), &m.let);
+        if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
+    }
     if (error) return error;
     return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                   Shape::shared_bytes, stream, m);
@@ -7598,7 +7760,8 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t before = TICKET_BYTES + flags, bytes = before + of_rows + of_keys;
+    const int64_t before = TICKET_BYTES + flags, of_mask = before + of_rows + of_keys;
+    const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
     const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
     if (m) {
         m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
@@ -7695,6 +7858,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     error = find_stats(m.g, forward, dev, stream);
     if (m.g.rows.count && !error) error = fill_table(p, m.g.rows, GRAD_ROWS, false, stream);
     if (m.g.keys.count && !error) error = fill_table(p, m.g.keys, GRAD_ROWS, true, stream);
+    if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
         const int64_t parts = (batch_of_rows(p) * p.heads * m.g.padded +
                                batch_of_keys(p) * p.heads_kv * m.padded_keys) / 32;

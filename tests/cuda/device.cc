@@ -85,6 +85,7 @@ fake_counts fake_counted(void) {
     now.drivers = (long)(attn_emu::count.drivers - before.drivers);
     now.allowances = (long)(attn_emu::count.allowances - before.allowances);
     now.maps = (long)(attn_emu::count.maps - before.maps);
+    now.loads = (long)(attn_emu::count.tma - before.tma);
     return now;
 }
 void fake_set_arch(int number) { arch = number; }

@@ -21,8 +21,8 @@ typedef struct fake_counts {
     void *stream;  /* of the last launch or allocation */
     int device;    /* that was current at the last allocation or release */
     /* asked for (in the emulator alone): where data lie, numbers of the device, tensor maps, the driver's function that
-       makes these, more than 48 KB of shared memory for a kernel */
-    long places, facts, maps, drivers, allowances;
+       makes these, more than 48 KB of shared memory for a kernel; and what TMA moved */
+    long places, facts, maps, drivers, allowances, loads;
     int refused; /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */

@@ -348,7 +348,7 @@ static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, d
     if (j >= length_k || i >= length_q) return -INFINITY;
     if (p.left != INT64_MAX && j < position - p.left) return -INFINITY;
     if (p.right != INT64_MAX && j > position + p.right) return -INFINITY;
-    if (p.mask.rank && !c.mask(b, 0, i, j)) return -INFINITY;
+    if (p.mask.rank && !c.mask(b, c.mask.size[1] > 1 ? h : 0, i, j)) return -INFINITY;
     if (p.bias.rank && c.bias(b, h, i, j) == -INFINITY) return -INFINITY;
     for (int64_t x = 0; x < p.size_q; x++) s += c.q(b, h, i, x) * c.k(b, hk, j, x);
     s *= p.scale;
@@ -767,9 +767,11 @@ static void forward_packed(call &c, const stage &s) {
 }
 /* after a forward in some timing, whose results it goes on with */
 static void backward(call &c, const stage &s) {
-    give_workspace(c, (size_t)s.workspace(c.p, c.dev, false, false));
+    const bool other = s.covers(c.p, c.dev, false) && s.forward == hopper_forward; /* stage 2 has it with all options */
+    give_workspace(c, (size_t)(other ? mma_workspace : s.workspace)(c.p, c.dev, false, false));
     set_timing(0);
-    if (s.covers(c.p, c.dev, false) || s.forward(c.p, c.dev, NULL) || fake_failure()[0])
+    if ((other ? mma_covers : s.covers)(c.p, c.dev, false) || (other ? mma_forward : s.forward)(c.p, c.dev, NULL) ||
+        fake_failure()[0])
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
@@ -797,6 +799,118 @@ static void backward_in_one(call &c, const stage &s) {
 template <class Heads> static void backward_in_one_of(call &c, const stage &s) {
     check_heads<Heads>(c);
     backward_in_one(c, s);
+}
+
+/* A mask of tiles that are empty, whole, or have some pairs or one; heads or batches, rows, sometimes columns, may have
+   it in common. */
+static void draw_mask_of_tiles(call &c) {
+    params &p = c.p;
+    const int rows = chance(70) ? 128 : draw(20, 300), keys = chance(70) ? 64 : draw(20, 200);
+    int kind = 0, row = -1, key = -1;
+    make(c.mask, ATTN_U8, p.batch, chance(50) ? 1 : p.heads, p.queries, p.keys, chance(30) ? 1 : 16);
+    for (int axis = 0; axis < 4; axis++)
+        if (chance(axis == 3 ? 5 : 20)) c.mask.a.stride[axis] = 0;
+    const bool wide = chance(50);   /* rows at multiples of 16 bytes, read in such pieces */
+    if (wide) {
+        int64_t step = (p.keys + 15) / 16 * 16;
+        for (int axis = 2; axis >= 0; axis--) {
+            if (c.mask.a.stride[axis]) c.mask.a.stride[axis] = step;
+            step *= c.mask.size[axis];
+        }
+        c.mask.memory.assign((size_t)step + 64, 0xff);
+        c.mask.a.data = (void *)(((uintptr_t)c.mask.memory.data() + 15) / 16 * 16);
+    }
+    std::vector<int> kinds;
+    for_all(c.mask, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        if (i / rows != row || x / keys != key) {
+            row = (int)(i / rows), key = (int)(x / keys);
+            const size_t at = (size_t)((((b * 8 + h) * 64 + row) * 64) + key);
+            if (kinds.size() <= at) kinds.resize(at + 1, -1);
+            if (kinds[at] < 0) kinds[at] = draw(0, 5);
+            kind = kinds[at];
+        }
+        const bool one = i % rows == rows / 3 && x % keys == keys / 2;
+        put(c.mask, b, h, i, x, kind < 3 ? 0 : kind == 3 ? 1 : kind == 4 ? chance(60) : one);
+    });
+    for_all(c.mask, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        c.mask.value[(size_t)c.mask.at(b, h, i, x)] = read_element(c.mask, place(c.mask.a, b, h, i, x));
+    });
+    p.mask = c.mask.a;
+    if (c.mask.size[1] == 1) p.mask.stride[1] = 0;
+    if (p.batch == 1) p.mask.stride[0] = 0;
+    c.name += ", mask of tiles";
+}
+/* The mask as a bias, of which no tile is left out */
+static void make_bias(call &c, bool of_mask) {
+    params &p = c.p;
+    make(c.bias, ATTN_F32, p.batch, p.heads, p.queries, p.keys);
+    for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+        put(c.bias, b, h, i, x, !of_mask || c.mask(b, c.mask.size[1] > 1 ? h : 0, i, x) ? 0 : -INFINITY);
+    });
+    p.bias = c.bias.a;
+}
+static void mask_becomes_bias(call &c) {
+    make_bias(c, true);
+    c.p.mask.rank = 0;
+    c.name += " as a bias";
+}
+/* The boxes of columns of K and V in tiles without a pair that the mask lets through, and those of Q where all tiles are
+   so: where no reach leaves out tiles, the forward loads so many less. */
+static long boxes_in_empty_tiles(const call &c) {
+    const params &p = c.p;
+    int keys = 0, boxes = 0, boxes_q = 0;
+    long empty = 0;
+    with_hopper_shape(p, [&](auto shape) {
+        typedef decltype(shape) Shape;
+        keys = Shape::keys, boxes_q = (Shape::qk + 63) / 64, boxes = boxes_q + (Shape::v + 63) / 64;
+    });
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t h = 0; h < p.heads; h++)
+            for (int64_t i0 = 0; i0 < p.queries; i0 += 128) {
+                bool any_of_row = false;
+                for (int64_t j0 = 0; j0 < p.keys; j0 += keys) {
+                    bool any = false;
+                    for (int64_t i = i0; i < std::min(i0 + 128, p.queries); i++)
+                        for (int64_t j = j0; j < std::min(j0 + keys, p.keys); j++)
+                            any = any || c.mask(b, c.mask.size[1] > 1 ? h : 0, i, j);
+                    empty += any ? 0 : boxes;
+                    any_of_row = any_of_row || any;
+                }
+                empty += any_of_row ? 0 : boxes_q;
+            }
+    return empty;
+}
+static void forward_of_mask_tiles(call &c, const stage &s) {
+    const params &p = c.p;
+    draw_mask_of_tiles(c);
+    make_bias(c, false); /* zeros: without a bias scores have other last bits */
+    const bool all = p.left == INT64_MAX && p.right == INT64_MAX && !p.key_lengths.rank && !p.query_lengths.rank;
+    const long empty = boxes_in_empty_tiles(c);
+    fake_forget();
+    forward(c, s);
+    const fake_counts masked = fake_counted();
+    mask_becomes_bias(c);
+    same_bits(c, s, masked.shared);
+    checks++;
+    if (masked.loads && all && fake_counted().loads - masked.loads != empty * timings)
+        fail(c, "loads of empty tiles", (double)(fake_counted().loads - masked.loads), (double)empty * timings);
+}
+static void backward_of_mask_tiles(call &c, const stage &s) {
+    tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
+    shared_vector<unsigned char> want[3];
+    draw_mask_of_tiles(c);
+    make_bias(c, false);
+    backward(c, s);
+    for (int n = 0; n < 3; n++) want[n] = results[n]->memory;
+    for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) { /* run_backward takes a half of it */
+        put(c.out, b, h, i, x, 2 * read_element(c.out, place(c.out.a, b, h, i, x)));
+    });
+    mask_becomes_bias(c);
+    run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);
+    for (int n = 0; n < 3; n++) {
+        checks++;
+        if (results[n]->memory != want[n]) fail(c, "other bits of a gradient than without empty tiles", n, 0);
+    }
 }
 
 /* ---- entries with starts: packed, queries or keys or both, or each behind padding of its own */
@@ -1280,6 +1394,10 @@ static const struct kind {
     {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 80, 163 * 1024, {0, 0, 0, 2, 8, 128, 0, 80, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80, true}},
+    {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 500, 0, 0, 8, 64}},
+    {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 300, 0, 0, 72, 256}},
+    {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
+    {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

@@ -6197,6 +6197,7 @@ struct hopper_consumer {
     float      scale;
     uint32_t   q0, q, k, v, biases, description;        /* biases: of the warp's 16 rows */
     tile_reach own;
+    const void *bias;           /* of the warp's first row */
 };
 template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const params &p, const hopper_places &at)
 {
@@ -6235,23 +6236,22 @@ ATTN__DEVICE void start_values(const hopper_consumer &c, uint32_t slot, hopper_r
 }
 
 /* With Pairs, biases of a warp's 16 rows and a tile of keys, as they are stored (Stored: in 16 or 32 bits), into shared
-   memory, where they lie in chunks as in a tile of 16 rows (chunk_of). Ends with wait_biases. What does not exist is
-   not read. */
+   memory, where they lie in chunks as in a tile of 16 rows (chunk_of); add_biases waits for them. bias: the first of
+   these rows. What does not exist is not read. */
 template <int Keys, class Stored>
-ATTN__DEVICE void copy_biases(uint32_t to, const hopper_work &m, const tile_row &row, int key0)
+ATTN__DEVICE void copy_biases(uint32_t to, const hopper_work &m, const void *bias, const tile_row &row, int key0)
 {
     constexpr int of_chunk = 16 / (int)sizeof(Stored), chunks = Keys / of_chunk, of_word = 4 / (int)sizeof(Stored);
     const params &p = m.p;
     const attn__array &a = p.bias;
-    const int lane = hw::lane_anew(), first = row.i - lane / 4, rows = least(16, (int)p.queries - first);
-    const int columns = (int)p.keys - key0;
-    const Stored *const from = (const Stored *)a.data + place(a, row.b, row.h, first, key0);
+    const int lane = hw::lane_anew(), rows = least(16, (int)p.queries - row.i + lane / 4), columns = (int)p.keys - key0;
+    const Stored *const from = (const Stored *)bias + key0 * a.stride[3];
     if (m.pairs.by_chunks && (columns >= Keys || columns % of_chunk == 0)) {
-        const int column = lane % chunks * of_chunk;
-        const Stored *next = from + lane / chunks * a.stride[2] + column;
+        const int r0 = lane / chunks, column = lane % chunks * of_chunk;
+        const uint32_t at = to + chunk_of(r0, lane % chunks, 16);
+        const Stored *next = from + r0 * a.stride[2] + column;
         ATTN__UNROLL for (int r = 0; r < 16; r += 32 / chunks, next += 32 / chunks * a.stride[2])
-            hw::cp_async(to + chunk_of(r + lane / chunks, lane % chunks, 16), next,
-                         r + lane / chunks < rows && column < columns);
+            hw::cp_async((at ^ r % 8 * 16) + r * 128, next, r < rows - r0 && column < columns);
         return;
     }
     ATTN__LOOP for (int n = lane; n < 16 * Keys / of_word; n += 32) {
@@ -6270,9 +6270,11 @@ ATTN__DEVICE void fetch_pairs(const hopper_work &m, const hopper_consumer &c, in
     if constexpr (Shape::pairs) {
         constexpr int keys = Shape::keys;
         const params &p = m.p;
-        if (p.bias.rank && p.bias.type == ATTN_F32) copy_biases<keys, uint32_t>(c.biases, m, r.rows[0], n * keys);
-        else if (p.bias.rank) copy_biases<keys, uint16_t>(c.biases, m, r.rows[0], n * keys);
-        if (p.bias.rank) hw::cp_async_commit();
+        if (p.bias.rank) {
+            if (p.bias.type == ATTN_F32) copy_biases<keys, uint32_t>(c.biases, m, c.bias, r.rows[0], n * keys);
+            else copy_biases<keys, uint16_t>(c.biases, m, c.bias, r.rows[0], n * keys);
+            hw::cp_async_commit();
+        }
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const tile_row &row = r.rows[e];
             const int64_t at = row.b * m.pairs.batch + row.h * m.pairs.head + row.i * m.pairs.row;
@@ -6514,6 +6516,10 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         c.q = c.q0 + slot * (Shape::slot_q >> 4);
         c.own = read_reach(c.description, c.number);
         read_rows<Shape::rows>(c.description, c.row0, r.rows);
+        if (Shape::pairs && m.p.bias.rank) {
+            const int64_t at = place(m.p.bias, r.rows[0].b, r.rows[0].h, r.rows[0].i - hw::lane() / 4, 0);
+            c.bias = (const uint8_t *)m.p.bias.data + at * (m.p.bias.type == ATTN_F32 ? 4 : 2);
+        }
         r.soft = no_keys();
         ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.out[j] = 0.0f;
         hw::mbarrier_wait(at.q_full + slot, started / q_slots & 1);

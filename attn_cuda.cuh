@@ -836,7 +836,7 @@ enum {
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
-    X(p.page, IN_STAGE_2, "keys lie in pages") \
+    X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
     X(has_starts(p) && p.is_backward, IN_STAGE_3, "gradients of entries with starts") \
     X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
@@ -5601,6 +5601,7 @@ struct hopper_work {
     int   *tickets;             /* see next_task */
     packed_tiles packed;        /* of queries */
     mask_tiles let;
+    int    box;                 /* rows of K and V that TMA loads at once: a tile's, or some of a page's */
     bool   by_tma;              /* out is written by TMA */
     hw::tensor_map q, k, v, out;
 };
@@ -5974,43 +5975,75 @@ ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, co
                                           (int)row_batch(m.p, task[0]));
 }
 
-/* Warp 0 starts the loads of all tasks: K of the first tile, Q, then K of each tile and V of the one before. */
-template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
+/* Rows of K and V that lie side by side, a tile's or in pages some of it, where TMA finds them: first row, head, batch
+   entry or page. */
+struct key_box { int first, head, batch; };
+/* Each lane's of the n-th tile; all: of the entry. In pages: one that no row of the task reaches is not looked up but is
+   behind the pool, where TMA reads 0. */
+template <class Shape>
+ATTN__DEVICE key_box find_box(const hopper_work &m, const key_box &all, const tile_reach &reach, int b, int n)
+{
+    const params &p = m.p;
+    const int page = (int)p.page, row = hw::lane() % (Shape::keys / m.box) * m.box, j = n * Shape::keys + row;
+    if (!page) return {all.first + n * Shape::keys, all.head, all.batch};
+    if (j + m.box <= reach.first || j >= reach.last) return {0, all.head, (int)p.pool};
+    return {j % page, all.head, (int)clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1)};
+}
+/* A tile of K or V: by one thread; or by a warp, a box by each lane. */
+template <int Rows, int D, bool Boxes>
+ATTN__DEVICE void load_boxes(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, const key_box &at, int box)
+{
+    const int row = Boxes ? hw::lane() * box : 0;
+    if (row == 0) hw::mbarrier_expect(bar, tile_bytes<Rows, D>);
+    if (Boxes) hw::sync_warp();             /* no bytes before they are announced */
+    if (row < Rows) load_tile<Rows, D>(to + row * 128, map, bar, at.first, at.head, at.batch);
+}
+
+/* The loads of a task: K of the first tile, Q, then K of each tile and V of the one before. By one thread; or where a
+   tile comes in boxes of pages, by a warp. `tile`: so many tiles before in this block's life; returns those after. */
+template <class Shape, bool Boxes>
+ATTN__DEVICE uint32_t load_task(const hopper_work &m, const hopper_places &at, uint32_t description, uint32_t started,
+                                uint32_t tile)
 {
     constexpr int keys = Shape::keys;
-    const int group = (int)(m.p.heads / m.p.heads_kv);
+    const bool leads = !Boxes || hw::lane() == 0;
+    const key_tiles of = tiles_of<Shape>(m, description);
+    const tile_reach reach = read_reach(description);
+    uint32_t words[4];                      /* batch, head, first row */
+    hw::load_shared(words, description);
+    const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
+    const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0};
+    const key_box all = {key0, task[1] / (int)(m.p.heads / m.p.heads_kv), (int)key_batch(m.p, task[0])};
+    key_box before = all;
+    for (int n = of.first, none = 1;; none = 0, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
+        const uint32_t now = tile % 2, last = (tile - 1) % 2;
+        const key_box own = find_box<Shape>(m, all, reach, task[0], n);
+        if (n < of.end) {
+            hw::mbarrier_wait(at.k_empty + now, (tile / 2 & 1) ^ 1);
+            load_boxes<keys, Shape::qk, Boxes>(at.k + now * Shape::slot_k, &m.k, at.k_full + now, own, m.box);
+        }
+        if (!none) {
+            hw::mbarrier_wait(at.v_empty + last, ((tile - 1) / 2 & 1) ^ 1);
+            load_boxes<keys, Shape::v, Boxes>(at.v + last * Shape::slot_v, &m.v, at.v_full + last, before, m.box);
+        } else if (leads) load_queries<Shape>(m, at, task, started, of.first < of.end);
+        if (n >= of.end) break;
+        before = own;
+    }
+    if (leads) hw::mbarrier_arrive(at.task_empty + started % 2);        /* it is read for all tiles */
+    return tile;
+}
+/* Warp 0 starts the loads of all tasks. */
+template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
+{
     uint32_t tile = 0, started = 0;         /* tiles of K and V, tasks: so many before in this block's life */
     for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
-        const key_tiles of = tiles_of<Shape>(m, description);
-        uint32_t words[4];                  /* batch, head, first row */
-        hw::load_shared(words, description);
         hw::sync_warp();
-        const bool elected = hw::elect();
-        if (elected) {
-            const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
-            const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0}, head_kv = task[1] / group;
-            const int b = (int)key_batch(m.p, task[0]);
-            int before = -1;                /* K of tile n, then V of the one before */
-            for (int n = of.first;; before = n, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
-                const uint32_t now = tile, last = tile - 1;
-                if (n < of.end) {
-                    hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
-                    load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2,
-                                               key0 + n * keys, head_kv, b);
-                }
-                if (before < 0) load_queries<Shape>(m, at, task, started, of.first < of.end);
-                else {
-                    hw::mbarrier_wait(at.v_empty + last % 2, (last / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + last % 2, Shape::slot_v);
-                    load_tile<keys, Shape::v>(at.v + last % 2 * Shape::slot_v, &m.v, at.v_full + last % 2,
-                                              key0 + before * keys, head_kv, b);
-                }
-                if (n >= of.end) break;
-            }
-            hw::mbarrier_arrive(at.task_empty + started % 2);   /* where tiles are is read from the description */
+        if (m.box < Shape::keys) tile = load_task<Shape, true>(m, at, description, started, tile);
+        else {
+            const bool elected = hw::elect();
+            if (elected) tile = load_task<Shape, false>(m, at, description, started, tile);
+            tile = hw::shfl(tile, hw::ctz(hw::ballot(elected)));
         }
-        tile = hw::shfl(tile, hw::ctz(hw::ballot(elected)));
     }
 }
 
@@ -7353,6 +7386,7 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0,
                        of_keys ? batch_of_keys(p) : batch_of_rows(p)}, stride[4] = {1};
     size[row] = of_keys ? p.keys : p.queries;
+    if (of_keys && p.page) size[row] = p.page, size[3] = p.pool;
     size[head] = of_keys ? p.heads_kv : p.heads;
     stride[row] = a.stride[2];
     stride[head] = a.stride[1];
@@ -7382,6 +7416,15 @@ inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::
         memcpy(m.map, map, sizeof *map);
     }
     return fine;
+}
+
+/* Rows of K and V that TMA loads at once, of a tile of so many keys: in pages, a power of 2 that divides the page */
+inline int rows_of_box(const params &p, int keys)
+{
+    int rows = 8;               /* the least: rows stand in shared memory in eights */
+    if (!p.page) return keys;
+    while (keys % (2 * rows) == 0 && p.page % (2 * rows) == 0) rows *= 2;
+    return rows;
 }
 
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
@@ -7428,10 +7471,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
+    ATTN__WANT(p.page % 8 == 0, "pages of a number of rows that is not a multiple of 8");
+    ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
     ATTN__WANT(has_maps(d), "the driver has no TMA");
     int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
-        if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
+        if (!backward) rows = decltype(shape)::rows, keys = rows_of_box(p, decltype(shape)::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -7499,8 +7544,9 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.p = p;
     const int packed = hopper_packed(p, dev, Shape::rows);
     m.order = hopper_order_of(p, false, Shape::rows, packed);
-    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
-        !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
+    m.box = rows_of_box(p, Shape::keys);
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, m.box, &m.k) ||
+        !map_rows(p, dev, MAP_V, m.box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = Shape::q_slots == 2 && p.out.rank && p.out.type == p.q.type &&
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);

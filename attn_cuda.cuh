@@ -23,10 +23,11 @@
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
-             what the call needs, to the byte (the forward of stage 3 at most 512, where no entries are packed and
-             nothing is int8). Where some are NULL, that is enough for the same call with fewer queries or keys, too,
-             where the arrays are aligned to 16 bytes; if all are, it is enough for either place. It then grows with B,
-             H, Sq and Sk; a head size that a faster stage covers may need more than a larger one that none does.
+             what the call needs, to the byte (the forward of stage 3 at most 512, where no entries are packed, nothing
+             is int8 and there is no mask; of a mask two bits for each tile of 128 queries and 64 keys, or 32). Where
+             some are NULL, that is enough for the same call with fewer queries or keys, too, where the arrays are
+             aligned to 16 bytes; if all are, it is enough for either place. It then grows with B, H, Sq and Sk; a head
+             size that a faster stage covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose
@@ -49,9 +50,9 @@
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
-             on results). In pages, stage 2 looks up the keys from the first to the last that some row of a tile may
-             attend to; all keys, where codes in pages become numbers in the workspace first. Stage 3 reads the bias of
-             pairs that a mask excludes, none beyond lengths, causal and window.
+             on results). In pages, stages 2 and 3 look up the keys from the first to the last that some row of a tile
+             may attend to; all keys, where codes in pages become numbers in the workspace first. Stage 3 reads the bias
+             of pairs that a mask excludes, none beyond lengths, causal and window, nothing of a tile without a pair.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,
@@ -60,18 +61,18 @@
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask, a bias or dropout in stage 1.
-             Gradients of packed
-             documents (queries and keys packed, a length of both for each entry) are stage 3's, too, other gradients
-             with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts, stage 2's; int8 in
-             pages becomes other numbers first (TYPES), which every stage takes. Both are in attn_mask. Keys in parts,
-             forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts have the bound of one call,
-             not its bits. An entry has the bits of a call of its own in the same stage,
-             where stage 2 takes tiles of as many rows for both and cuts the keys of neither; keys in pages those of as
-             many keys side by side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias
-             that differs by entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What
-             entries share is summed over the batch, always in the same order. Rows outside of entries may be read.
-             Stage 1 looks for the entry of a block from the first on, so there thousands of short entries take their
-             time, and so do packed keys with a length for each query; stages 2 and 3 look it up.
+             Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
+             too, other gradients with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts,
+             stage 2's; of a multiple of 8 rows stage 3's, too; int8 in pages becomes other numbers first (TYPES),
+             which every stage takes. Both are in attn_mask. Keys in parts, forward, are stage 1's; gradients of them
+             are refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits. An entry has the bits of a
+             call of its own in the same stage, where stage 2 takes tiles of as many rows for both and cuts the keys of
+             neither; keys in pages those of as many keys side by side. In the backward that is so of dq, dk, dv,
+             d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside of the entry
+             add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in the same
+             order. Rows outside of entries may be read. Stage 1 looks for the entry of a block from the first on, so
+             there thousands of short entries take their time, and so do packed keys with a length for each query;
+             stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
@@ -92,8 +93,8 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: starts in
-             stages 2 and 3, pages in stage 2, int8 read as it is, a bias, a mask and dropout in stage 3, keys in parts,
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: starts and
+             pages in stages 2 and 3, int8 read as it is, a bias, a mask and dropout in stage 3, keys in parts,
              and the kernels of >>cache. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
@@ -842,7 +843,7 @@ enum {
 /* X(does a call ask for it, which faster stages have it and its marks, why a stage without it does not run) */
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
-    X(p.page, IN_STAGE_2, "keys lie in pages") \
+    X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
     X(has_starts(p) && p.is_backward, IN_STAGE_3, "gradients of entries with starts") \
     X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
@@ -5600,7 +5601,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
        consumer 1       QK0 | softmax 0 | QK1 PV0 | softmax 1 | QK2 PV1 | ..
    A pair QK(j+1) PV(j) waits for its turn (TURN), for K(j+1) and for V(j); the softmax waits for QK(j+1), then releases
    K(j+1); when PV(j) is done too, V(j) is released, and what PV summed is scaled to the new maximum. A consumer passes
-   the last tiles where its own rows end before those of the others (pass_tiles). */
+   the last tiles where its own rows end before those of the others (pass_tiles). Tiles that a mask empties are nobody's
+   (tile_from). */
 /* A block starts with as many registers for each thread as the 65536 of a multiprocessor allow, in eights: 168 of 384
    threads (make check-cuda looks at it). setmaxnreg gives consumers what the producer gives back: more than that they
    would wait for for ever. */
@@ -5663,11 +5665,13 @@ ATTN__BOTH int64_t mask_words(const params &p, int axis = -1)
     return axis < 0 || size[axis] > 1 ? words : 0;
 }
 /* What a mask says of tiles of 128 queries and so many keys: a bit for each that it lets some pair of through (some),
-   and of whose pairs it lets all (whole). 32 tiles of keys have a word; each tile of queries, of heads and batches that
-   the mask tells apart, has `words` of them. */
+   and of whose pairs it lets all (whole). 32 tiles of keys have a word; each tile of queries has `words` of them,
+   behind those of the one before, of its head, of its batch; of_..: from one to the next, 0 where the mask has one for
+   all. */
 struct mask_tiles {
     uint32_t *some, *whole;     /* NULL: no mask */
     int       heads, parts, words, keys;        /* heads of the mask, tiles of its rows */
+    int       of_batch, of_head, of_part;
 };
 struct hopper_work {
     params p;
@@ -5676,6 +5680,7 @@ struct hopper_work {
     int   *tickets;             /* see next_task */
     packed_tiles packed;        /* of queries */
     mask_tiles let;
+    int    box;                 /* rows of K and V that TMA loads at once: a tile's, or some of a page's */
     bool   by_tma;              /* out is written by TMA */
     hopper_pairs pairs;
     hw::tensor_map q, k, v, out;
@@ -5713,10 +5718,9 @@ ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, const p
 }
 
 /* Where the words of a head's tile of queries begin, that of row first_row */
-ATTN__DEVICE int mask_words_at(const params &p, const mask_tiles &let, int b, int h, int first_row)
+ATTN__DEVICE int mask_words_at(const mask_tiles &let, int b, int h, int first_row)
 {
-    const int batch = p.mask.stride[0] ? b : 0, head = p.mask.stride[1] ? h : 0;
-    return ((batch * let.heads + head) * let.parts + (p.mask.stride[2] ? first_row / MASK_ROWS : 0)) * let.words;
+    return b * let.of_batch + h * let.of_head + first_row / MASK_ROWS * let.of_part;
 }
 ATTN__DEVICE bool has_zero(uint32_t bytes) { return ((bytes - 0x01010101u) & ~bytes & 0x80808080u) != 0; }
 
@@ -5760,26 +5764,29 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
             } else
                 ATTN__LOOP for (int r = i; r < least(i + ahead, end); r++)
                     ATTN__LOOP for (int k = 0; k < count; k++) {
-                        const bool let = from[r * mask.stride[2] + k * mask.stride[3]];
-                        some = some || let;
-                        lacks = lacks || !let;
+                        const bool is_let = from[r * mask.stride[2] + k * mask.stride[3]];
+                        some = some || is_let;
+                        lacks = lacks || !is_let;
                     }
         }
-        const uint32_t of_warp[2] = {hw::ballot(some), hw::ballot(lacks)};
-        if (hw::lane() < 2) hw::store_shared(votes + (warp * 2 + hw::lane()) * 4, of_warp[hw::lane()]);
+        const uint32_t of_some = hw::ballot(some), of_lacks = hw::ballot(lacks);
+        if (hw::lane() < 2)
+            hw::store_shared(votes + (warp * 2 + hw::lane()) * 4, hw::lane() == 0 ? of_some : of_lacks);
         hw::sync();
         if (warp == 0) {
-            uint32_t of_block[2] = {0, 0};
-            for (int w = 0; w < WARPS; w++)
-                for (int k = 0; k < 2; k++) of_block[k] |= hw::load_shared_word(votes + (w * 2 + k) * 4);
+            uint32_t any_some = 0, any_lacks = 0;
+            for (int w = 0; w < WARPS; w++) {
+                any_some |= hw::load_shared_word(votes + w * 8);
+                any_lacks |= hw::load_shared_word(votes + w * 8 + 4);
+            }
             const int before = hw::lane() * lanes % 32, own = (1 << lanes) - 1;
-            some = hw::lane() < tiles && (of_block[0] >> before & own);
-            lacks = (of_block[1] >> before & own) != 0;
-            const uint32_t bits[2] = {hw::ballot(some), hw::ballot(some && !lacks)};
+            some = hw::lane() < tiles && (any_some >> before & own);
+            lacks = (any_lacks >> before & own) != 0;
+            const uint32_t let = hw::ballot(some), whole = hw::ballot(some && !lacks);
             const int64_t byte = tile * to.words * 4 + (span * tiles) / 8 + hw::lane();
             if (hw::lane() < tiles / 8) {
-                ((uint8_t *)to.some)[byte] = (uint8_t)(bits[0] >> 8 * hw::lane());
-                ((uint8_t *)to.whole)[byte] = (uint8_t)(bits[1] >> 8 * hw::lane());
+                ((uint8_t *)to.some)[byte] = (uint8_t)(let >> 8 * hw::lane());
+                ((uint8_t *)to.whole)[byte] = (uint8_t)(whole >> 8 * hw::lane());
             }
         }
         hw::sync();
@@ -5819,7 +5826,7 @@ ATTN__DEVICE void describe_task(const params &p, const mask_tiles &let, const ho
     const entry entry_rows = entry_of(p, t.b);
     const float slope = Extra && p.alibi.rank ? load(p.alibi, 0, t.h, 0, 0) : 0.0f;
     store_words(description, {t.b, t.h, t.first_row, (int)bits_of(slope)});
-    const int words = let.some ? mask_words_at(p, let, t.b, t.h, t.first_row) : 0;
+    const int words = let.some ? mask_words_at(let, t.b, t.h, t.first_row) : 0;
     store_words(description + description_entry<Rows>, {(int)entry_rows.key0, words, 0, 0});
     const entry_reach entry = entry_reach_of(p, entry_rows, t.b);
     const int first_row = t.first_row - ((int)entry_rows.row0 << packed) + hw::lane();
@@ -6053,43 +6060,75 @@ ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, co
                                           (int)row_batch(m.p, task[0]));
 }
 
-/* Warp 0 starts the loads of all tasks: K of the first tile, Q, then K of each tile and V of the one before. */
-template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
+/* Rows of K and V that lie side by side, a tile's or in pages some of it, where TMA finds them: first row, head, batch
+   entry or page. */
+struct key_box { int first, head, batch; };
+/* Each lane's of the n-th tile; all: of the entry. In pages: one that no row of the task reaches is not looked up but
+   is behind the pool, where TMA reads 0. */
+template <class Shape>
+ATTN__DEVICE key_box find_box(const hopper_work &m, const key_box &all, const tile_reach &reach, int b, int n)
+{
+    const params &p = m.p;
+    const int page = (int)p.page, row = hw::lane() % (Shape::keys / m.box) * m.box, j = n * Shape::keys + row;
+    if (!page) return {all.first + n * Shape::keys, all.head, all.batch};
+    if (j + m.box <= reach.first || j >= reach.last) return {0, all.head, (int)p.pool};
+    return {j % page, all.head, (int)clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1)};
+}
+/* A tile of K or V: by one thread; or by a warp, a box by each lane. */
+template <int Rows, int D, bool Boxes>
+ATTN__DEVICE void load_boxes(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, const key_box &at, int box)
+{
+    const int row = Boxes ? hw::lane() * box : 0;
+    if (row == 0) hw::mbarrier_expect(bar, tile_bytes<Rows, D>);
+    if (Boxes) hw::sync_warp();             /* no bytes before they are announced */
+    if (row < Rows) load_tile<Rows, D>(to + row * 128, map, bar, at.first, at.head, at.batch);
+}
+
+/* The loads of a task: K of the first tile, Q, then K of each tile and V of the one before. By one thread; or where a
+   tile comes in boxes of pages, by a warp. `tile`: so many tiles before in this block's life; returns those after. */
+template <class Shape, bool Boxes>
+ATTN__DEVICE uint32_t load_task(const hopper_work &m, const hopper_places &at, uint32_t description, uint32_t started,
+                                uint32_t tile)
 {
     constexpr int keys = Shape::keys;
-    const int group = (int)(m.p.heads / m.p.heads_kv);
+    const bool leads = !Boxes || hw::lane() == 0;
+    const key_tiles of = tiles_of<Shape>(m, description);
+    const tile_reach reach = read_reach(description);
+    uint32_t words[4];                      /* batch, head, first row */
+    hw::load_shared(words, description);
+    const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
+    const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0};
+    const key_box all = {key0, task[1] / (int)(m.p.heads / m.p.heads_kv), (int)key_batch(m.p, task[0])};
+    key_box before = all;
+    for (int n = of.first, none = 1;; none = 0, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
+        const uint32_t now = tile % 2, last = (tile - 1) % 2;
+        const key_box own = find_box<Shape>(m, all, reach, task[0], n);
+        if (n < of.end) {
+            hw::mbarrier_wait(at.k_empty + now, (tile / 2 & 1) ^ 1);
+            load_boxes<keys, Shape::qk, Boxes>(at.k + now * Shape::slot_k, &m.k, at.k_full + now, own, m.box);
+        }
+        if (!none) {
+            hw::mbarrier_wait(at.v_empty + last, ((tile - 1) / 2 & 1) ^ 1);
+            load_boxes<keys, Shape::v, Boxes>(at.v + last * Shape::slot_v, &m.v, at.v_full + last, before, m.box);
+        } else if (leads) load_queries<Shape>(m, at, task, started, of.first < of.end);
+        if (n >= of.end) break;
+        before = own;
+    }
+    if (leads) hw::mbarrier_arrive(at.task_empty + started % 2);        /* it is read for all tiles */
+    return tile;
+}
+/* Warp 0 starts the loads of all tasks. */
+template <class Shape> ATTN__DEVICE void hopper_load(const hopper_work &m, const hopper_places &at)
+{
     uint32_t tile = 0, started = 0;         /* tiles of K and V, tasks: so many before in this block's life */
     for (uint32_t description; (description = await_task<Shape>(at, started)) != 0; started++) {
-        const key_tiles of = tiles_of<Shape>(m, description);
-        uint32_t words[4];                  /* batch, head, first row */
-        hw::load_shared(words, description);
         hw::sync_warp();
-        const bool elected = hw::elect();
-        if (elected) {
-            const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
-            const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0}, head_kv = task[1] / group;
-            const int b = (int)key_batch(m.p, task[0]);
-            int before = -1;                /* K of tile n, then V of the one before */
-            for (int n = of.first;; before = n, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
-                const uint32_t now = tile, last = tile - 1;
-                if (n < of.end) {
-                    hw::mbarrier_wait(at.k_empty + now % 2, (now / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.k_full + now % 2, Shape::slot_k);
-                    load_tile<keys, Shape::qk>(at.k + now % 2 * Shape::slot_k, &m.k, at.k_full + now % 2,
-                                               key0 + n * keys, head_kv, b);
-                }
-                if (before < 0) load_queries<Shape>(m, at, task, started, of.first < of.end);
-                else {
-                    hw::mbarrier_wait(at.v_empty + last % 2, (last / 2 & 1) ^ 1);
-                    hw::mbarrier_expect(at.v_full + last % 2, Shape::slot_v);
-                    load_tile<keys, Shape::v>(at.v + last % 2 * Shape::slot_v, &m.v, at.v_full + last % 2,
-                                              key0 + before * keys, head_kv, b);
-                }
-                if (n >= of.end) break;
-            }
-            hw::mbarrier_arrive(at.task_empty + started % 2);   /* where tiles are is read from the description */
+        if (m.box < Shape::keys) tile = load_task<Shape, true>(m, at, description, started, tile);
+        else {
+            const bool elected = hw::elect();
+            if (elected) tile = load_task<Shape, false>(m, at, description, started, tile);
+            tile = hw::shfl(tile, hw::ctz(hw::ballot(elected)));
         }
-        tile = hw::shfl(tile, hw::ctz(hw::ballot(elected)));
     }
 }
 
@@ -6730,12 +6769,16 @@ struct grad_walk {
     int         flags;          /* of tile part + lane */
 };
 
-/* Does a mask let a pair of a tile of keys through, for the tile of queries that `query` is in? */
-ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, int b, int h, int query, int first_key, int last_key)
+/* Does a mask let a pair through of each lane's tile, the part-th and on? */
+template <class Shape> ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
-    const int first = first_key / m.let.keys, many = (last_key - first_key) / m.let.keys;       /* 1 or 2: of a word */
-    const uint32_t word = m.let.some[mask_words_at(m.g.p, m.let, b, h, query) + first / 32];
-    return word >> first % 32 & ((1u << many) - 1);
+    constexpr int many = Shape::queries ? 1 : Shape::rows / 64;         /* tiles of 64 keys, of one word */
+    static_assert(!Shape::pairs || !Shape::queries || Shape::moving == 64, "a tile of keys is one of the mask's");
+    const int moving = least(part + hw::lane_anew(), w.parts - 1) * Shape::moving;
+    const int fixed = w.task.first_row, key = (Shape::queries ? moving : fixed) / 64;
+    const int words = mask_words_at(m.let, w.task.b, Shape::queries ? w.task.h : w.at.head,
+                                    Shape::queries ? fixed : moving);
+    return m.let.some[words + key / 32] >> key % 32 & ((1u << many) - 1);
 }
 
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
@@ -6743,6 +6786,8 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
 {
     w.tiles = 0;
     next_tile(w.at, w.end, w.parts, 32, [&](int first) {
+        w.tiles = Shape::pairs && m.let.some ? hw::ballot(is_let_tile<Shape>(m, w, first)) : ~0u;
+        if (!w.tiles) return false;
         const int part = least(first + hw::lane(), w.parts - 1);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
@@ -6755,10 +6800,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        const int query = Shape::queries ? w.task.first_row : part * Shape::moving;
-        const int head_q = Shape::queries ? w.task.h : w.at.head;
-        const bool let = !Shape::pairs || !m.let.some || is_let_tile(m, w.task.b, head_q, query, first_key, last_key);
-        w.tiles = hw::ballot(part == first + hw::lane() && let && has_pairs(r, first_key, last_key));
+        w.tiles &= hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
 }
@@ -7555,6 +7597,7 @@ inline bool make_map(const params &p, const device &d, mapped of, int rows, int 
     int64_t size[4] = {of == MAP_Q || of == MAP_K ? p.size_q : p.size_v, 0, 0,
                        of_keys ? batch_of_keys(p) : batch_of_rows(p)}, stride[4] = {1};
     size[row] = of_keys ? p.keys : p.queries;
+    if (of_keys && p.page) size[row] = p.page, size[3] = p.pool;
     size[head] = of_keys ? p.heads_kv : p.heads;
     stride[row] = a.stride[2];
     stride[head] = a.stride[1];
@@ -7584,6 +7627,15 @@ inline bool map_rows(const params &p, const device &d, mapped of, int rows, hw::
         memcpy(m.map, map, sizeof *map);
     }
     return fine;
+}
+
+/* Rows of K and V that TMA loads at once, of a tile of so many keys: in pages, a power of 2 that divides the page */
+inline int rows_of_box(const params &p, int keys)
+{
+    int rows = 8;               /* the least: rows stand in shared memory in eights */
+    if (!p.page) return keys;
+    while (keys % (2 * rows) == 0 && p.page % (2 * rows) == 0) rows *= 2;
+    return rows;
 }
 
 /* Does the driver make a map? Where there are no data yet, it is taken to: see hopper_workspace. */
@@ -7634,10 +7686,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(backward || p.keys < 1024 || 2 * p.batch * p.heads * ((queries + 127) / 128) >= d.processors,
                "few blocks of queries: split keys fill the device");
     ATTN__WANT(p.size_v > 0, "the values have no columns");
+    ATTN__WANT(p.page % 8 == 0, "pages of a number of rows that is not a multiple of 8");
+    ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
     ATTN__WANT(has_maps(d), "the driver has no TMA");
     int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
-        if (!backward) rows = decltype(shape)::rows, keys = decltype(shape)::keys;
+        if (!backward) rows = decltype(shape)::rows, keys = rows_of_box(p, decltype(shape)::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -7697,6 +7751,9 @@ static int64_t mask_layout(const params &p, void *at, mask_tiles *to)
     let.heads = (int)(p.mask.stride[1] ? p.heads : 1);
     let.parts = (int)(p.mask.stride[2] ? (p.queries + MASK_ROWS - 1) / MASK_ROWS : 1);
     let.words = (int)((p.keys + 32 * let.keys - 1) / (32 * let.keys));
+    let.of_part = p.mask.stride[2] ? let.words : 0;
+    let.of_head = p.mask.stride[1] ? let.parts * let.words : 0;
+    let.of_batch = p.mask.stride[0] ? let.heads * let.parts * let.words : 0;
     const int64_t words = (p.mask.stride[0] ? p.batch : 1) * let.heads * let.parts * let.words;
     if (to) let.some = (uint32_t *)at, let.whole = let.some + words, *to = let;
     return (words * 2 * (int64_t)sizeof(uint32_t) + 255) / 256 * 256;
@@ -7724,8 +7781,9 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.p = p;
     const int packed = hopper_packed(p, dev, Shape::rows);
     m.order = hopper_order_of(p, false, Shape::rows, packed);
-    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, Shape::keys, &m.k) ||
-        !map_rows(p, dev, MAP_V, Shape::keys, &m.v))
+    m.box = rows_of_box(p, Shape::keys);
+    if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, m.box, &m.k) ||
+        !map_rows(p, dev, MAP_V, m.box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.by_tma = Shape::q_slots == 2 && p.out.rank && p.out.type == p.q.type &&
                has_aligned_rows(p.out, p.batch, p.heads, p.queries) && map_rows(p, dev, MAP_OUT, 16, &m.out, packed);

@@ -104,6 +104,16 @@ static job decode(int page, bool codes, int groups) {
     j.d.stream = stream;
     return j;
 }
+/* The last 512 tokens of each of these texts */
+static job prefill(int page) {
+    static void *small[2];
+    job j = decode(page, false, 0);
+    for (int i = 0; i < 2 && !small[i]; i++) small[i] = random_halves((size_t)TEXTS * KV * GROUP * 512 * SIZE);
+    j.d.q = attn_view_typed(ATTN_BF16, small[0], 4, TEXTS, KV * GROUP, 512, SIZE);
+    j.d.out = attn_out_typed(ATTN_BF16, small[1], 4, TEXTS, KV * GROUP, 512, SIZE);
+    j.d.causal = 1, j.d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    return j;
+}
 
 /* ---- time */
 static void prepare(job &j) {
@@ -197,7 +207,7 @@ int main(int argc, char **argv) {
     only = argv + 1, only_count = argc - 1;
     must_cuda(cudaGetDeviceProperties(&device, 0), "the device");
     must_cuda(cudaStreamCreate(&stream), "a stream");
-    printf("%s; TFLOP/s, or in a decode GB/s; 16 heads of 128 numbers in bf16; decode 32 x 32/8 heads, 8k keys\n",
+    printf("%s; TFLOP/s, or in a decode GB/s; 16 heads of 128 numbers in bf16; decode and prefill 32 x 32/8 heads, 8k keys\n",
            device.name);
     const double bytes = 2.0 * TEXTS * KV * KEYS * SIZE * 2;
     row("decode, pages of 16", decode(0, false, 0), decode(16, false, 0), bytes, false);
@@ -206,6 +216,9 @@ int main(int argc, char **argv) {
     row("decode, int8, a scale per row", decode(0, false, 0), decode(0, true, 1), bytes, false);
     row("decode, int8, a scale per 32", decode(0, false, 0), decode(0, true, 4), bytes, false);
     row("decode, int8, a scale per row, pages of 16", decode(0, false, 0), decode(16, true, 1), bytes, false);
+    const double prefilled = 4.0 * SIZE * TEXTS * KV * GROUP * 512 * (KEYS - 256);
+    row("prefill of 512, pages of 16", prefill(0), prefill(16), prefilled, false);
+    row("prefill of 512, pages of 128", prefill(0), prefill(128), prefilled, false);
     for (int backward = 0; backward < 2; backward++) {
         const char *const pass = backward ? "backward" : "forward";
         const double per_pair = backward ? 10.0 * SIZE : 4.0 * SIZE;
@@ -221,9 +234,11 @@ int main(int argc, char **argv) {
             pairs(4, 4096) / 2, true);
         row(called("packed 256 x 64, causal"), self(256, 64, true, backward), packed(256, 64, true, backward),
             pairs(256, 64) / 2, true);
-        static void *bias = random_halves((size_t)4096 * 4096), *mask = NULL;
+        static void *bias = random_halves((size_t)4096 * 4096), *mask = NULL, *blocks = NULL;
         if (!mask) {
             std::vector<uint8_t> m((size_t)4096 * 4096);
+            for (size_t i = 0; i < m.size(); i++) m[i] = i / 4096 / 2048 == i % 4096 / 2048;
+            blocks = on_device(m.data(), m.size());
             for (size_t i = 0; i < m.size(); i++) m[i] = i * 2654435761u >> 31 & 1;
             mask = on_device(m.data(), m.size());
         }
@@ -234,6 +249,8 @@ int main(int argc, char **argv) {
         with = plain;
         with.d.mask = attn_view_u8((const uint8_t *)mask, 2, 4096, 4096, 0, 0);
         row(called("4k, mask"), plain, with, pairs(4, 4096), false);
+        with.d.mask = attn_view_u8((const uint8_t *)blocks, 2, 4096, 4096, 0, 0); /* two documents */
+        row(called("4k, mask of half the blocks"), plain, with, pairs(4, 4096), false);
         with = plain;
         with.d.dropout = 0.1f, with.d.seed = 1;
         row(called("4k, dropout"), plain, with, pairs(4, 4096), false);

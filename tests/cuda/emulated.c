@@ -864,7 +864,6 @@ static void fast_read_codes(void) {
         const char *why = "on the device, stage 2, mma.sync";
         if (fake_arch() == 90) why = "stage 3, wgmma: few queries"; /* of numbers that are made first */
         if (fake_arch() == 90 && reads) why = "stage 3, wgmma: keys and values of 8 bits are read as they are";
-        if (fake_arch() == 90 && reads && n % 4) why = "stage 3, wgmma: keys lie in pages";
         CHECKF(explained(&d, 0, why), "case %d", n);
         CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
         CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
@@ -932,8 +931,9 @@ static void fast_options(void) {
         {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
         {"d_sink", 3, 1, "on the device"},
-        {"pages", 2, 0, "wgmma: keys lie in pages"}, /* these have no gradients */
+        {"pages", 3, 0, "on the device"}, /* these have no gradients */
         {"pages and starts", 1, 0, "mma.sync: keys in pages have starts"},
+        {"pages of 20 rows", 2, 0, "wgmma: pages of a number of rows that is not a multiple of 8"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -963,7 +963,7 @@ static void fast_options(void) {
         if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (n > 16) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
-        if (n > 16) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, 256, 64);
+        if (n > 16) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
         if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         fake_everything(2);
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
@@ -1063,8 +1063,10 @@ static void mixed_places(void) {
 /* Plans of every stage, in a stream and on a device of their own. */
 static void fast_plans(void) {
     const int arch = fake_arch();
-    for (int n = 0; n < 7; n++) { /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers */
-        static const char *stages[7] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3", "stage 3", "stage 3"};
+    /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers; a mask */
+    for (int n = 0; n < 8; n++) {
+        static const char *stages[8] = {"stage 1", "stage 2", "stage 2", "stage 2",
+                                        "stage 3", "stage 3", "stage 3", "stage 3"};
         const int h = n == 5 ? 8 : 4, sq = n == 2 || n == 3 ? 1 : 64, sk = n == 3 ? 700 : 90, dim = n == 6 ? 256 : 128;
         attn_desc d = make_desc(1, h, 2, sq, sk, dim, dim);
         attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, h, sq, dim), floats;
@@ -1072,6 +1074,7 @@ static void fast_plans(void) {
         fake_set_arch(n == 1 ? 80 : 90);
         if (fake_arch() != (n == 1 ? 80 : 90)) continue; /* a device that is older */
         if (n == 5) fake_set_processors(1);
+        if (n == 7) d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
         d.out = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
         if (n > 0) d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         if (n == 4) as_codes(&d.k, &d.k_scale, 1, ATTN_F32, &floats), as_codes(&d.v, &d.v_scale, 0, ATTN_F32, &floats);

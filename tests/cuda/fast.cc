@@ -184,6 +184,7 @@ struct wishes {
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
     bool codes = false; /* head sizes are multiples of 16 */
+    int pages_of = 1;   /* and pages of so many rows */
 };
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
@@ -241,7 +242,8 @@ static void random_call(call &c, const wishes &w) {
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
-    if (w.most_page) c.page = draw(1, w.most_page), keys = (keys + c.page - 1) / c.page * c.page;
+    if (w.most_page) c.page = draw(1, w.most_page / w.pages_of) * w.pages_of;
+    if (w.most_page) keys = (keys + c.page - 1) / c.page * c.page;
     start_call(c, type, {draw(1, 2), heads_kv * group, heads_kv, queries, keys, size_q, size_v});
     if (chance(15)) fill(c.q, 60), c.name += " steep"; /* most weights vanish */
     spoil(c.q, 20), spoil(c.k, 20), spoil(c.v, 30);
@@ -854,8 +856,8 @@ static void mask_becomes_bias(call &c) {
     c.p.mask.rank = 0;
     c.name += " as a bias";
 }
-/* The boxes of columns of K and V in tiles without a pair that the mask lets through, and those of Q where all tiles are
-   so: where no reach leaves out tiles, the forward loads so many less. */
+/* The boxes of columns of K and V in tiles without a pair that the mask lets through, and those of Q where all tiles
+   are so: where no reach leaves out tiles, the forward loads so many less. */
 static long boxes_in_empty_tiles(const call &c) {
     const params &p = c.p;
     int keys = 0, boxes = 0, boxes_q = 0;
@@ -1394,6 +1396,11 @@ static const struct kind {
     {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 80, 163 * 1024, {0, 0, 0, 2, 8, 128, 0, 80, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80, true}},
+    {"stage 3 pages", 2, in_pages<forward>, 90, 227 * 1024, {64, 300, 0, 0, 8, 64, 0, 160, false, 8}},
+    {"stage 3 pages", 2, in_pages<forward>, 90, 227 * 1024, {64, 300, 0, 3, 72, 128, 0, 160, false, 8}},
+    {"stage 3 pages", 2, in_pages<forward>, 90, 227 * 1024, {64, 300, 0, 0, 136, 256, 0, 160, false, 8}},
+    {"stage 3 pages, options", 2, in_pages<forward>, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 8, 128, 0, 160, false, 8}},
+    {"stage 3 pages, with everything", 2, in_pages<forward>, 90, 227 * 1024, {64, 300, 1, 0, 8, 256, 0, 160, false, 8}},
     {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 500, 0, 0, 8, 64}},
     {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 300, 0, 0, 72, 256}},
     {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},

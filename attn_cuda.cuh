@@ -1130,12 +1130,13 @@ ATTN__DEVICE void read_floats(uint64_t (&to)[N], const attn__array &a, const pai
     if (a.type == ATTN_F32) read_pairs<uint32_t, Close>(to, a, at, in);
     else read_pairs<uint16_t, Close>(to, a, at, in);
 }
-template <bool Close> ATTN__DEVICE void widen_pair(float *b, uint64_t two, int32_t type)
+/* in 16 bits they are of type T. Both are found and one is taken, so that no branch comes between. */
+template <class T, bool Close> ATTN__DEVICE void widen_pair(float *b, uint64_t two, bool is_f32)
 {
     ATTN__UNROLL for (int x = 0; x < 2; x++) {
-        const uint32_t half = (uint32_t)(two >> x * second_at<uint16_t, Close>);
-        b[x] = type == ATTN_F32 ? float_of((uint32_t)(two >> 32 * x))
-               : type == ATTN_BF16 ? hw::from_bf16((uint16_t)half) : hw::from_f16((uint16_t)half);
+        const uint16_t half = (uint16_t)(two >> x * second_at<uint16_t, Close>);
+        const float of_half = T::is_bf16 ? hw::from_bf16(half) : hw::from_f16(half);
+        b[x] = is_f32 ? float_of((uint32_t)(two >> 32 * x)) : of_half;
     }
 }
 
@@ -6942,14 +6943,14 @@ ATTN__DEVICE void keep_four(float (&keep)[4], const params &p, const grad_pairs<
 }
 
 /* With Extra: four raw scores, of columns column + 8j..; pair_grad excludes. */
-template <class Shape>
+template <class T, class Shape>
 ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, float inverse,
                              const query_positions &at, const grad_pairs<Shape> &pairs, int j, int column)
 {
     const auto read = [&](float (&b)[4], const attn__array &a, bool is_mask) {
         ATTN__UNROLL for (int x = 0; x < 4; x++) b[x] = pairs.let >> (4 * j + x) & 1 ? 0.0f : -infinity();
         ATTN__UNROLL for (int x = 0; x < 4 * !is_mask; x += 2)
-            widen_pair<Shape::queries>(b + x, pairs.numbers[2 * j + x / 2], a.type);
+            widen_pair<T, Shape::queries>(b + x, pairs.numbers[2 * j + x / 2], a.type == ATTN_F32);
     };
     shape_scores<Shape::pairs>(s, slope, p, inverse, [] {}, read, [&] {
         ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
@@ -6963,7 +6964,7 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
 
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
-template <class Shape, bool Edge, bool Extra>
+template <class T, class Shape, bool Edge, bool Extra>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
                                 const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
                                 const query_positions &at, const grad_pairs<Shape> &pairs)
@@ -6974,7 +6975,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
         uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
         float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
-        if (Extra) shape_four<Shape>(four, slope, p, inverse, at, pairs, j, column);
+        if (Extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
@@ -7286,7 +7287,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + c.row0;
-        grads_of_tile<Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
+        grads_of_tile<T, Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
                                             hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
@@ -7295,7 +7296,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
                                              0, moving);
         pack();
     } else {
-        grads_of_tile<Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile, r.pairs);
+        grads_of_tile<T, Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile, r.pairs);
         pack();
     }
 }
@@ -7678,7 +7679,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
                "not positive");
     ATTN__WANT(backward || !asks(p, EACH_PAIR) || !asks(p, EXTRA, EACH_PAIR),
                "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
-    ATTN__WANT(backward || !p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
+    ATTN__WANT(!p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
                "the bias is neither f32 nor of the type of q");
     ATTN__WANT(p.out.rank, "no out is wanted");
     const int64_t queries = queries_of_entry(p);

@@ -292,7 +292,7 @@ static void random_call(call &c, const wishes &w) {
     const int percent = of_pairs ? 50 : 30;
     if (chance(percent)) {
         const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16;
-        const int bias_type = chance(50) ? ATTN_F32 : w.extra == OF_PAIRS && chance(30) ? other : type;
+        const int bias_type = chance(50) ? ATTN_F32 : !of_pairs && chance(30) ? other : type;
         make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
         const bool lowest = bias_type != ATTN_F16 && chance(30); /* as in masks that leave a row no key */

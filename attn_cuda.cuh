@@ -93,9 +93,9 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: starts and
-             pages in stages 2 and 3, int8 read as it is, a bias, a mask and dropout in stage 3, keys in parts,
-             and the kernels of >>cache. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: pages and
+             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts.
+             Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

@@ -6047,9 +6047,12 @@ template <class Shape> ATTN__DEVICE void hopper_describe(const hopper_work &m, c
 
 /* Q of a task, when its slot is empty; any: there are keys for it. */
 template <class Shape>
-ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, const int (&task)[4], uint32_t started,
-                               bool any)       /* task: batch, head, first row, first key */
+ATTN__DEVICE void load_queries(const hopper_work &m, const hopper_places &at, uint32_t description, uint32_t started,
+                               bool any)
 {
+    uint32_t words[4];                      /* batch, head, first row */
+    hw::load_shared(words, description);
+    const int task[3] = {(int)words[0], (int)words[1], (int)words[2]};
     const uint32_t slot = started % Shape::q_slots;
     const int packed = m.order.packed, query = task[2] >> packed;
     hw::mbarrier_wait(at.q_empty + slot, (started / Shape::q_slots & 1) ^ 1);
@@ -6067,13 +6070,14 @@ struct key_box { int first, head, batch; };
 /* Each lane's of the n-th tile; all: of the entry. In pages: one that no row of the task reaches is not looked up but
    is behind the pool, where TMA reads 0. */
 template <class Shape>
-ATTN__DEVICE key_box find_box(const hopper_work &m, const key_box &all, const tile_reach &reach, int b, int n)
+ATTN__DEVICE key_box find_box(const hopper_work &m, uint32_t description, const key_box &all, int n)
 {
     const params &p = m.p;
     const int page = (int)p.page, row = hw::lane() % (Shape::keys / m.box) * m.box, j = n * Shape::keys + row;
     if (!page) return {all.first + n * Shape::keys, all.head, all.batch};
+    const tile_reach reach = read_reach(description);       /* anew: a producer has few registers */
     if (j + m.box <= reach.first || j >= reach.last) return {0, all.head, (int)p.pool};
-    return {j % page, all.head, (int)clamp(load_integer(p.page_table, b, j / page), 0, p.pool - 1)};
+    return {j % page, all.head, (int)clamp(load_integer(p.page_table, all.batch, j / page), 0, p.pool - 1)};
 }
 /* A tile of K or V: by one thread; or by a warp, a box by each lane. */
 template <int Rows, int D, bool Boxes>
@@ -6094,16 +6098,13 @@ ATTN__DEVICE uint32_t load_task(const hopper_work &m, const hopper_places &at, u
     constexpr int keys = Shape::keys;
     const bool leads = !Boxes || hw::lane() == 0;
     const key_tiles of = tiles_of<Shape>(m, description);
-    const tile_reach reach = read_reach(description);
-    uint32_t words[4];                      /* batch, head, first row */
-    hw::load_shared(words, description);
-    const int key0 = (int)hw::load_shared_word(description + description_entry<Shape::rows>);
-    const int task[4] = {(int)words[0], (int)words[1], (int)words[2], key0};
-    const key_box all = {key0, task[1] / (int)(m.p.heads / m.p.heads_kv), (int)key_batch(m.p, task[0])};
+    const int head = (int)hw::load_shared_word(description + 4) / (int)(m.p.heads / m.p.heads_kv);
+    const key_box all = {(int)hw::load_shared_word(description + description_entry<Shape::rows>), head,
+                         (int)key_batch(m.p, (int)hw::load_shared_word(description))};
     key_box before = all;
     for (int n = of.first, none = 1;; none = 0, n = tile_from<Shape>(m, description, n + 1, of.end), tile++) {
         const uint32_t now = tile % 2, last = (tile - 1) % 2;
-        const key_box own = find_box<Shape>(m, all, reach, task[0], n);
+        const key_box own = find_box<Shape>(m, description, all, n);
         if (n < of.end) {
             hw::mbarrier_wait(at.k_empty + now, (tile / 2 & 1) ^ 1);
             load_boxes<keys, Shape::qk, Boxes>(at.k + now * Shape::slot_k, &m.k, at.k_full + now, own, m.box);
@@ -6111,7 +6112,7 @@ ATTN__DEVICE uint32_t load_task(const hopper_work &m, const hopper_places &at, u
         if (!none) {
             hw::mbarrier_wait(at.v_empty + last, ((tile - 1) / 2 & 1) ^ 1);
             load_boxes<keys, Shape::v, Boxes>(at.v + last * Shape::slot_v, &m.v, at.v_full + last, before, m.box);
-        } else if (leads) load_queries<Shape>(m, at, task, started, of.first < of.end);
+        } else if (leads) load_queries<Shape>(m, at, description, started, of.first < of.end);
         if (n >= of.end) break;
         before = own;
     }

@@ -6579,14 +6579,13 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
     if (hw::elect()) hw::tma_store_wait_read<0>();
 }
 
-/* Is some number of 32 rows from `first` on not finite? Four lanes have a row. */
-template <class T>
-ATTN__DEVICE bool has_nonfinite_rows(const attn__array &a, int64_t columns, int64_t b, int64_t h, int64_t first,
-                                     int64_t rows)
+/* Is some number of 32 rows from `first` on not finite, row_at(i) being where one lies? Four lanes have a row. */
+template <class T, class F>
+ATTN__DEVICE bool has_nonfinite_rows(int64_t columns, int64_t first, int64_t rows, F row_at)
 {
     uint32_t nonfinite = 0;
     for (int64_t i = first + hw::lane() / 4; i < first + 32 && i < rows; i += 8) {
-        const eight_halves *from = (const eight_halves *)row_of(a, b, h, i);
+        const eight_halves *from = (const eight_halves *)row_at(i);
         for (int c = hw::lane() % 4; c < (int)columns / 8; c += 4) {
             const eight_halves x = from[c];
             ATTN__UNROLL for (int j = 0; j < 4; j++) nonfinite |= nonfinite_signs<T>(x.pair[j]);
@@ -6620,9 +6619,11 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_pairs_prepare(ATTN__P
     for (int64_t n = first_task(); n < of_values + words; n += all_tasks()) {
         if (n >= of_values) mask_words_of(m, n - of_values);
         else {
-            const int64_t head = n / parts;
-            const bool any = has_nonfinite_rows<T>(p.v, p.size_v, head / p.heads_kv, head % p.heads_kv, n % parts * 32,
-                                                   p.keys);
+            const int b = (int)(n / parts / p.heads_kv), h = (int)(n / parts % p.heads_kv);
+            const bool any = has_nonfinite_rows<T>(p.size_v, n % parts * 32, p.keys, [&](int64_t i) {
+                const paged_row at = find_paged_row(p, b, (int)i, 0, (int)p.keys, b);
+                return row_of(p.v, at.page, h, at.row);
+            });
             if (hw::lane() == 0) m.pairs.nonfinite[n] = any;
         }
     }
@@ -6754,7 +6755,9 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         }
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
         if (keys || p.softcap != 0.0f)              /* that makes scores finite */
-            flags |= has_nonfinite_rows<T>(keys ? p.k : p.q, p.size_q, b, h, first, rows) * NONFINITE_MOVING;
+            flags |= has_nonfinite_rows<T>(p.size_q, first, rows, [&](int64_t i) {
+                return row_of(keys ? p.k : p.q, b, h, i);
+            }) * NONFINITE_MOVING;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }

@@ -812,7 +812,7 @@ static void draw_mask_of_tiles(call &c) {
     make(c.mask, ATTN_U8, p.batch, chance(50) ? 1 : p.heads, p.queries, p.keys, chance(30) ? 1 : 16);
     for (int axis = 0; axis < 4; axis++)
         if (chance(axis == 3 ? 5 : 20)) c.mask.a.stride[axis] = 0;
-    const bool wide = chance(50);   /* rows at multiples of 16 bytes, read in such pieces */
+    const bool wide = chance(50); /* rows at multiples of 16 bytes, read in such pieces */
     if (wide) {
         int64_t step = (p.keys + 15) / 16 * 16;
         for (int axis = 2; axis >= 0; axis--) {
@@ -904,8 +904,9 @@ static void backward_of_mask_tiles(call &c, const stage &s) {
     make_bias(c, false);
     backward(c, s);
     for (int n = 0; n < 3; n++) want[n] = results[n]->memory;
-    for_all(c.out, [&](int64_t b, int64_t h, int64_t i, int64_t x) { /* run_backward takes a half of it */
-        put(c.out, b, h, i, x, 2 * read_element(c.out, place(c.out.a, b, h, i, x)));
+    for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
+                       int64_t x) { /* run_backward takes a half of it */
+                                    put(c.out, b, h, i, x, 2 * read_element(c.out, place(c.out.a, b, h, i, x)));
     });
     mask_becomes_bias(c);
     run_backward(c, (size_t)s.workspace(c.p, c.dev, true, false), s.backward);

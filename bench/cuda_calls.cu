@@ -207,7 +207,7 @@ int main(int argc, char **argv) {
     only = argv + 1, only_count = argc - 1;
     must_cuda(cudaGetDeviceProperties(&device, 0), "the device");
     must_cuda(cudaStreamCreate(&stream), "a stream");
-    printf("%s; TFLOP/s, or in a decode GB/s; 16 heads of 128 numbers in bf16; decode and prefill 32 x 32/8 heads, 8k keys\n",
+    printf("%s; TFLOP/s, or in a decode GB/s; 16 heads of 128 in bf16; decode, prefill 32 x 32/8 heads, 8k keys\n",
            device.name);
     const double bytes = 2.0 * TEXTS * KV * KEYS * SIZE * 2;
     row("decode, pages of 16", decode(0, false, 0), decode(16, false, 0), bytes, false);

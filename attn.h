@@ -1558,6 +1558,7 @@ enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple
 enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
        ATTN__LONG_ROW = 1024 };         /* numbers of a row that the machine's own prefetching follows well enough */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
+#define ATTN__SCALES_AT_ONCE  ((int64_t)32)      /* made side by side by attn_quantize */
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -4428,22 +4429,46 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
 
 /* The larger ones, as integers: none is negative. */
 ATTN__HELPER ATTN__VEC ATTN__V(larger)(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(a, b, ATTN__ABOVE(b, a)); }
+ATTN__HELPER ATTN__VEC ATTN__V(sizes)(const float *x) { return ATTN__AND(ATTN__LOAD(x), ATTN__ALL_BITS(0x7fffffffu)); }
+/* Neighbouring lanes of a, then of b, two by two. */
+ATTN__HELPER ATTN__VEC ATTN__V(larger_of_pairs)(ATTN__VEC a, ATTN__VEC b)
+{ return ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(a, b, 0), ATTN__UNZIP(a, b, 1))); }
+
+/* m: numbers of four groups; the largest of each end side by side in the first four lanes. */
+ATTN__HELPER void ATTN__V(largest_of_four)(ATTN__VEC *m, uint32_t *of)
+{
+    float lanes[ATTN__LANES];
+    int i;
+    m[0] = ATTN__V(larger_of_pairs)(ATTN__V(larger_of_pairs)(m[0], m[1]), ATTN__V(larger_of_pairs)(m[2], m[3]));
+    ATTN__UNROLL for (i = 4; i < ATTN__LANES; i *= 2) m[0] = ATTN__V(larger_of_pairs)(m[0], m[0]);
+    ATTN__STORE(lanes, m[0]);
+    ATTN__EACH(i, 4) of[i] = attn__bits(lanes[i]) > of[i] ? attn__bits(lanes[i]) : of[i];
+}
+
 ATTN__KERNEL void ATTN__V(largest)(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
     float lanes[ATTN__LANES];
-    ATTN__VEC most;
-    int64_t j, end;
-    int i;
-    for (j = 0; j < n; j = end, of++) {
+    ATTN__VEC m[4];
+    int64_t j, i, end;
+    int u;
+    for (j = 0; each % ATTN__LANES == 0 && j <= n - 4*each; j += 4*each, of += 4) {
+        ATTN__EACH(u, 4) m[u] = ATTN__ALL(0.0f);
+        for (i = 0; i < each; i += ATTN__LANES)
+            ATTN__EACH(u, 4) {
+                ATTN__PREFETCH(attn__ahead(x + j + i + u*each, 2, ATTN__CHUNK));    /* mostly the rows after this one */
+                m[u] = ATTN__V(larger)(m[u], ATTN__V(sizes)(x + j + u*each + i));
+            }
+        ATTN__V(largest_of_four)(m, of);
+    }
+    for (; j < n; j = end, of++) {
         end = attn__min(j + each, n);
-        most = ATTN__ALL_BITS(*of);
+        m[0] = ATTN__ALL_BITS(*of);
         for (; j <= end - ATTN__LANES; j += ATTN__LANES) {
-            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));         /* mostly the rows after this one */
-            most = ATTN__V(larger)(most, ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu)));
+            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));
+            m[0] = ATTN__V(larger)(m[0], ATTN__V(sizes)(x + j));
         }
-        ATTN__UNROLL for (i = 1; i < ATTN__LANES; i *= 2)
-            most = ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(most, most, 0), ATTN__UNZIP(most, most, 1)));
-        ATTN__STORE(lanes, most);
+        ATTN__UNROLL for (u = 1; u < ATTN__LANES; u *= 2) m[0] = ATTN__V(larger_of_pairs)(m[0], m[0]);
+        ATTN__STORE(lanes, m[0]);
         *of = attn__bits(*lanes);
         if (j < end) attn__largest_scalar(x + j, end - j, each, of);
     }
@@ -13636,44 +13661,58 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     return attn__success(err);
 }
 
-/* Numbers x .. x+n of a row as codes, with a scale for `each` of them: a: from, codes, scale. */
+/* Numbers x .. x+n of a row, or of as many rows side by side as it says, as codes, with a scale for `each` of them:
+   a: from, codes, scale. */
 static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                                int64_t x, int64_t n, int64_t each)
+                                int64_t rows, int64_t x, int64_t n, int64_t each)
 {
-    float some[ATTN__CHUNK], scale[ATTN__CHUNK / ATTN__CODES_PER_SCALE];
-    uint32_t largest[ATTN__CHUNK / ATTN__CODES_PER_SCALE] = {0};
+    float some[ATTN__CHUNK], scale[ATTN__SCALES_AT_ONCE];
+    uint32_t largest[ATTN__SCALES_AT_ONCE];
     int8_t some_codes[ATTN__CHUNK];
     const int straight = attn__is_contiguous(&a[0]);
-    int64_t j, k, count;
+    const int64_t groups = attn__max(attn__blocks(n, each), 1), step = rows > 1 ? n : (int64_t)ATTN__CHUNK;
+    const int64_t first = x / each;
+    int64_t j, k, r, g, count;
+    for (k = 0; k < groups; k++) largest[k] = 0;
     for (j = x; j < x + n; j += count) {
-        count = attn__min(x + n - j, ATTN__CHUNK);
+        count = attn__min(x + n - j, step);
         if (!straight) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         f->largest(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, largest);
     }
-    for (k = 0; k * each < attn__max(n, 1); k++) {
-        scale[k] = attn__float(largest[k]) / 127.0f;
-        if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
-        attn__write(&a[2], b, h, i, x / each + k, largest[k] >= 0x7f800000u ? ATTN__NAN : scale[k]);
-        scale[k] = attn__read(&a[2], b, h, i, x / each + k);
-    }
+    for (r = k = 0; r < rows; r++)
+        for (g = 0; g < groups / rows; g++, k++) {
+            scale[k] = largest[k] >= 0x7f800000u ? ATTN__NAN : attn__float(largest[k]) / 127.0f;
+            if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
+            attn__write(&a[2], b, h, i + r, first + g, scale[k]);
+            if (a[2].type != ATTN_F32) scale[k] = attn__read(&a[2], b, h, i + r, first + g);    /* as it is rounded */
+        }
     for (j = x; j < x + n; j += count) {
         int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
-        count = attn__min(x + n - j, ATTN__CHUNK);
+        count = attn__min(x + n - j, step);
         if (!straight && n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         f->quantize(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, scale, codes);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
 
-/* A whole row, with so many scales. */
-static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                               int64_t columns, int64_t groups)
+/* Whole rows i .. end, with so many scales each. What is done with a row's largest number waits for it: several rows
+   at a time hide that, where they lie one after the other. */
+static void attn__quantize_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
+                                int64_t end, int64_t columns, int64_t groups)
 {
     const int64_t each = groups == 1 ? attn__max(columns, 1) : ATTN__CODES_PER_SCALE;
     const int64_t n = groups == 1 ? each : (int64_t)ATTN__CHUNK;
-    int64_t x;
-    for (x = 0; x < groups * each; x += n) attn__quantize_some(f, a, b, h, i, x, attn__min(columns - x, n), each);
+    const int dense = attn__is_contiguous(&a[0]) && columns > 0 && a[1].stride[3] == 1 && a[0].stride[2] == columns &&
+                      a[1].stride[2] == columns && columns == groups * each;
+    const int64_t together = dense ? attn__min(ATTN__SCALES_AT_ONCE / groups, 2048 / columns) : 0;
+    int64_t x, rows;
+    for (; i < end; i += rows) {
+        rows = attn__max(attn__min(together, end - i), 1);
+        if (rows > 1) attn__quantize_some(f, a, b, h, i, rows, 0, rows * columns, each);
+        else for (x = 0; x < groups * each; x += n)
+            attn__quantize_some(f, a, b, h, i, 1, x, attn__min(columns - x, n), each);
+    }
 }
 
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
@@ -13686,7 +13725,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     const attn__kernels *f = attn__table((int32_t)attn_best_isa());
     attn__fp_state saved;
     attn__array a[3];
-    int64_t b, h, i;
+    int64_t b, h;
     ATTN__CUDA_ONLY(int on_device;)
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
@@ -13695,8 +13734,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
-            for (i = 0; i < scale.size[2]; i++)
-                attn__quantize_row(f, a, b, h, i, codes.size[3], scale.size[3]);
+            attn__quantize_rows(f, a, b, h, 0, scale.size[2], codes.size[3], scale.size[3]);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -14882,7 +14920,7 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
     const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
     attn__array a[3];
     attn__entry e;
-    int64_t n, h, r;
+    int64_t n, h;
     (void)attn__find_entry(p, b, &e, NULL);
     for (end = attn__min(end, e.rows); i < end; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
@@ -14896,7 +14934,7 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
         a[2].data = (void *)(uintptr_t)attn__place_of(&p->scale, at, 0, row, 0);
         if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, n, columns);
         for (h = 0; p->scale.rank && h < heads; h++)
-            for (r = 0; r < n; r++) attn__quantize_row(p->f, a, 0, h, r, columns, p->groups);
+            attn__quantize_rows(p->f, a, 0, h, 0, n, columns, p->groups);
     }
 }
 
@@ -16262,6 +16300,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__CODES_PER_SCALE
+#undef ATTN__SCALES_AT_ONCE
 #undef ATTN__MAY_ALIAS
 #undef ATTN__0
 #undef ATTN__GRADIENTS

@@ -530,7 +530,8 @@ typedef struct attn_desc {
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c) (Gemma 2, 2024). 0 = off */
-    attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does; with
+                                           bias_index a table, [N] or [H,N] */
     attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
     attn_view sink ATTN__0;             /* [H]: one more logit in the denominator, with no value (gpt-oss, 2025). A
                                            row with a finite sink is never empty */
@@ -614,6 +615,14 @@ typedef struct attn_desc {
                                            zeros, -inf and 0. It may be carry_in itself (same data, same strides) */
     int64_t key_origin ATTN__0;         /* where this call's first key stands among all keys; with starts, each entry's
                                            first among those of the entry. A multiple of ATTN_PART_KEYS */
+
+    /* A bias by index (T5: Raffel et al. 2020, buckets of distances; Swin: Liu et al. 2021, places in a window): i32 or
+       i64, rank 1..4, broadcast as bias and mask are, any strides. `bias` is a table then, [N] or [H,N] (or [1,N]),
+       and the score of (h,i,j) gets bias[h, bias_index[b,h,i,j]], or 0 where the index is below 0. All indices must be
+       below N, also those of excluded pairs. d_bias is the table's gradient. By distance alone: the indices of the
+       distances j - i from -(Sq-1) on are one vector of Sq + Sk - 1, seen with the strides -1 and 1 from its element
+       Sq-1; that is fastest. Not on a device */
+    attn_view bias_index ATTN__0;
 } attn_desc;
 #define ATTN_PART_KEYS 256              /* every part of the keys but the last has a multiple of so many */
 
@@ -637,7 +646,8 @@ typedef struct attn_grad {
     /* results: gradients of the inputs; each may be absent, but not all. Each is shaped like its input */
     attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
     attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not */
+    attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not. By
+                                           bias_index: of each 128 queries of a head 4*N sums are in the workspace */
     attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0;
     attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
     attn_out d_scale ATTN__0;           /* [1]  of the scale used; not for distance kernels and CONSTANT */
@@ -5503,7 +5513,8 @@ static const char *attn__size_rule(const attn__field *f, int axis) { return attn
     X(key_starts, "B...", "[B]", INTS, ATTN__REACHES) \
     X(page_table, "B.?.", "[B,pages]", INTS, 0) \
     X(carry_in, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, 0) \
-    X(carry_out, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, ATTN__RESULT)
+    X(carry_out, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, ATTN__RESULT) \
+    X(bias_index, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", INTS, ATTN__BROADCAST | ATTN__REACHES)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -5636,6 +5647,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t ragged;             /* batch entries have sizes of their own: see >>entries */
     int32_t packed_queries, packed_keys;        /* one batch entry of the arrays has those of all */
     int64_t page, pool;         /* rows of a page of k and v, and how many pages there are; 0: they are not in pages */
+    int64_t bias_row;           /* with bias_index: numbers of a row of the bias, a table */
     int64_t all_queries, all_keys;      /* the sizes of the arrays; of an entry's own call: */
     int64_t entry, row0, key0;  /* which entry it is, and where in the arrays its queries and keys begin */
     int32_t same_reach;         /* all rows of a batch entry reach the same keys */
@@ -5716,6 +5728,13 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
 };
+#endif
+/* In place of a bias and its gradient where there is a bias_index. */
+static const attn__field attn__bias_table =
+    ATTN__ROW(attn_desc, bias, ".h.?", "[N] or [H,N] with bias_index", FLOATS, ATTN__BROADCAST | ATTN__REACHES, 0);
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+static const attn__field attn__d_bias_table =
+    ATTN__ROW(attn_grad, d_bias, ".h.?", ATTN__OWNERS, FLOATS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias);
 #endif
 
 /* ------------------------------------------------------------------------------------------------------- >>views
@@ -5946,6 +5965,7 @@ typedef struct attn__checker {
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     int                layouts;         /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
+    int                indexed;         /* there is a bias_index */
     int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
@@ -6011,6 +6031,7 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const att
     }
     ATTN__RULE2_OF(size == w->size[n], SIZE, attn__size_name(f, axis),
                    !broadcasts ? attn__size_rule(w->of[n], w->axis[n]) :
+                   f->shape[3] == '?' ? "must be 1 or that of the heads, with bias_index:" :
                    f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
                    "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
                    size, w->size[n]);
@@ -6036,7 +6057,7 @@ ATTN__INLINE attn_status attn__check_letters(attn__checker *w, const attn__field
 static attn_status attn__check_owner(const attn__checker *w, const attn__field *f, const attn_view *v, const int *axis,
                                      attn_error *err)
 {
-    const attn__field *o = &w->owners[f->owner - 1];
+    const attn__field *o = f->shape[3] == '?' && w->indexed ? &attn__bias_table : &w->owners[f->owner - 1];
     attn_view like = attn__view_in(w->owned, o);
     const int rank = like.rank;
     int i;
@@ -6064,13 +6085,22 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
         attn__fail(err, ATTN_ERR_NULL, attn__name(f), rules[i].needed);
 }
 
+static const attn__field *attn__indexed_field(const attn__field *f)
+{
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+    if (f == &attn__grad_fields[ATTN__G_d_bias]) return &attn__d_bias_table;
+#endif
+    return f == &attn__fields[ATTN__F_bias] ? &attn__bias_table : f;
+}
+
 /* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
    with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__checker *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
-    const attn__field *f;
-    for (f = fields; f < fields + count; f++) {
+    int i;
+    for (i = 0; i < count; i++) {
+        const attn__field *f = &fields[i];
         const char *at = (const char *)structure + f->offset;
         attn__checked *found;
         const void *data;
@@ -6085,6 +6115,7 @@ static attn_status attn__check_fields(attn__checker *w, const void *structure, c
         taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
+        if (w->indexed) f = attn__indexed_field(f);
         found = &w->found[w->count++];
         ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -6093,7 +6124,7 @@ static attn_status attn__check_fields(attn__checker *w, const void *structure, c
         else ATTN__TRY(attn__check_letters(w, f, w->layouts ? attn__letters_of(w, f, axis, letters) : f->shape, axis,
                                            &v, err));
         w->types |= 1u << v.type;
-        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
+        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[i]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
         found->structure = structure;
@@ -6177,7 +6208,10 @@ static attn_status attn__check_overlaps(const attn__checker *w, attn_error *err)
 /* ------------------------------------------------------------------------------------------------------- >>rules
    What no row of a table can say: what lengths, positions, starts and pages hold, which options go together, what a
    gradient needs; then a whole descriptor in its order. */
+static int64_t attn__int_of(const void *at, int32_t type);
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row);
+static const void *attn__place_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column);
+static int64_t attn__shift_of(const attn__array *a);
 static float attn__of_head(const attn__array *a, int64_t h);
 /* The rows and keys of a batch entry. */
 typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
@@ -6281,6 +6315,41 @@ static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
     for (h = 0; c->sigma_per_head.rank && c->sigma_per_head.data && h < ATTN__LETTER(w, 'H'); h++)
         ATTN__RULE(attn__is_width(attn__of_head(&c->sigma_per_head, h)), RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
+    return ATTN_OK;
+}
+
+/* The first of n indices, `step` elements apart, that is larger; n: none. */
+static int64_t attn__first_above(const void *index, int32_t type, int64_t step, int64_t n, int64_t most)
+{
+    const int32_t *from = (const int32_t *)index;
+    const int64_t *wide = (const int64_t *)index;
+    int64_t j = 0;
+    if (type == ATTN_I32) while (j < n && from[j * step] <= most) j++;
+    else while (j < n && wide[j * step] <= most) j++;
+    return j;
+}
+
+/* A bias by index: its table, and whether all indices are in it. What rows share is looked at once: where they are
+   `shift` elements apart, in steps of the columns, each but the first has so many new ones. */
+static attn_status attn__check_index(const attn__checker *w, const attn_desc *d, attn_error *err)
+{
+    const attn_view v = attn__view4(d->bias_index, "bhqs"), *table = &d->bias;
+    const attn__array *a = &w->call->bias_index;
+    const int64_t shift = attn__shift_of(a), most = table->rank > 0 ? table->size[table->rank - 1] - 1 : 0;
+    int64_t b, h, i, j, end;
+    ATTN__RULE(table->rank, NULL, "bias", "must be given where bias_index is: the table");
+    w->call->bias_row = most + 1;
+    ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE), PLACE, "bias_index", "must be absent on a device");)
+    for (b = 0; a->data && attn__elements(&v) && b < (a->stride[0] ? v.size[0] : 1); b++)
+        for (h = 0; h < (a->stride[1] ? v.size[1] : 1); h++)
+            for (i = 0; i < v.size[2]; i++) {
+                j = i && attn__magnitude(shift) < v.size[3] && shift >= 0 ? v.size[3] - shift : 0;
+                end = i && shift < 0 && -shift < v.size[3] ? -shift : v.size[3];
+                j += attn__first_above(attn__place_of(a, b, h, i, j), a->type, a->stride[3], end - j, most);
+                if (j < end)
+                    return attn__fail_at(err, "bias_index", "must be within the table: at most",
+                                         attn__int_of(attn__place_of(a, b, h, i, j), a->type), most, i, j);
+            }
     return ATTN_OK;
 }
 
@@ -6423,8 +6492,10 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
     w->takes = attn__views_of_score(d->score);
     w->in_place = !d->out.rank;
     if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
+    w->indexed = d->bias_index.rank != 0;
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
+    if (w->indexed) ATTN__TRY(attn__check_index(w, d, err));
     if (w->layouts) ATTN__TRY(attn__check_pairs(w, 0, err));
     ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), NULL, "key_lengths",
                "must be given where keys are packed, or an entry would have all that follow");
@@ -6730,6 +6801,12 @@ static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row,
     else attn__set_bits(a, b, h, row, column, attn__bits(x));
 }
 
+/* A row is the one before it, shifted by so many columns; ATTN__HUGE: it is not. */
+static int64_t attn__shift_of(const attn__array *a)
+{
+    const int64_t row = a->stride[2], column = a->stride[3];
+    return !row ? 0 : column && row % column == 0 ? row / column : ATTN__HUGE;
+}
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
 /* From where on rows, or a part of a row, are read or written. */
@@ -7088,10 +7165,12 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     ATTN__COPY(e, c, c->is_backward ? sizeof *e : offsetof(attn__call, d_out));
     attn__find_keys(c, b, &x);
     attn__find_rows(c, b, before, &x);
-    for (i = 0; i < ATTN__F_COUNT; i++) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (i != ATTN__F_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
 #ifndef ATTN_NO_BACKWARD
     a = attn__operands(e, offsetof(attn__call, d_out));
-    for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
+    for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++)
+        if (i != ATTN__G_d_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
     if (c->is_backward) {
         attn__move_array(&e->saved_out, "BHQV", &x, 0);
         attn__move_array(&e->saved_stats, "BHQ2", &x, 0);
@@ -7254,11 +7333,12 @@ typedef struct attn__shared {
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
+    float *table;               /* or, by index, [B, H, blocks, ATTN__TABLES, N] */
     float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
     int64_t *entries;           /* [4*B + 1]: tasks before each entry's, before those in front of it; then slots */
 } attn__shared;
 
-static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
@@ -7365,8 +7445,10 @@ enum { ATTN__TILE_BYTES = (int)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__AL
 
 typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
-/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
-enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+/* the gradient of a bias: by index, sums of each block of queries, and sums of rows, both made like other parameters;
+   block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_TABLE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+enum { ATTN__TABLES = 4 };      /* keys by turns: an element often follows one that is added to the same */
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
@@ -7727,6 +7809,13 @@ static int64_t attn__bias_floats(const attn__call *c)
     return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
 }
 
+/* Of a gradient by index, those of a head. */
+static int64_t attn__table_floats(const attn__call *c)
+{
+    const int64_t blocks = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES);
+    return c->w.bias == ATTN__BIAS_TABLE ? attn__mul64(attn__mul64(blocks, ATTN__TABLES), c->bias_row) : 0;
+}
+
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
@@ -7742,6 +7831,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
     s->bias = attn__take(m, 1, attn__bias_floats(c));
+    s->table = attn__take(m, 1, attn__mul64(attn__mul64(c->batch, c->heads), attn__table_floats(c)));
     s->sums = attn__take(m, 1, w->all_sums);
 }
 
@@ -8143,10 +8233,11 @@ static void attn__set_bias(attn__call *c)
     const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
     c->w.bias = ATTN__BIAS_NONE;
     if (!c->d_bias.rank) return;
-    if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
+    if (c->bias_index.rank) c->w.bias = ATTN__BIAS_TABLE;
+    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
         c->w.bias = ATTN__BIAS_ROWS;
     else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
-    c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
+    c->w.bias_in_common = c->w.bias > ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
 /* Blocks of keys that a block of queries may reach, as sizes tell: all, or those up to a causal mask's edge. */
@@ -8173,7 +8264,7 @@ static void attn__set_sums(attn__call *c)
     w->sum_floats = m.bytes / (int64_t)sizeof(float);
     w->all_sums = attn__mul64(c->workers, w->sum_floats);
     if (w->does != (ATTN__DO_Q | ATTN__DO_K) || c->workers <= 2 || c->ragged || score->elements || score->finish_rows ||
-        c->d_alibi.rank || (c->d_bias.rank && c->bias_size[3] == 1)) return;
+        c->d_alibi.rank || w->bias == ATTN__BIAS_TABLE || (c->d_bias.rank && c->bias_size[3] == 1)) return;
     w->cell_floats = attn__mul64(w->pad_u, ATTN_GRAD_QUERIES);
     most = attn__add64(attn__mul64(attn__min(units, c->workers), w->sum_floats), attn__mul64(blocks, w->cell_floats));
     w->all_sums = attn__max(w->all_sums, attn__min(most, attn__mul64(c->workers, ATTN__WORKER_SUMS)));
@@ -8265,7 +8356,7 @@ static void attn__set_backward(attn__call *c)
     w->value_row = attn__spread(w->pad_v);
     w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
     if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
-        w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
+        w->bias == ATTN__BIAS_ROWS || w->bias == ATTN__BIAS_TABLE) w->does |= ATTN__DO_Q;
     if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
     w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
     w->save_t = w->vectors && c->d_w_v.rank;
@@ -8287,7 +8378,8 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), w->bias == ATTN__BIAS_ADDED &&
-                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias : 0);
+                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias :
+                       w->bias == ATTN__BIAS_TABLE ? attn__mul64(c->batch, c->heads) : 0);
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
@@ -8308,6 +8400,10 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
     const attn_out *bias = &g->d_bias;
     int axis;
     for (axis = 0; axis < 4; axis++) c->bias_size[axis] = axis < 4 - bias->rank ? 1 : bias->size[axis - 4 + bias->rank];
+    if (c->bias_index.rank) {                   /* a table [H,N] */
+        c->bias_size[1] = c->bias_size[2];
+        c->bias_size[2] = 1;
+    }
     c->accumulate = g->accumulate;
     c->saved_out = c->out;                      /* the forward's results are read here, not made */
     c->saved_stats = c->stats;
@@ -10000,6 +10096,81 @@ static const attn__array *attn__next_mask(const attn__call *c, int *field)
     return NULL;
 }
 
+/* ---- a bias by index. A plan may run after its indices have changed: none is used that is not in the table. */
+static float attn__bias_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t at;
+    if (!c->bias_index.rank) return attn__read(&c->bias, b, h, i, j);
+    at = attn__int_of(attn__place_of(&c->bias_index, b, h, i, j), c->bias_index.type);
+    return at >= 0 && at < c->bias_row ? attn__read(&c->bias, 0, h, 0, at) : 0.0f;
+}
+
+/* The numbers of the table that n indices, `step` elements apart, stand for. */
+static void attn__look_up(const attn__call *c, int64_t h, const void *index, int64_t step, int64_t n, float *to)
+{
+    const attn__array *table = &c->bias;
+    const int64_t size = c->bias_row;
+    int64_t j;
+    if (attn__is_contiguous(table) && c->bias_index.type == ATTN_I32 && size < (int64_t)1 << 31) {
+        const float *row = attn__at(table, 0, h, 0, 0);
+        const int32_t *from = (const int32_t *)index;
+        const uint32_t end = (uint32_t)size;
+        for (j = 0; j < n - 3; j += 4, from += 4 * step) {
+            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)from, n, step));   /* what follows */
+            const uint32_t x = (uint32_t)from[0], y = (uint32_t)from[step];
+            const uint32_t z = (uint32_t)from[2 * step], u = (uint32_t)from[3 * step];
+            to[j] = x < end ? row[x] : 0.0f;
+            to[j + 1] = y < end ? row[y] : 0.0f;
+            to[j + 2] = z < end ? row[z] : 0.0f;
+            to[j + 3] = u < end ? row[u] : 0.0f;
+        }
+        for (; j < n; j++, from += step) to[j] = (uint32_t)*from < end ? row[*from] : 0.0f;
+    } else for (j = 0; j < n; j++) {
+        const int64_t at = attn__int_of((const void *)((uintptr_t)index + (uintptr_t)(j * step) *
+                                        (uintptr_t)attn__type_size(c->bias_index.type)), c->bias_index.type);
+        to[j] = at >= 0 && at < size ? attn__read(table, 0, h, 0, at) : 0.0f;
+    }
+}
+
+/* A bias by index for n keys of a tile from c0 on: the lanes' rows, in t->m.t. Rows of indices that are the one before
+   shifted by less than their length, as those by distance are, are looked up together. */
+static void attn__look_up_lanes(const attn__tile *t, int64_t c0, int64_t n, float **rows)
+{
+    const attn__array *a = &t->c->bias_index;
+    const int64_t shift = attn__shift_of(a), near_by = attn__magnitude(shift) <= n;
+    float *to = t->m.t;
+    int64_t l, k, count, more, first;
+    for (l = 0; l < t->ld; l += count) {
+        count = 1;
+        while (near_by && l + count < t->ld && t->h[l + count] == t->h[l] &&
+               t->i[l + count] == t->i[l + count - 1] + 1) count++;
+        more = (count - 1) * (near_by ? shift : 0);
+        first = attn__min(more, 0);                     /* the column from which on it begins, from c0 */
+        if (l > 0 && t->h[l] == t->h[l - 1] && t->i[l] == t->i[l - 1]) {        /* lanes beyond the last row */
+            rows[l] = rows[l - 1];
+            continue;
+        }
+        attn__look_up(t->c, t->h[l], attn__place_of(a, t->b, t->h[l], t->i[l], c0 + first), a->stride[3],
+                      n + attn__magnitude(more), to);
+        for (k = 0; k < count; k++) rows[l + k] = to + k * (near_by ? shift : 0) - first;
+        to += n + attn__magnitude(more);
+    }
+}
+
+/* Added to the scores of n keys from c0 on; where each row is looked up, what the first cache holds at a time. */
+static void attn__add_by_index(const attn__tile *t, int64_t c0, int64_t n)
+{
+    const int64_t some = attn__magnitude(attn__shift_of(&t->c->bias_index)) <= n ? n : 64;
+    float *rows[ATTN__MAX_LANES];
+    int64_t j, count;
+    for (j = 0; j < n; j += count) {
+        count = attn__min(n - j, some);
+        attn__look_up_lanes(t, c0 + j, count, rows);
+        t->f->bias(t->m.s + j * t->ld, t->ld, count, (const float *const *)rows, 1, attn__is_kernel(t->c->score),
+                   t->lane_max);
+    }
+}
+
 /* May query (b,h,i) attend to key j, as far as can be told without q and k? */
 static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -10008,7 +10179,7 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
     int n = 0;
     if (j < row.first || j >= row.last) return 0;
     while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
-    return !c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j));
+    return !c->bias.rank || !attn__is_none(attn__bias_at(c, b, h, i, j));
 }
 
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
@@ -10038,7 +10209,8 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     const attn__array *mask;
     int field = 0;
     int64_t l;
-    if (c->bias.rank) {
+    if (c->bias_index.rank) attn__add_by_index(t, c0, n);
+    else if (c->bias.rank) {
         float *rows[ATTN__MAX_LANES];
         const int as_lanes = !attn__is_f32(&c->bias);           /* as floats, in t->m.t */
         if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
@@ -10156,6 +10328,28 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
     }
 }
 
+/* dS of a block of queries against n keys from c0 on, to the sums of its elements of the table: query by query, in a
+   query key by key, every fourth to the same sums. */
+static void attn__add_to_table(const attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    const attn__array *a = &c->bias_index;
+    const int64_t size = c->bias_row, step = a->stride[3];
+    float *to = p->shared.table + (p->b * c->heads + p->head) * attn__table_floats(c) +
+                p->i0 / ATTN_GRAD_QUERIES * ATTN__TABLES * size;
+    int64_t i, j;
+    for (i = 0; i < p->n; i++) {
+        const void *index = attn__place_of(a, p->b, p->head, p->i0 + i, c0);
+        const int32_t *from = (const int32_t *)index;
+        const int64_t *wide = (const int64_t *)index;
+        for (j = 0; j < n; j++) {
+            const int64_t at = a->type == ATTN_I32 ? from[j * step] : wide[j * step];
+            float *sum = to + j % ATTN__TABLES * size;
+            if (at >= 0 && at < size) sum[at] = sum[at] + p->m.ds[j * ATTN__GRAD_ROW + i];
+        }
+    }
+}
+
 /* The gradients of bias and ALiBi: sums of dS. */
 static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
 {
@@ -10165,6 +10359,7 @@ static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
     const attn__array bias = attn__bias_sums(c, &p->shared);
     if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
         attn__store_scores_grad(p, &bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
+    if (c->w.bias == ATTN__BIAS_TABLE && (p->does & ATTN__DO_Q)) attn__add_to_table(p, c0, n);
     if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
     for (i = 0; i < p->n; i++) {
         const attn__row row = attn__row_of(c, p->b, p->i0 + i);
@@ -10467,7 +10662,7 @@ static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
     const attn__array *bias = &t->c->bias;
     const int64_t next = c0 + ATTN__CHUNK;
     const float *row;
-    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    if (!bias->rank || !attn__is_contiguous(bias) || t->c->bias_index.rank) return NULL;
     row = attn__at(bias, t->b, t->h[0], t->i[0], 0);
     if (next < t->last) return attn__ahead(row, 1, next + j);
     return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
@@ -11817,7 +12012,7 @@ static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
 {
     const attn__array *bias = &p->c->bias;
     const float *row;
-    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    if (!bias->rank || !attn__is_contiguous(bias) || p->c->bias_index.rank) return NULL;
     row = attn__at(bias, p->b, p->head, p->i0, 0);
     if (c0 + ATTN_GRAD_KEYS < attn__min(p->last, p->key1)) return attn__ahead(row, 1, c0 + ATTN_GRAD_KEYS);
     return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
@@ -12253,7 +12448,9 @@ static void attn__run_rows(attn__task *task)
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i = c->ragged ? task->shared.entries[2 * c->batch] : c->w.blocks * c->batch * c->heads, end, lanes;
     if (task->index >= i) {
-        attn__set_bias_rows(c, &task->shared, task->index - i, 0);
+        const int64_t table = attn__table_floats(c);
+        if (c->w.bias != ATTN__BIAS_TABLE) attn__set_bias_rows(c, &task->shared, task->index - i, 0);
+        else attn__fill(task->shared.table + (task->index - i) * table, 1, table, 0.0f);
         return;
     }
     c = attn__entry_call(task);
@@ -12507,6 +12704,20 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
     return m;
 }
 
+/* That of a bias by index: what its blocks left. */
+static attn__matmul attn__sum_of_tables(const attn__call *c, const float *from)
+{
+    const int64_t floats = attn__table_floats(c), rows = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES) * ATTN__TABLES;
+    attn__array a = attn__packed(from, c->heads, rows, c->bias_row);
+    attn__matmul m;
+    a.stride[0] = c->heads * floats;
+    m = attn__matmul_of(c->f, attn__ones(), a, c->d_bias, 1, c->bias_row, rows);
+    m.batch[0] = c->batch;
+    m.batch[1] = c->heads;
+    m.out_batch[1] = c->bias_size[1];
+    return m;
+}
+
 /* That of a bias which was broadcast along the keys: it has the bias's axes. */
 static void attn__keep_bias_axes(const attn__call *c, attn__matmul *m)
 {
@@ -12538,6 +12749,7 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     else if (which == ATTN__SUM_W_K) *m = attn__sum_over(c, &b, c->k, out, size, c->size_k, 1);
     else if (which == ATTN__SUM_W_V) *m = attn__sum_over(c, NULL, t, out, 1, size, 0);
     else if (which == ATTN__SUM_HIDDEN_BIAS) *m = attn__sum_over(c, NULL, b, out, 1, size, 1);
+    else if (which == ATTN__SUM_BIAS && c->w.bias == ATTN__BIAS_TABLE) *m = attn__sum_of_tables(c, s->table);
     else *m = attn__sum_over(c, NULL, row, out, 1, 1, 0);
     m->adds = attn__adds(c, (uint32_t)ATTN_GRAD_BIAS << which);         /* these bits have the same order */
     if (out.rank == rank_per_head[which] && (which != ATTN__SUM_SIGMA || c->sigma_per_head.rank))
@@ -12545,14 +12757,14 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     if (which == ATTN__SUM_BILINEAR || which == ATTN__SUM_W_V) m->scale = c->scale;
     if (m->skip) m->cover = c;
     if (which == ATTN__SUM_W_K && c->heads_kv > 0) m->b_shares = c->streams / c->heads_kv;
-    if (which == ATTN__SUM_BIAS) attn__keep_bias_axes(c, m);
+    if (which == ATTN__SUM_BIAS && c->w.bias == ATTN__BIAS_ROWS) attn__keep_bias_axes(c, m);
 }
 
 /* 0: it is not asked for, or not made so. */
 static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
     if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
-    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS && c->w.bias != ATTN__BIAS_TABLE) return 0;
     attn__set_sum(c, s, which, m);
     return 1;
 }
@@ -13328,7 +13540,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     const attn_view v[3] = {x, y, dx ? attn_view_of(*dx) : x};
     attn_status st = ATTN_OK;
     attn_desc d;
-    int i, mask3, bias3;
+    int i, mask3, bias3, index3;
     for (i = 0; i < (dx ? 3 : 2); i++) {
         ATTN__RULE_OF(v[i].rank, NULL, attn__name(&name[i]), "must be given");
         ATTN__RULE2_OF(v[i].rank == x.rank, RANK, attn__rank_name(&name[i]), "must equal x.rank", v[i].rank, x.rank);
@@ -13337,11 +13549,13 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, OPTION, "dropout",
                "counts only with weights_after_dropout");
     mask3 = x.rank == 3 && d.mask.rank == 3;
-    bias3 = x.rank == 3 && d.bias.rank == 3;
+    bias3 = x.rank == 3 && d.bias.rank == 3 && !d.bias_index.rank;
+    index3 = x.rank == 3 && d.bias_index.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = attn__rows4(x);
     if (mask3) d.mask = attn__rows4(d.mask);
     if (bias3) d.bias = attn__rows4(d.bias);
+    if (index3) d.bias_index = attn__rows4(d.bias_index);
     if (!dx) {
         if (options) d.lse = options->lse;
         if (options) d.stats = options->stats;
@@ -13363,6 +13577,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     attn__rename(err, &f[ATTN__F_given_scores], name, x.rank);
     if (mask3) attn__rename(err, &f[ATTN__F_mask], &f[ATTN__F_mask], 3);
     if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
+    if (index3) attn__rename(err, &f[ATTN__F_bias_index], &f[ATTN__F_bias_index], 3);
     return st;
 }
 

@@ -189,6 +189,7 @@ static void lay_out_again(call *c) {
                            &c->d.v,
                            &c->d.given_scores,
                            &c->d.bias,
+                           &c->d.bias_index,
                            &c->d.bilinear,
                            &c->d.w_q,
                            &c->d.w_k,

@@ -6031,7 +6031,7 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const att
     }
     ATTN__RULE2_OF(size == w->size[n], SIZE, attn__size_name(f, axis),
                    !broadcasts ? attn__size_rule(w->of[n], w->axis[n]) :
-                   f->shape[3] == '?' ? "must be 1 or that of the heads, with bias_index:" :
+                   f->shape[3] == '?' ? "must be 1 or that of the heads, with bias_index" :
                    f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
                    "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
                    size, w->size[n]);

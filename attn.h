@@ -162,8 +162,8 @@
                  b.k = attn_view_slice(d.k, 2, FIRST, n - FIRST), b.v = attn_view_slice(d.v, 2, FIRST, n - FIRST);
                  b.causal = b.window = 1, b.window_left = WINDOW - 1;
                  b.align = ATTN_ALIGN_POSITIONS, b.positions = attn_view_i64(&from, 1, 1, 0, 0, 0);
-             A bias by distance alone (T5; its scale is 1, its buckets fill the array): by_distance has for each head
-             the 2n - 1 numbers of the distances j - i from -(n-1) on. Nothing of size n*n is made.
+             A bias by distance alone: by_distance has for each head the 2n - 1 numbers of the distances j - i from
+             -(n-1) on. Nothing of size n*n is made. (Out of a table, as in T5: see `bias_index`.)
                  d.bias = attn_view_f32(by_distance + n - 1, 3, H, n, n, 0);
                  d.bias.stride[0] = 2 * n - 1, d.bias.stride[1] = -1, d.bias.stride[2] = 1;
              Rotary positions in a plane, or of some of the pairs only: tables of one's own, with any angle for any row
@@ -10116,7 +10116,7 @@ static void attn__look_up(const attn__call *c, int64_t h, const void *index, int
         const int32_t *from = (const int32_t *)index;
         const uint32_t end = (uint32_t)size;
         for (j = 0; j < n - 3; j += 4, from += 4 * step) {
-            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)from, n, step));   /* what follows */
+            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)from, n, step));
             const uint32_t x = (uint32_t)from[0], y = (uint32_t)from[step];
             const uint32_t z = (uint32_t)from[2 * step], u = (uint32_t)from[3 * step];
             to[j] = x < end ? row[x] : 0.0f;

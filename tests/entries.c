@@ -196,7 +196,8 @@ static attn_desc own_call(const place *p, const attn_desc *d, int64_t b) {
     attn_desc own = *d;
     own.q = part_of(p, d->q, b, ".q.", 0, 0), own.k = part_of(p, d->k, b, ".k.", 0, 0);
     own.v = part_of(p, d->v, b, ".k.", 0, 0), own.given_scores = part_of(p, d->given_scores, b, ".qk", 0, 0);
-    *ref_bias_of_pairs(&own) = part_of(p, *ref_bias_of_pairs(&own), b, ".qk", 0, 1), own.mask = part_of(p, d->mask, b, ".qk", 0, 1);
+    *ref_bias_of_pairs(&own) = part_of(p, *ref_bias_of_pairs(&own), b, ".qk", 0, 1),
+    own.mask = part_of(p, d->mask, b, ".qk", 0, 1);
     if (d->key_lengths.rank == 2) own.key_lengths = part_of(p, d->key_lengths, b, "q", 0, 0);
     if (d->key_lengths.rank == 1) memset(&own.key_lengths, 0, sizeof own.key_lengths);
     if (d->query_lengths.rank) own.query_lengths = attn_view_slice(d->query_lengths, 0, b, 1);

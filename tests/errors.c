@@ -346,7 +346,8 @@ static int is_field(const char *field) {
         "b_query b_key b_value b_result heads heads_kv attention writer values stats forward grad d_out d_weights "
         "d_lse dq dk dv d_given_scores d_bias d_bilinear d_w_q d_w_k d_w_v d_hidden_bias d_sigma d_scale d_sink "
         "d_alibi accumulate dx da db dquery dkey dvalue dw_query dw_key dw_value dw_result db_query db_key db_value "
-        "db_result bias_index query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to codes "
+        "db_result bias_index query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to "
+        "codes "
         "blocks ";
     char name[40];
     snprintf(name, sizeof name, " %.*s ", (int)strcspn(field, ".["), field);

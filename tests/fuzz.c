@@ -229,7 +229,8 @@ static void add_slot(void *at, const char *name, int output) {
 #define OUTPUT(structure, field) add_slot(&(structure)->field, #field, 1)
 
 static void add_masks(attn_desc *d) {
-    INPUT(d, bias), INPUT(d, bias_index), INPUT(d, mask), INPUT(d, key_lengths), INPUT(d, query_lengths), INPUT(d, positions);
+    INPUT(d, bias), INPUT(d, bias_index), INPUT(d, mask), INPUT(d, key_lengths), INPUT(d, query_lengths),
+        INPUT(d, positions);
     INPUT(d, query_starts), INPUT(d, key_starts);
 }
 static void add_options(attn_desc *d, int score) {

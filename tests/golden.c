@@ -1634,9 +1634,10 @@ static void indexed(int n, const way *w, uint64_t hash[2]) {
         one.out = writable(out), of.d_bias = writable(d_bias);
         of.dq = writable(floats(PLAIN, 4, b, heads, sq, d_k));
         one.bias = placed(d.bias, w);
-        if (form == 0) one.bias_index = attn_view_i32((const int32_t *)(const void *)at(&distances, (size_t)(sq - 1)), 2,
-                                                      sq, sk, 0, 0), one.bias_index.stride[0] = -1,
-                       one.bias_index.stride[1] = 1;
+        if (form == 0)
+            one.bias_index =
+                attn_view_i32((const int32_t *)(const void *)at(&distances, (size_t)(sq - 1)), 2, sq, sk, 0, 0),
+            one.bias_index.stride[0] = -1, one.bias_index.stride[1] = 1;
         else if (form == 1) one.bias_index = placed(pairs, w);
         else one.bias = bias, of.d_out.rank = 0;
         run_both(&one, &of, w);

@@ -14,8 +14,8 @@ enum { REF_ENTRIES = 64 }; /* most entries of a call with starts or pages */
 /* Everything below is indexed by the places of the arrays: row I of them is query I - q0 of an entry. */
 typedef struct ref_result {
     int64_t b, h, hkv, sq, sk, dk, dv, hidden;
-    int64_t rows_b;  /* batch size of the arrays of queries: b, or 1 where they are packed */
-    int has_entries; /* starts or pages: `entries` says what belongs to whom */
+    int64_t rows_b;               /* batch size of the arrays of queries: b, or 1 where they are packed */
+    int has_entries;              /* starts or pages: `entries` says what belongs to whom */
     int packed_rows, packed_keys; /* rows and keys of no entry are left alone */
     ref_entry entries[REF_ENTRIES];
     double *out;               /* [b,h,sq,dv] */

@@ -80,7 +80,8 @@ FORWARD_EACH(negative_32, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,
     valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
 FORWARD_EACH(large_ranks, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 4, is %",
     valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
-FORWARD(RANK, "bias.rank must be that of [N] or [H,N] with bias_index: 2, is 3", indexed, d.bias = floats(3, 1, H, 4, 0))
+FORWARD(RANK, "bias.rank must be that of [N] or [H,N] with bias_index: 2, is 3",
+    indexed, d.bias = floats(3, 1, H, 4, 0))
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 4, is 2", valid, d.bias = floats(3, HKV, SQ, SK, 0))
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 2, is 3", padded, d.bias = floats(4, 3, 1, SQ, SK))
 FORWARD(SIZE, "bias.size[0] must be 1 or that of the heads, with bias_index: 4, is 2", indexed, d.bias.size[0] = 2)

@@ -619,7 +619,8 @@ typedef struct attn_desc {
     /* A bias by index (T5: Raffel et al. 2020, buckets of distances; Swin: Liu et al. 2021, places in a window): i32 or
        i64, rank 1..4, broadcast as bias and mask are, any strides. `bias` is a table then, [N] or [H,N] (or [1,N]),
        and the score of (h,i,j) gets bias[h, bias_index[b,h,i,j]], or 0 where the index is below 0. All indices must be
-       below N, also those of excluded pairs. d_bias is the table's gradient. By distance alone: the indices of the
+       below N, also those of excluded pairs; a plan checks them. d_bias is the table's gradient. What is said of bias
+       under SEQUENCES and PARTS holds for the index; -inf in the table excludes. By distance alone: the indices of the
        distances j - i from -(Sq-1) on are one vector of Sq + Sk - 1, seen with the strides -1 and 1 from its element
        Sq-1; that is fastest. Not on a device */
     attn_view bias_index ATTN__0;
@@ -677,10 +678,11 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    workspace: plan.workspace_bytes, the same block for all tasks; NULL where that is 0. All checks are made by the plan,
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
-   may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. There are two to four
-   tasks for each of parallel.workers where the work is worth it: keys that few queries share are cut, else tiles of
-   queries are narrower. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
+   may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not (an
+   index of a bias may, but counts as -1 where it is beyond the table). Of the descriptor, parallel.run, workspace and
+   allocator are ignored. Data pointers must be set. There are two to four tasks for each of parallel.workers where the
+   work is worth it: keys that few queries share are cut, else tiles of queries are narrower. On a device a plan has one
+   task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -747,9 +749,10 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
-   key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
-   the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Excluded scores may still be
-   read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout needs weights_after_dropout. */
+   key_lengths ([B] or [B,Sq]), mask, bias or its index (against x's own shape), scale, softcap, ALiBi, causal, window,
+   empty, sink; the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Excluded scores may
+   still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout needs
+   weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);

@@ -6339,15 +6339,16 @@ static attn_status attn__check_index(const attn__checker *w, const attn_desc *d,
     const attn_view v = attn__view4(d->bias_index, "bhqs"), *table = &d->bias;
     const attn__array *a = &w->call->bias_index;
     const int64_t shift = attn__shift_of(a), most = table->rank > 0 ? table->size[table->rank - 1] - 1 : 0;
+    const int64_t rows = a->stride[2] ? v.size[2] : 1, columns = a->stride[3] ? v.size[3] : 1;
     int64_t b, h, i, j, end;
     ATTN__RULE(table->rank, NULL, "bias", "must be given where bias_index is: the table");
     w->call->bias_row = most + 1;
     ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE), PLACE, "bias_index", "must be absent on a device");)
     for (b = 0; a->data && attn__elements(&v) && b < (a->stride[0] ? v.size[0] : 1); b++)
         for (h = 0; h < (a->stride[1] ? v.size[1] : 1); h++)
-            for (i = 0; i < v.size[2]; i++) {
-                j = i && attn__magnitude(shift) < v.size[3] && shift >= 0 ? v.size[3] - shift : 0;
-                end = i && shift < 0 && -shift < v.size[3] ? -shift : v.size[3];
+            for (i = 0; i < rows; i++) {
+                j = i && shift >= 0 && shift < columns ? columns - shift : 0;
+                end = i && shift < 0 && -shift < columns ? -shift : columns;
                 j += attn__first_above(attn__place_of(a, b, h, i, j), a->type, a->stride[3], end - j, most);
                 if (j < end)
                     return attn__fail_at(err, "bias_index", "must be within the table: at most",

@@ -136,7 +136,8 @@ static void store_codes(attn_desc *d) {
 
 /* ---- sequences in shared arrays: starts, packed entries, pages; keys in parts */
 static struct {
-    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4];
+    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4],
+        index[SQ + SK];
 } seq;
 static attn_view seq_ints(const int32_t *x) { return attn_view_i32(x, 1, B, 0, 0, 0); }
 static attn_desc padded(void) { /* entries at the end of their rows */
@@ -197,14 +198,23 @@ static attn_desc middle_part(void) {
     return d;
 }
 
-/* A bias by index: the table of each head has 4 numbers. */
+/* A bias by index: the table of each head has 4 numbers; by distance, one way or the other. */
 static attn_desc indexed(void) {
     attn_desc d = valid();
     CLEAR(seq);
     d.bias = floats(2, H, 4, 0, 0);
-    d.bias_index = attn_view_i32(seq.table, 2, 1, SK, 0, 0);
+    d.bias_index = attn_view_i32(seq.index, 2, 1, SK, 0, 0);
     return d;
 }
+
+static attn_desc by_distance(int step) {
+    attn_desc d = indexed();
+    d.bias_index = attn_view_i32(seq.index + (step < 0 ? SQ - 1 : 0), 2, SQ, SK, 0, 0);
+    d.bias_index.stride[0] = step, d.bias_index.stride[1] = 1;
+    return d;
+}
+static attn_desc back(void) { return by_distance(-1); }
+static attn_desc forth(void) { return by_distance(1); }
 
 /* ---- gradients */
 

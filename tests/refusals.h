@@ -89,7 +89,11 @@ FORWARD(SIZE, "bias.size[3] " BROADCAST ": 5, is 6", valid, d.bias = floats(4, B
 FORWARD_EACH(other_floats, TYPE, "bias.type must be " FLOATS ", is %",
     valid, d.bias = floats(1, SK, 0, 0, 0); d.bias.type = n)
 FORWARD(RANGE, "bias_index must be within the table: at most: -1, is 0 at [0,0]", indexed, d.bias.size[1] = 0)
-FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [0,2]", indexed, seq.table[2] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [0,2]", indexed, seq.index[2] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [2,0]", back, seq.index[0] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 5 at [0,4]", back, seq.index[6] = 5)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [2,4]", forth, seq.index[6] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [1,4]", forth, seq.index[5] = 4)
 FORWARD(NULL, "bias_index.data must not be NULL", indexed, d.bias_index.data = 0)
 FORWARD(SIZE, "bias_index.size[1] " BROADCAST ": 5, is 4", indexed, d.bias_index.size[1] = 4)
 FORWARD(TYPE, "bias_index.type must be ATTN_I32 or ATTN_I64, is ATTN_F32", indexed, d.bias_index.type = ATTN_F32)

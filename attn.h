@@ -7813,12 +7813,14 @@ static int64_t attn__bias_floats(const attn__call *c)
     return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
 }
 
+#ifndef ATTN_NO_BACKWARD
 /* Of a gradient by index, those of a head. */
 static int64_t attn__table_floats(const attn__call *c)
 {
     const int64_t blocks = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES);
     return c->w.bias == ATTN__BIAS_TABLE ? attn__mul64(attn__mul64(blocks, ATTN__TABLES), c->bias_row) : 0;
 }
+#endif
 
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
@@ -7835,7 +7837,9 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
     s->bias = attn__take(m, 1, attn__bias_floats(c));
+#ifndef ATTN_NO_BACKWARD
     s->table = attn__take(m, 1, attn__mul64(attn__mul64(c->batch, c->heads), attn__table_floats(c)));
+#endif
     s->sums = attn__take(m, 1, w->all_sums);
 }
 

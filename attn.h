@@ -162,8 +162,8 @@
                  b.k = attn_view_slice(d.k, 2, FIRST, n - FIRST), b.v = attn_view_slice(d.v, 2, FIRST, n - FIRST);
                  b.causal = b.window = 1, b.window_left = WINDOW - 1;
                  b.align = ATTN_ALIGN_POSITIONS, b.positions = attn_view_i64(&from, 1, 1, 0, 0, 0);
-             A bias by distance alone (T5; its scale is 1, its buckets fill the array): by_distance has for each head
-             the 2n - 1 numbers of the distances j - i from -(n-1) on. Nothing of size n*n is made.
+             A bias by distance alone: by_distance has for each head the 2n - 1 numbers of the distances j - i from
+             -(n-1) on. Nothing of size n*n is made. (Out of a table, as in T5: see `bias_index`.)
                  d.bias = attn_view_f32(by_distance + n - 1, 3, H, n, n, 0);
                  d.bias.stride[0] = 2 * n - 1, d.bias.stride[1] = -1, d.bias.stride[2] = 1;
              Rotary positions in a plane, or of some of the pairs only: tables of one's own, with any angle for any row
@@ -530,7 +530,8 @@ typedef struct attn_desc {
 
     /* what is added to the score */
     float softcap ATTN__0;              /* c > 0: s becomes c*tanh(s/c) (Gemma 2, 2024). 0 = off */
-    attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does */
+    attn_view bias ATTN__0;             /* rank 1..4, broadcast from the right against [B,H,Sq,Sk] as numpy does; with
+                                           bias_index a table, [N] or [H,N] */
     attn_view alibi ATTN__0;            /* slopes [H]: adds -slope*|p - j| (Press et al. 2021) */
     attn_view sink ATTN__0;             /* [H]: one more logit in the denominator, with no value (gpt-oss, 2025). A
                                            row with a finite sink is never empty */
@@ -614,6 +615,15 @@ typedef struct attn_desc {
                                            zeros, -inf and 0. It may be carry_in itself (same data, same strides) */
     int64_t key_origin ATTN__0;         /* where this call's first key stands among all keys; with starts, each entry's
                                            first among those of the entry. A multiple of ATTN_PART_KEYS */
+
+    /* A bias by index (T5: Raffel et al. 2020, buckets of distances; Swin: Liu et al. 2021, places in a window): i32 or
+       i64, rank 1..4, broadcast as bias and mask are, any strides. `bias` is a table then, [N] or [H,N] (or [1,N]),
+       and the score of (h,i,j) gets bias[h, bias_index[b,h,i,j]], or 0 where the index is below 0. All indices must be
+       below N, also those of excluded pairs; a plan checks them. d_bias is the table's gradient. What is said of bias
+       under SEQUENCES and PARTS holds for the index; -inf in the table excludes. By distance alone: the indices of the
+       distances j - i from -(Sq-1) on are one vector of Sq + Sk - 1, seen with the strides -1 and 1 from its element
+       Sq-1; that is fastest. Not on a device */
+    attn_view bias_index ATTN__0;
 } attn_desc;
 #define ATTN_PART_KEYS 256              /* every part of the keys but the last has a multiple of so many */
 
@@ -637,7 +647,8 @@ typedef struct attn_grad {
     /* results: gradients of the inputs; each may be absent, but not all. Each is shaped like its input */
     attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
     attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
-    attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not */
+    attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not. By
+                                           bias_index: of each 128 queries of a head 4*N sums are in the workspace */
     attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0;
     attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
     attn_out d_scale ATTN__0;           /* [1]  of the scale used; not for distance kernels and CONSTANT */
@@ -667,10 +678,11 @@ ATTN_DEF attn_status attn_workspace_size(const attn_desc *desc, size_t *bytes, a
    workspace: plan.workspace_bytes, the same block for all tasks; NULL where that is 0. All checks are made by the plan,
    so a task cannot fail. The plan holds what it needs of the descriptor, may be copied, and may be run any number of
    times. Runs at the same time need a workspace each, and write the same results. What q, k, v, mask and bias point to
-   may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not. Of
-   the descriptor, parallel.run, workspace and allocator are ignored. Data pointers must be set. There are two to four
-   tasks for each of parallel.workers where the work is worth it: keys that few queries share are cut, else tiles of
-   queries are narrower. On a device a plan has one task: see PLANS in attn_cuda.cuh. */
+   may change between runs; lengths, starts, page tables, positions and sigmas were checked by the plan and must not (an
+   index of a bias may, but counts as -1 where it is beyond the table). Of the descriptor, parallel.run, workspace and
+   allocator are ignored. Data pointers must be set. There are two to four tasks for each of parallel.workers where the
+   work is worth it: keys that few queries share are cut, else tiles of queries are narrower. On a device a plan has one
+   task: see PLANS in attn_cuda.cuh. */
 #define ATTN_MAX_PHASES 16
 typedef struct attn_plan {
     size_t    workspace_bytes;
@@ -737,9 +749,10 @@ ATTN_DEF size_t attn_explain(const attn_desc *desc, char *text, size_t size);
 /* ---- the pieces, alone. `options` may be NULL; its q, k, v, and its results unless named, are ignored. */
 
 /* Masked softmax over the last axis: out = softmax(x), of one shape: [n], [Sq,Sk], [B,Sq,Sk] or [B,H,Sq,Sk]. `options`:
-   key_lengths ([B] or [B,Sq]), mask, bias (against x's own shape), scale, softcap, ALiBi, causal, window, empty, sink;
-   the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Excluded scores may still be
-   read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout needs weights_after_dropout. */
+   key_lengths ([B] or [B,Sq]), mask, bias or its index (against x's own shape), scale, softcap, ALiBi, causal, window,
+   empty, sink; the results lse ([B,H,Sq]) and stats. out may be x itself (same data, same strides). Excluded scores may
+   still be read. [Sq,Sk] is one batch entry: a length per row is key_lengths [1,Sq]. dropout needs
+   weights_after_dropout. */
 ATTN_DEF attn_status attn_softmax(attn_view x, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, const attn_desc *options,
                                                  size_t *bytes, attn_error *err);
@@ -1558,6 +1571,7 @@ enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple
 enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
        ATTN__LONG_ROW = 1024 };         /* numbers of a row that the machine's own prefetching follows well enough */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
+#define ATTN__SCALES_AT_ONCE  ((int64_t)32)      /* made side by side by attn_quantize */
 
 /* An element as a float's bits; of codes without the scale. */
 ATTN__NOINLINE static uint32_t attn__element(const void *from, int32_t type, int64_t at)
@@ -4428,22 +4442,46 @@ ATTN__KERNEL void ATTN__V(round)(const float *from, int32_t type, attn__half *to
 
 /* The larger ones, as integers: none is negative. */
 ATTN__HELPER ATTN__VEC ATTN__V(larger)(ATTN__VEC a, ATTN__VEC b) { return ATTN__PICK(a, b, ATTN__ABOVE(b, a)); }
+ATTN__HELPER ATTN__VEC ATTN__V(sizes)(const float *x) { return ATTN__AND(ATTN__LOAD(x), ATTN__ALL_BITS(0x7fffffffu)); }
+/* Neighbouring lanes of a, then of b, two by two. */
+ATTN__HELPER ATTN__VEC ATTN__V(larger_of_pairs)(ATTN__VEC a, ATTN__VEC b)
+{ return ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(a, b, 0), ATTN__UNZIP(a, b, 1))); }
+
+/* m: numbers of four groups; the largest of each end side by side in the first four lanes. */
+ATTN__HELPER void ATTN__V(largest_of_four)(ATTN__VEC *m, uint32_t *of)
+{
+    float lanes[ATTN__LANES];
+    int i;
+    m[0] = ATTN__V(larger_of_pairs)(ATTN__V(larger_of_pairs)(m[0], m[1]), ATTN__V(larger_of_pairs)(m[2], m[3]));
+    ATTN__UNROLL for (i = 4; i < ATTN__LANES; i *= 2) m[0] = ATTN__V(larger_of_pairs)(m[0], m[0]);
+    ATTN__STORE(lanes, m[0]);
+    ATTN__EACH(i, 4) of[i] = attn__bits(lanes[i]) > of[i] ? attn__bits(lanes[i]) : of[i];
+}
+
 ATTN__KERNEL void ATTN__V(largest)(const float *x, int64_t n, int64_t each, uint32_t *of)
 {
     float lanes[ATTN__LANES];
-    ATTN__VEC most;
-    int64_t j, end;
-    int i;
-    for (j = 0; j < n; j = end, of++) {
+    ATTN__VEC m[4];
+    int64_t j, i, end;
+    int u;
+    for (j = 0; each % ATTN__LANES == 0 && j <= n - 4*each; j += 4*each, of += 4) {
+        ATTN__EACH(u, 4) m[u] = ATTN__ALL(0.0f);
+        for (i = 0; i < each; i += ATTN__LANES)
+            ATTN__EACH(u, 4) {
+                ATTN__PREFETCH(attn__ahead(x + j + i + u*each, 2, ATTN__CHUNK));    /* mostly the rows after this one */
+                m[u] = ATTN__V(larger)(m[u], ATTN__V(sizes)(x + j + u*each + i));
+            }
+        ATTN__V(largest_of_four)(m, of);
+    }
+    for (; j < n; j = end, of++) {
         end = attn__min(j + each, n);
-        most = ATTN__ALL_BITS(*of);
+        m[0] = ATTN__ALL_BITS(*of);
         for (; j <= end - ATTN__LANES; j += ATTN__LANES) {
-            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));         /* mostly the rows after this one */
-            most = ATTN__V(larger)(most, ATTN__AND(ATTN__LOAD(x + j), ATTN__ALL_BITS(0x7fffffffu)));
+            ATTN__PREFETCH(attn__ahead(x + j, 2, ATTN__CHUNK));
+            m[0] = ATTN__V(larger)(m[0], ATTN__V(sizes)(x + j));
         }
-        ATTN__UNROLL for (i = 1; i < ATTN__LANES; i *= 2)
-            most = ATTN__UNZIPPED(ATTN__V(larger)(ATTN__UNZIP(most, most, 0), ATTN__UNZIP(most, most, 1)));
-        ATTN__STORE(lanes, most);
+        ATTN__UNROLL for (u = 1; u < ATTN__LANES; u *= 2) m[0] = ATTN__V(larger_of_pairs)(m[0], m[0]);
+        ATTN__STORE(lanes, m[0]);
         *of = attn__bits(*lanes);
         if (j < end) attn__largest_scalar(x + j, end - j, each, of);
     }
@@ -5478,7 +5516,8 @@ static const char *attn__size_rule(const attn__field *f, int axis) { return attn
     X(key_starts, "B...", "[B]", INTS, ATTN__REACHES) \
     X(page_table, "B.?.", "[B,pages]", INTS, 0) \
     X(carry_in, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, 0) \
-    X(carry_out, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, ATTN__RESULT)
+    X(carry_out, "BHQ?", "[B,H,Sq,Dv+2]; without heads H = 1", SINGLES, ATTN__RESULT) \
+    X(bias_index, "bhqs", "[Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]", INTS, ATTN__BROADCAST | ATTN__REACHES)
 
 /* X(type, field, what must hold of a descriptor's number x, else status, rule) */
 #define ATTN__SCORE_NUMBERS(X) \
@@ -5611,6 +5650,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int32_t ragged;             /* batch entries have sizes of their own: see >>entries */
     int32_t packed_queries, packed_keys;        /* one batch entry of the arrays has those of all */
     int64_t page, pool;         /* rows of a page of k and v, and how many pages there are; 0: they are not in pages */
+    int64_t bias_row;           /* with bias_index: numbers of a row of the bias, a table */
     int64_t all_queries, all_keys;      /* the sizes of the arrays; of an entry's own call: */
     int64_t entry, row0, key0;  /* which entry it is, and where in the arrays its queries and keys begin */
     int32_t same_reach;         /* all rows of a batch entry reach the same keys */
@@ -5691,6 +5731,13 @@ static const attn__field attn__grad_fields[ATTN__G_COUNT] = {
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
 };
+#endif
+/* In place of a bias and its gradient where there is a bias_index. */
+static const attn__field attn__bias_table =
+    ATTN__ROW(attn_desc, bias, ".h.?", "[N] or [H,N] with bias_index", FLOATS, ATTN__BROADCAST | ATTN__REACHES, 0);
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+static const attn__field attn__d_bias_table =
+    ATTN__ROW(attn_grad, d_bias, ".h.?", ATTN__OWNERS, FLOATS, ATTN__RESULT | ATTN__BROADCAST, 1 + ATTN__F_bias);
 #endif
 
 /* ------------------------------------------------------------------------------------------------------- >>views
@@ -5921,6 +5968,7 @@ typedef struct attn__checker {
     uint32_t           types;           /* a bit for each element type that was found */
     int                flags, count, in_place;
     int                layouts;         /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
+    int                indexed;         /* there is a bias_index */
     int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
@@ -5986,6 +6034,7 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const att
     }
     ATTN__RULE2_OF(size == w->size[n], SIZE, attn__size_name(f, axis),
                    !broadcasts ? attn__size_rule(w->of[n], w->axis[n]) :
+                   f->shape[3] == '?' ? "must be 1 or that of the heads, with bias_index" :
                    f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
                    "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
                    size, w->size[n]);
@@ -6011,7 +6060,7 @@ ATTN__INLINE attn_status attn__check_letters(attn__checker *w, const attn__field
 static attn_status attn__check_owner(const attn__checker *w, const attn__field *f, const attn_view *v, const int *axis,
                                      attn_error *err)
 {
-    const attn__field *o = &w->owners[f->owner - 1];
+    const attn__field *o = f->shape[3] == '?' && w->indexed ? &attn__bias_table : &w->owners[f->owner - 1];
     attn_view like = attn__view_in(w->owned, o);
     const int rank = like.rank;
     int i;
@@ -6039,13 +6088,22 @@ ATTN__NOINLINE static attn_status attn__refuse_field(const attn__field *f, int g
         attn__fail(err, ATTN_ERR_NULL, attn__name(f), rules[i].needed);
 }
 
+static const attn__field *attn__indexed_field(const attn__field *f)
+{
+#if !defined(ATTN_NO_BACKWARD) || defined(ATTN_CUDA)
+    if (f == &attn__grad_fields[ATTN__G_d_bias]) return &attn__d_bias_table;
+#endif
+    return f == &attn__fields[ATTN__F_bias] ? &attn__bias_table : f;
+}
+
 /* The views of one structure, and as operands where `to` is given. Those with a flag of `without` do not count, those
    with one of `unread` need no data. */
 static attn_status attn__check_fields(attn__checker *w, const void *structure, const attn__field *fields, int count,
                                       uint32_t without, uint32_t unread, attn__array *to, attn_error *err)
 {
-    const attn__field *f;
-    for (f = fields; f < fields + count; f++) {
+    int i;
+    for (i = 0; i < count; i++) {
+        const attn__field *f = &fields[i];
         const char *at = (const char *)structure + f->offset;
         attn__checked *found;
         const void *data;
@@ -6060,6 +6118,7 @@ static attn_status attn__check_fields(attn__checker *w, const void *structure, c
         taken = !(f->flags & ATTN__FOR_SOME) || f->flags & w->takes;
         if (rank ? !taken : !data && taken) return attn__refuse_field(f, rank != 0, err);
         if (!rank && !data) continue;               /* absent; data without a rank is a forgotten one */
+        if (w->indexed) f = attn__indexed_field(f);
         found = &w->found[w->count++];
         ATTN__COPY(&v, at, sizeof v);
         ATTN__TRY(attn__check_view(&v, f, f->flags & unread ? w->flags & ~ATTN__WITH_DATA : w->flags, axis,
@@ -6068,7 +6127,7 @@ static attn_status attn__check_fields(attn__checker *w, const void *structure, c
         else ATTN__TRY(attn__check_letters(w, f, w->layouts ? attn__letters_of(w, f, axis, letters) : f->shape, axis,
                                            &v, err));
         w->types |= 1u << v.type;
-        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[f - fields]);
+        if (to) attn__set_array(&v, f->shape, found->span.first == found->span.end, &to[i]);
         if (f->flags & ATTN__RESULT) w->results |= found->span.first == found->span.end ? 1 : 3;
         found->field = f;
         found->structure = structure;
@@ -6152,7 +6211,10 @@ static attn_status attn__check_overlaps(const attn__checker *w, attn_error *err)
 /* ------------------------------------------------------------------------------------------------------- >>rules
    What no row of a table can say: what lengths, positions, starts and pages hold, which options go together, what a
    gradient needs; then a whole descriptor in its order. */
+static int64_t attn__int_of(const void *at, int32_t type);
 static int64_t attn__int_at(const attn__array *a, int64_t b, int64_t row);
+static const void *attn__place_of(const attn__array *a, int64_t b, int64_t h, int64_t row, int64_t column);
+static int64_t attn__shift_of(const attn__array *a);
 static float attn__of_head(const attn__array *a, int64_t h);
 /* The rows and keys of a batch entry. */
 typedef struct attn__extent { int64_t row0, rows, key0, keys; } attn__extent;
@@ -6256,6 +6318,42 @@ static attn_status attn__check_contents(const attn__checker *w, attn_error *err)
     for (h = 0; c->sigma_per_head.rank && c->sigma_per_head.data && h < ATTN__LETTER(w, 'H'); h++)
         ATTN__RULE(attn__is_width(attn__of_head(&c->sigma_per_head, h)), RANGE, "sigma_per_head",
                    "must be within 1e-18..1e18");
+    return ATTN_OK;
+}
+
+/* The first of n indices, `step` elements apart, that is larger; n: none. */
+static int64_t attn__first_above(const void *index, int32_t type, int64_t step, int64_t n, int64_t most)
+{
+    const int32_t *from = (const int32_t *)index;
+    const int64_t *wide = (const int64_t *)index;
+    int64_t j = 0;
+    if (type == ATTN_I32) while (j < n && from[j * step] <= most) j++;
+    else while (j < n && wide[j * step] <= most) j++;
+    return j;
+}
+
+/* A bias by index: its table, and whether all indices are in it. What rows share is looked at once: where they are
+   `shift` elements apart, in steps of the columns, each but the first has so many new ones. */
+static attn_status attn__check_index(const attn__checker *w, const attn_desc *d, attn_error *err)
+{
+    const attn_view v = attn__view4(d->bias_index, "bhqs"), *table = &d->bias;
+    const attn__array *a = &w->call->bias_index;
+    const int64_t shift = attn__shift_of(a), most = table->rank > 0 ? table->size[table->rank - 1] - 1 : 0;
+    const int64_t rows = a->stride[2] ? v.size[2] : 1, columns = a->stride[3] ? v.size[3] : 1;
+    int64_t b, h, i, j, end;
+    ATTN__RULE(table->rank, NULL, "bias", "must be given where bias_index is: the table");
+    w->call->bias_row = most + 1;
+    ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE), PLACE, "bias_index", "must be absent on a device");)
+    for (b = 0; a->data && attn__elements(&v) && b < (a->stride[0] ? v.size[0] : 1); b++)
+        for (h = 0; h < (a->stride[1] ? v.size[1] : 1); h++)
+            for (i = 0; i < rows; i++) {
+                j = i && shift >= 0 && shift < columns ? columns - shift : 0;
+                end = i && shift < 0 && -shift < columns ? -shift : columns;
+                j += attn__first_above(attn__place_of(a, b, h, i, j), a->type, a->stride[3], end - j, most);
+                if (j < end)
+                    return attn__fail_at(err, "bias_index", "must be within the table: at most",
+                                         attn__int_of(attn__place_of(a, b, h, i, j), a->type), most, i, j);
+            }
     return ATTN_OK;
 }
 
@@ -6398,8 +6496,10 @@ static attn_status attn__check_desc(attn__checker *w, const attn_desc *d, uint32
     w->takes = attn__views_of_score(d->score);
     w->in_place = !d->out.rank;
     if (attn__has_sequences(d)) ATTN__TRY(attn__begin_sequences(w, d, err));
+    w->indexed = d->bias_index.rank != 0;
     ATTN__TRY(attn__check_fields(w, d, attn__fields, ATTN__F_COUNT, without, unread,
                                  attn__operands(w->call, offsetof(attn__call, q)), err));
+    if (w->indexed) ATTN__TRY(attn__check_index(w, d, err));
     if (w->layouts) ATTN__TRY(attn__check_pairs(w, 0, err));
     ATTN__RULE(d->key_lengths.rank || !attn__is_packed(w, 'J'), NULL, "key_lengths",
                "must be given where keys are packed, or an entry would have all that follow");
@@ -6705,6 +6805,12 @@ static void attn__write(const attn__array *a, int64_t b, int64_t h, int64_t row,
     else attn__set_bits(a, b, h, row, column, attn__bits(x));
 }
 
+/* A row is the one before it, shifted by so many columns; ATTN__HUGE: it is not. */
+static int64_t attn__shift_of(const attn__array *a)
+{
+    const int64_t row = a->stride[2], column = a->stride[3];
+    return !row ? 0 : column && row % column == 0 ? row / column : ATTN__HUGE;
+}
 static float attn__of_head(const attn__array *a, int64_t h) { return attn__read(a, 0, h, 0, 0); }
 
 /* From where on rows, or a part of a row, are read or written. */
@@ -7063,10 +7169,12 @@ static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__c
     ATTN__COPY(e, c, c->is_backward ? sizeof *e : offsetof(attn__call, d_out));
     attn__find_keys(c, b, &x);
     attn__find_rows(c, b, before, &x);
-    for (i = 0; i < ATTN__F_COUNT; i++) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
+    for (i = 0; i < ATTN__F_COUNT; i++)
+        if (i != ATTN__F_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
 #ifndef ATTN_NO_BACKWARD
     a = attn__operands(e, offsetof(attn__call, d_out));
-    for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
+    for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++)
+        if (i != ATTN__G_d_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
     if (c->is_backward) {
         attn__move_array(&e->saved_out, "BHQV", &x, 0);
         attn__move_array(&e->saved_stats, "BHQ2", &x, 0);
@@ -7229,11 +7337,12 @@ typedef struct attn__shared {
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
+    float *table;               /* or, by index, [B, H, blocks, ATTN__TABLES, N] */
     float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
     int64_t *entries;           /* [4*B + 1]: tasks before each entry's, before those in front of it; then slots */
 } attn__shared;
 
-static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn__shared attn__none_shared = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- a tile: `lanes` rows of one stream, head by head; the lanes beyond repeat the last row and are not stored */
 typedef struct attn__row { int64_t position, first, last; } attn__row;
@@ -7340,8 +7449,10 @@ enum { ATTN__TILE_BYTES = (int)(sizeof(attn__tile) + ATTN__ALIGN - 1) / ATTN__AL
 
 typedef struct attn__pass attn__pass;
 typedef struct attn__score attn__score;
-/* the gradient of a bias: sums of rows, made like other parameters; block by block added to what is there, or stored */
-enum { ATTN__BIAS_NONE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+/* the gradient of a bias: by index, sums of each block of queries, and sums of rows, both made like other parameters;
+   block by block added to what is there, or stored */
+enum { ATTN__BIAS_NONE, ATTN__BIAS_TABLE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
+enum { ATTN__TABLES = 4 };      /* keys by turns: an element often follows one that is added to the same */
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
@@ -7702,6 +7813,15 @@ static int64_t attn__bias_floats(const attn__call *c)
     return attn__mul64(attn__mul64(n[0], n[1]), attn__mul64(n[2], n[3]));
 }
 
+#ifndef ATTN_NO_BACKWARD
+/* Of a gradient by index, those of a head. */
+static int64_t attn__table_floats(const attn__call *c)
+{
+    const int64_t blocks = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES);
+    return c->w.bias == ATTN__BIAS_TABLE ? attn__mul64(attn__mul64(blocks, ATTN__TABLES), c->bias_row) : 0;
+}
+#endif
+
 static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s)
 {
     const attn__backward *w = &c->w;
@@ -7717,6 +7837,9 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_t = attn__take(m, 1, w->save_t ? attn__mul64(rows, w->size_u) : 0);
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
     s->bias = attn__take(m, 1, attn__bias_floats(c));
+#ifndef ATTN_NO_BACKWARD
+    s->table = attn__take(m, 1, attn__mul64(attn__mul64(c->batch, c->heads), attn__table_floats(c)));
+#endif
     s->sums = attn__take(m, 1, w->all_sums);
 }
 
@@ -8118,10 +8241,11 @@ static void attn__set_bias(attn__call *c)
     const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
     c->w.bias = ATTN__BIAS_NONE;
     if (!c->d_bias.rank) return;
-    if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
+    if (c->bias_index.rank) c->w.bias = ATTN__BIAS_TABLE;
+    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
         c->w.bias = ATTN__BIAS_ROWS;
     else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
-    c->w.bias_in_common = c->w.bias != ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
+    c->w.bias_in_common = c->w.bias > ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
 /* Blocks of keys that a block of queries may reach, as sizes tell: all, or those up to a causal mask's edge. */
@@ -8148,7 +8272,7 @@ static void attn__set_sums(attn__call *c)
     w->sum_floats = m.bytes / (int64_t)sizeof(float);
     w->all_sums = attn__mul64(c->workers, w->sum_floats);
     if (w->does != (ATTN__DO_Q | ATTN__DO_K) || c->workers <= 2 || c->ragged || score->elements || score->finish_rows ||
-        c->d_alibi.rank || (c->d_bias.rank && c->bias_size[3] == 1)) return;
+        c->d_alibi.rank || w->bias == ATTN__BIAS_TABLE || (c->d_bias.rank && c->bias_size[3] == 1)) return;
     w->cell_floats = attn__mul64(w->pad_u, ATTN_GRAD_QUERIES);
     most = attn__add64(attn__mul64(attn__min(units, c->workers), w->sum_floats), attn__mul64(blocks, w->cell_floats));
     w->all_sums = attn__max(w->all_sums, attn__min(most, attn__mul64(c->workers, ATTN__WORKER_SUMS)));
@@ -8240,7 +8364,7 @@ static void attn__set_backward(attn__call *c)
     w->value_row = attn__spread(w->pad_v);
     w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
     if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
-        w->bias == ATTN__BIAS_ROWS) w->does |= ATTN__DO_Q;
+        w->bias == ATTN__BIAS_ROWS || w->bias == ATTN__BIAS_TABLE) w->does |= ATTN__DO_Q;
     if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
     w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
     w->save_t = w->vectors && c->d_w_v.rank;
@@ -8262,7 +8386,8 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), w->bias == ATTN__BIAS_ADDED &&
-                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias : 0);
+                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias :
+                       w->bias == ATTN__BIAS_TABLE ? attn__mul64(c->batch, c->heads) : 0);
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
@@ -8283,6 +8408,10 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
     const attn_out *bias = &g->d_bias;
     int axis;
     for (axis = 0; axis < 4; axis++) c->bias_size[axis] = axis < 4 - bias->rank ? 1 : bias->size[axis - 4 + bias->rank];
+    if (c->bias_index.rank) {                   /* a table [H,N] */
+        c->bias_size[1] = c->bias_size[2];
+        c->bias_size[2] = 1;
+    }
     c->accumulate = g->accumulate;
     c->saved_out = c->out;                      /* the forward's results are read here, not made */
     c->saved_stats = c->stats;
@@ -9975,6 +10104,81 @@ static const attn__array *attn__next_mask(const attn__call *c, int *field)
     return NULL;
 }
 
+/* ---- a bias by index. A plan may run after its indices have changed: none is used that is not in the table. */
+static float attn__bias_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    int64_t at;
+    if (!c->bias_index.rank) return attn__read(&c->bias, b, h, i, j);
+    at = attn__int_of(attn__place_of(&c->bias_index, b, h, i, j), c->bias_index.type);
+    return at >= 0 && at < c->bias_row ? attn__read(&c->bias, 0, h, 0, at) : 0.0f;
+}
+
+/* The numbers of the table that n indices, `step` elements apart, stand for. */
+static void attn__look_up(const attn__call *c, int64_t h, const void *index, int64_t step, int64_t n, float *to)
+{
+    const attn__array *table = &c->bias;
+    const int64_t size = c->bias_row;
+    int64_t j;
+    if (attn__is_contiguous(table) && c->bias_index.type == ATTN_I32 && size < (int64_t)1 << 31) {
+        const float *row = attn__at(table, 0, h, 0, 0);
+        const int32_t *from = (const int32_t *)index;
+        const uint32_t end = (uint32_t)size;
+        for (j = 0; j < n - 3; j += 4, from += 4 * step) {
+            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)from, n, step));
+            const uint32_t x = (uint32_t)from[0], y = (uint32_t)from[step];
+            const uint32_t z = (uint32_t)from[2 * step], u = (uint32_t)from[3 * step];
+            to[j] = x < end ? row[x] : 0.0f;
+            to[j + 1] = y < end ? row[y] : 0.0f;
+            to[j + 2] = z < end ? row[z] : 0.0f;
+            to[j + 3] = u < end ? row[u] : 0.0f;
+        }
+        for (; j < n; j++, from += step) to[j] = (uint32_t)*from < end ? row[*from] : 0.0f;
+    } else for (j = 0; j < n; j++) {
+        const int64_t at = attn__int_of((const void *)((uintptr_t)index + (uintptr_t)(j * step) *
+                                        (uintptr_t)attn__type_size(c->bias_index.type)), c->bias_index.type);
+        to[j] = at >= 0 && at < size ? attn__read(table, 0, h, 0, at) : 0.0f;
+    }
+}
+
+/* A bias by index for n keys of a tile from c0 on: the lanes' rows, in t->m.t. Rows of indices that are the one before
+   shifted by less than their length, as those by distance are, are looked up together. */
+static void attn__look_up_lanes(const attn__tile *t, int64_t c0, int64_t n, float **rows)
+{
+    const attn__array *a = &t->c->bias_index;
+    const int64_t shift = attn__shift_of(a), near_by = attn__magnitude(shift) <= n;
+    float *to = t->m.t;
+    int64_t l, k, count, more, first;
+    for (l = 0; l < t->ld; l += count) {
+        count = 1;
+        while (near_by && l + count < t->ld && t->h[l + count] == t->h[l] &&
+               t->i[l + count] == t->i[l + count - 1] + 1) count++;
+        more = (count - 1) * (near_by ? shift : 0);
+        first = attn__min(more, 0);                     /* the column from which on it begins, from c0 */
+        if (l > 0 && t->h[l] == t->h[l - 1] && t->i[l] == t->i[l - 1]) {        /* lanes beyond the last row */
+            rows[l] = rows[l - 1];
+            continue;
+        }
+        attn__look_up(t->c, t->h[l], attn__place_of(a, t->b, t->h[l], t->i[l], c0 + first), a->stride[3],
+                      n + attn__magnitude(more), to);
+        for (k = 0; k < count; k++) rows[l + k] = to + k * (near_by ? shift : 0) - first;
+        to += n + attn__magnitude(more);
+    }
+}
+
+/* Added to the scores of n keys from c0 on; where each row is looked up, what the first cache holds at a time. */
+static void attn__add_by_index(const attn__tile *t, int64_t c0, int64_t n)
+{
+    const int64_t some = attn__magnitude(attn__shift_of(&t->c->bias_index)) <= n ? n : 64;
+    float *rows[ATTN__MAX_LANES];
+    int64_t j, count;
+    for (j = 0; j < n; j += count) {
+        count = attn__min(n - j, some);
+        attn__look_up_lanes(t, c0 + j, count, rows);
+        t->f->bias(t->m.s + j * t->ld, t->ld, count, (const float *const *)rows, 1, attn__is_kernel(t->c->score),
+                   t->lane_max);
+    }
+}
+
 /* May query (b,h,i) attend to key j, as far as can be told without q and k? */
 static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
@@ -9983,7 +10187,7 @@ static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, i
     int n = 0;
     if (j < row.first || j >= row.last) return 0;
     while ((mask = attn__next_mask(c, &n)) != NULL) if (!attn__byte_at(mask, b, h, i, j)) return 0;
-    return !c->bias.rank || !attn__is_none(attn__read(&c->bias, b, h, i, j));
+    return !c->bias.rank || !attn__is_none(attn__bias_at(c, b, h, i, j));
 }
 
 /* ---- softcap, on raw scores. A score that is -inf already, and is meant to exclude, stays so. */
@@ -10013,7 +10217,8 @@ static void attn__apply_masks(attn__tile *t, int64_t c0, int64_t n, const attn__
     const attn__array *mask;
     int field = 0;
     int64_t l;
-    if (c->bias.rank) {
+    if (c->bias_index.rank) attn__add_by_index(t, c0, n);
+    else if (c->bias.rank) {
         float *rows[ATTN__MAX_LANES];
         const int as_lanes = !attn__is_f32(&c->bias);           /* as floats, in t->m.t */
         if (as_lanes) attn__load_lanes(t, &c->bias, c0, n, t->ones, t->m.t);
@@ -10131,6 +10336,28 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
     }
 }
 
+/* dS of a block of queries against n keys from c0 on, to the sums of its elements of the table: query by query, in a
+   query key by key, every fourth to the same sums. */
+static void attn__add_to_table(const attn__pass *p, int64_t c0, int64_t n)
+{
+    const attn__call *c = p->c;
+    const attn__array *a = &c->bias_index;
+    const int64_t size = c->bias_row, step = a->stride[3];
+    float *to = p->shared.table + (p->b * c->heads + p->head) * attn__table_floats(c) +
+                p->i0 / ATTN_GRAD_QUERIES * ATTN__TABLES * size;
+    int64_t i, j;
+    for (i = 0; i < p->n; i++) {
+        const void *index = attn__place_of(a, p->b, p->head, p->i0 + i, c0);
+        const int32_t *from = (const int32_t *)index;
+        const int64_t *wide = (const int64_t *)index;
+        for (j = 0; j < n; j++) {
+            const int64_t at = a->type == ATTN_I32 ? from[j * step] : wide[j * step];
+            float *sum = to + j % ATTN__TABLES * size;
+            if (at >= 0 && at < size) sum[at] = sum[at] + p->m.ds[j * ATTN__GRAD_ROW + i];
+        }
+    }
+}
+
 /* The gradients of bias and ALiBi: sums of dS. */
 static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
 {
@@ -10140,6 +10367,7 @@ static void attn__grad_masks(attn__pass *p, int64_t c0, int64_t n)
     const attn__array bias = attn__bias_sums(c, &p->shared);
     if (c->w.bias > ATTN__BIAS_ROWS && ((p->does & ATTN__DO_K) || rows_too))
         attn__store_scores_grad(p, &bias, c0, n, 1.0f, c->w.bias == ATTN__BIAS_ADDED);
+    if (c->w.bias == ATTN__BIAS_TABLE && (p->does & ATTN__DO_Q)) attn__add_to_table(p, c0, n);
     if (!(p->does & ATTN__DO_Q) || (c->w.bias != ATTN__BIAS_ROWS && !c->d_alibi.rank)) return;
     for (i = 0; i < p->n; i++) {
         const attn__row row = attn__row_of(c, p->b, p->i0 + i);
@@ -10442,7 +10670,7 @@ static const float *attn__next_bias(const attn__tile *t, int64_t c0, int64_t j)
     const attn__array *bias = &t->c->bias;
     const int64_t next = c0 + ATTN__CHUNK;
     const float *row;
-    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    if (!bias->rank || !attn__is_contiguous(bias) || t->c->bias_index.rank) return NULL;
     row = attn__at(bias, t->b, t->h[0], t->i[0], 0);
     if (next < t->last) return attn__ahead(row, 1, next + j);
     return attn__ahead(attn__ahead(row, t->ld, bias->stride[2]), 1, t->first + j);
@@ -11792,7 +12020,7 @@ static const float *attn__grad_next_bias(const attn__pass *p, int64_t c0)
 {
     const attn__array *bias = &p->c->bias;
     const float *row;
-    if (!bias->rank || !attn__is_contiguous(bias)) return NULL;
+    if (!bias->rank || !attn__is_contiguous(bias) || p->c->bias_index.rank) return NULL;
     row = attn__at(bias, p->b, p->head, p->i0, 0);
     if (c0 + ATTN_GRAD_KEYS < attn__min(p->last, p->key1)) return attn__ahead(row, 1, c0 + ATTN_GRAD_KEYS);
     return attn__ahead(attn__ahead(row, ATTN_GRAD_QUERIES, bias->stride[2]), 1, p->key0);
@@ -12228,7 +12456,9 @@ static void attn__run_rows(attn__task *task)
     attn__tile *t = attn__take_tile(&task->memory, c);
     int64_t i = c->ragged ? task->shared.entries[2 * c->batch] : c->w.blocks * c->batch * c->heads, end, lanes;
     if (task->index >= i) {
-        attn__set_bias_rows(c, &task->shared, task->index - i, 0);
+        const int64_t table = attn__table_floats(c);
+        if (c->w.bias != ATTN__BIAS_TABLE) attn__set_bias_rows(c, &task->shared, task->index - i, 0);
+        else attn__fill(task->shared.table + (task->index - i) * table, 1, table, 0.0f);
         return;
     }
     c = attn__entry_call(task);
@@ -12482,6 +12712,20 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
     return m;
 }
 
+/* That of a bias by index: what its blocks left. */
+static attn__matmul attn__sum_of_tables(const attn__call *c, const float *from)
+{
+    const int64_t floats = attn__table_floats(c), rows = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES) * ATTN__TABLES;
+    attn__array a = attn__packed(from, c->heads, rows, c->bias_row);
+    attn__matmul m;
+    a.stride[0] = c->heads * floats;
+    m = attn__matmul_of(c->f, attn__ones(), a, c->d_bias, 1, c->bias_row, rows);
+    m.batch[0] = c->batch;
+    m.batch[1] = c->heads;
+    m.out_batch[1] = c->bias_size[1];
+    return m;
+}
+
 /* That of a bias which was broadcast along the keys: it has the bias's axes. */
 static void attn__keep_bias_axes(const attn__call *c, attn__matmul *m)
 {
@@ -12513,6 +12757,7 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     else if (which == ATTN__SUM_W_K) *m = attn__sum_over(c, &b, c->k, out, size, c->size_k, 1);
     else if (which == ATTN__SUM_W_V) *m = attn__sum_over(c, NULL, t, out, 1, size, 0);
     else if (which == ATTN__SUM_HIDDEN_BIAS) *m = attn__sum_over(c, NULL, b, out, 1, size, 1);
+    else if (which == ATTN__SUM_BIAS && c->w.bias == ATTN__BIAS_TABLE) *m = attn__sum_of_tables(c, s->table);
     else *m = attn__sum_over(c, NULL, row, out, 1, 1, 0);
     m->adds = attn__adds(c, (uint32_t)ATTN_GRAD_BIAS << which);         /* these bits have the same order */
     if (out.rank == rank_per_head[which] && (which != ATTN__SUM_SIGMA || c->sigma_per_head.rank))
@@ -12520,14 +12765,14 @@ static void attn__set_sum(const attn__call *c, const attn__shared *s, int which,
     if (which == ATTN__SUM_BILINEAR || which == ATTN__SUM_W_V) m->scale = c->scale;
     if (m->skip) m->cover = c;
     if (which == ATTN__SUM_W_K && c->heads_kv > 0) m->b_shares = c->streams / c->heads_kv;
-    if (which == ATTN__SUM_BIAS) attn__keep_bias_axes(c, m);
+    if (which == ATTN__SUM_BIAS && c->w.bias == ATTN__BIAS_ROWS) attn__keep_bias_axes(c, m);
 }
 
 /* 0: it is not asked for, or not made so. */
 static int attn__parameter_sum(const attn__call *c, const attn__shared *s, int which, attn__matmul *m)
 {
     if (!attn__operands_of(c, offsetof(attn__call, d_bias))[which].rank) return 0;
-    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS) return 0;
+    if (which == ATTN__SUM_BIAS && c->w.bias != ATTN__BIAS_ROWS && c->w.bias != ATTN__BIAS_TABLE) return 0;
     attn__set_sum(c, s, which, m);
     return 1;
 }
@@ -13303,7 +13548,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     const attn_view v[3] = {x, y, dx ? attn_view_of(*dx) : x};
     attn_status st = ATTN_OK;
     attn_desc d;
-    int i, mask3, bias3;
+    int i, mask3, bias3, index3;
     for (i = 0; i < (dx ? 3 : 2); i++) {
         ATTN__RULE_OF(v[i].rank, NULL, attn__name(&name[i]), "must be given");
         ATTN__RULE2_OF(v[i].rank == x.rank, RANK, attn__rank_name(&name[i]), "must equal x.rank", v[i].rank, x.rank);
@@ -13312,11 +13557,13 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     ATTN__RULE(!(d.dropout > 0.0f && d.dropout <= 1.0f) || d.weights_after_dropout, OPTION, "dropout",
                "counts only with weights_after_dropout");
     mask3 = x.rank == 3 && d.mask.rank == 3;
-    bias3 = x.rank == 3 && d.bias.rank == 3;
+    bias3 = x.rank == 3 && d.bias.rank == 3 && !d.bias_index.rank;
+    index3 = x.rank == 3 && d.bias_index.rank == 3;
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = attn__rows4(x);
     if (mask3) d.mask = attn__rows4(d.mask);
     if (bias3) d.bias = attn__rows4(d.bias);
+    if (index3) d.bias_index = attn__rows4(d.bias_index);
     if (!dx) {
         if (options) d.lse = options->lse;
         if (options) d.stats = options->stats;
@@ -13338,6 +13585,7 @@ static attn_status attn__softmax(attn_view x, attn_view y, const attn_out *dx, c
     attn__rename(err, &f[ATTN__F_given_scores], name, x.rank);
     if (mask3) attn__rename(err, &f[ATTN__F_mask], &f[ATTN__F_mask], 3);
     if (bias3) attn__rename(err, &f[ATTN__F_bias], &f[ATTN__F_bias], 3);
+    if (index3) attn__rename(err, &f[ATTN__F_bias_index], &f[ATTN__F_bias_index], 3);
     return st;
 }
 
@@ -13636,44 +13884,58 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     return attn__success(err);
 }
 
-/* Numbers x .. x+n of a row as codes, with a scale for `each` of them: a: from, codes, scale. */
+/* Numbers x .. x+n of a row, or of as many rows side by side as it says, as codes, with a scale for `each` of them:
+   a: from, codes, scale. */
 static void attn__quantize_some(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                                int64_t x, int64_t n, int64_t each)
+                                int64_t rows, int64_t x, int64_t n, int64_t each)
 {
-    float some[ATTN__CHUNK], scale[ATTN__CHUNK / ATTN__CODES_PER_SCALE];
-    uint32_t largest[ATTN__CHUNK / ATTN__CODES_PER_SCALE] = {0};
+    float some[ATTN__CHUNK], scale[ATTN__SCALES_AT_ONCE];
+    uint32_t largest[ATTN__SCALES_AT_ONCE];
     int8_t some_codes[ATTN__CHUNK];
     const int straight = attn__is_contiguous(&a[0]);
-    int64_t j, k, count;
+    const int64_t groups = attn__max(attn__blocks(n, each), 1), step = rows > 1 ? n : (int64_t)ATTN__CHUNK;
+    const int64_t first = x / each;
+    int64_t j, k, r, g, count;
+    for (k = 0; k < groups; k++) largest[k] = 0;
     for (j = x; j < x + n; j += count) {
-        count = attn__min(x + n - j, ATTN__CHUNK);
+        count = attn__min(x + n - j, step);
         if (!straight) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         f->largest(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, largest);
     }
-    for (k = 0; k * each < attn__max(n, 1); k++) {
-        scale[k] = attn__float(largest[k]) / 127.0f;
-        if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
-        attn__write(&a[2], b, h, i, x / each + k, largest[k] >= 0x7f800000u ? ATTN__NAN : scale[k]);
-        scale[k] = attn__read(&a[2], b, h, i, x / each + k);
-    }
+    for (r = k = 0; r < rows; r++)
+        for (g = 0; g < groups / rows; g++, k++) {
+            scale[k] = largest[k] >= 0x7f800000u ? ATTN__NAN : attn__float(largest[k]) / 127.0f;
+            if (a[2].type == ATTN_F16) scale[k] = scale[k] > 65504.0f ? 65504.0f : scale[k];    /* the largest f16 */
+            attn__write(&a[2], b, h, i + r, first + g, scale[k]);
+            if (a[2].type != ATTN_F32) scale[k] = attn__read(&a[2], b, h, i + r, first + g);    /* as it is rounded */
+        }
     for (j = x; j < x + n; j += count) {
         int8_t *at = (int8_t *)(uintptr_t)attn__place_of(&a[1], b, h, i, j);
         int8_t *codes = a[1].stride[3] == 1 ? at : some_codes;
-        count = attn__min(x + n - j, ATTN__CHUNK);
+        count = attn__min(x + n - j, step);
         if (!straight && n > ATTN__CHUNK) attn__copy_row(f, attn__in(&a[0], b, h, i, j), count, some);
         f->quantize(straight ? attn__at(&a[0], b, h, i, j) : some, count, each, scale, codes);
         for (k = 0; codes != at && k < count; k++) at[k * a[1].stride[3]] = codes[k];
     }
 }
 
-/* A whole row, with so many scales. */
-static void attn__quantize_row(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
-                               int64_t columns, int64_t groups)
+/* Whole rows i .. end, with so many scales each. What is done with a row's largest number waits for it: several rows
+   at a time hide that, where they lie one after the other. */
+static void attn__quantize_rows(const attn__kernels *f, const attn__array *a, int64_t b, int64_t h, int64_t i,
+                                int64_t end, int64_t columns, int64_t groups)
 {
     const int64_t each = groups == 1 ? attn__max(columns, 1) : ATTN__CODES_PER_SCALE;
     const int64_t n = groups == 1 ? each : (int64_t)ATTN__CHUNK;
-    int64_t x;
-    for (x = 0; x < groups * each; x += n) attn__quantize_some(f, a, b, h, i, x, attn__min(columns - x, n), each);
+    const int dense = attn__is_contiguous(&a[0]) && columns > 0 && a[1].stride[3] == 1 && a[0].stride[2] == columns &&
+                      a[1].stride[2] == columns && columns == groups * each;
+    const int64_t together = dense ? attn__min(ATTN__SCALES_AT_ONCE / groups, 2048 / columns) : 0;
+    int64_t x, rows;
+    for (; i < end; i += rows) {
+        rows = attn__max(attn__min(together, end - i), 1);
+        if (rows > 1) attn__quantize_some(f, a, b, h, i, rows, 0, rows * columns, each);
+        else for (x = 0; x < groups * each; x += n)
+            attn__quantize_some(f, a, b, h, i, 1, x, attn__min(columns - x, n), each);
+    }
 }
 
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
@@ -13686,7 +13948,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     const attn__kernels *f = attn__table((int32_t)attn_best_isa());
     attn__fp_state saved;
     attn__array a[3];
-    int64_t b, h, i;
+    int64_t b, h;
     ATTN__CUDA_ONLY(int on_device;)
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
@@ -13695,8 +13957,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
-            for (i = 0; i < scale.size[2]; i++)
-                attn__quantize_row(f, a, b, h, i, codes.size[3], scale.size[3]);
+            attn__quantize_rows(f, a, b, h, 0, scale.size[2], codes.size[3], scale.size[3]);
     attn__fp_leave(saved);
     return attn__success(err);
 }
@@ -14882,7 +15143,7 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
     const int64_t heads = p->d->q.size[1], columns = p->d->q.size[3];
     attn__array a[3];
     attn__entry e;
-    int64_t n, h, r;
+    int64_t n, h;
     (void)attn__find_entry(p, b, &e, NULL);
     for (end = attn__min(end, e.rows); i < end; i += n) {
         const int64_t page = paged ? (e.to + i) / p->page : 0, row = e.to + i - page * p->page;
@@ -14896,7 +15157,7 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
         a[2].data = (void *)(uintptr_t)attn__place_of(&p->scale, at, 0, row, 0);
         if (!p->scale.rank) attn__convert_rows(p->f, &a[0], &a[1], 0, heads, n, columns);
         for (h = 0; p->scale.rank && h < heads; h++)
-            for (r = 0; r < n; r++) attn__quantize_row(p->f, a, 0, h, r, columns, p->groups);
+            attn__quantize_rows(p->f, a, 0, h, 0, n, columns, p->groups);
     }
 }
 
@@ -16262,6 +16523,7 @@ ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer)
 #undef ATTN__NAN
 #undef ATTN__NEG_INF
 #undef ATTN__CODES_PER_SCALE
+#undef ATTN__SCALES_AT_ONCE
 #undef ATTN__MAY_ALIAS
 #undef ATTN__0
 #undef ATTN__GRADIENTS

@@ -184,23 +184,15 @@ static int all_poisoned(const attn_out *o) {
 
 /* Every input in memory of another layout; what is looked at element by element stays the same. */
 static void lay_out_again(call *c) {
-    attn_view *inputs[] = {&c->d.q,
-                           &c->d.k,
-                           &c->d.v,
-                           &c->d.given_scores,
-                           &c->d.bias,
-                           &c->d.bilinear,
-                           &c->d.w_q,
-                           &c->d.w_k,
-                           &c->d.w_v,
-                           &c->d.hidden_bias,
-                           &c->d.sink,
-                           &c->d.alibi,
-                           &c->d.sigma_per_head,
-                           &c->d.mask,
-                           &c->g.d_out,
-                           &c->g.d_weights,
-                           &c->g.d_lse};
+    attn_view *inputs[] = {&c->d.q,           &c->d.k,
+                           &c->d.v,           &c->d.given_scores,
+                           &c->d.bias,        &c->d.bias_index,
+                           &c->d.bilinear,    &c->d.w_q,
+                           &c->d.w_k,         &c->d.w_v,
+                           &c->d.hidden_bias, &c->d.sink,
+                           &c->d.alibi,       &c->d.sigma_per_head,
+                           &c->d.mask,        &c->g.d_out,
+                           &c->g.d_weights,   &c->g.d_lse};
     static const layout ways[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_REVERSED, LAYOUT_MIXED};
     for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++)
         if (inputs[n]->rank) *inputs[n] = copy_view(inputs[n], ways[test_int(0, 4)]);
@@ -428,7 +420,49 @@ static void bias_of_all_entries(void) {
     }
 }
 
+/* The gradient of a table that many pairs have numbers of, however a call that is worth cutting is cut: against the
+   reference, and the same bits for any number of workers and where the indices lie otherwise. */
+static void tables(void) {
+    static const int32_t workers[] = {1, 2, 3, 8, 16};
+    for (int n = 0; n < 2 * test_isa_count(); n++) {
+        const int64_t sq = 300, sk = 401, size = n % 2 ? 37 : 1;
+        attn_view distances = make_ints(ATTN_I32, 1, sq + sk - 1, 0, 0, 0, -1, (int)size - 1);
+        attn_desc d = {0};
+        attn_out first;
+        d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, sq, 32), d.k = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, sk, 32);
+        d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, sk, 32);
+        d.bias = make_filled(LAYOUT_PACKED, 1, 2, n % 3 ? 2 : 1, size, 0, 0);
+        d.bias_index = attn_view_i32((const int32_t *)distances.data + sq - 1, 2, sq, sk, 0, 0);
+        d.bias_index.stride[0] = -1, d.bias_index.stride[1] = 1;
+        d.causal = n / 2 % 2, d.align = ATTN_ALIGN_BOTTOM_RIGHT, d.isa = test_isa(n / 2);
+        call c = make_call(&d, FROM_OUT, 1u << GRAD_BIAS | (n % 4 < 3 ? 1u << GRAD_Q | 1u << GRAD_K : 0)), again;
+        if (!run_call(&c, "a table")) return;
+        if (n < 4) {
+            ref_grads g;
+            ref_upstream up = upstream_of(&c.g);
+            ref_backward(&c.d, &up, &g);
+            c.bias_chain = 2 * sq * sk / size;
+            check_grads(&c, &g, "a table");
+            ref_free_grads(&g);
+        }
+        first = c.g.d_bias;
+        again = copy_grads(&c);
+        again.d.bias_index = copy_view(&d.bias_index, LAYOUT_GAPS);
+        for (int w = 0; w < 5; w++) {
+            again.d.parallel.workers = workers[w];
+            CHECK_STATUS(attn_backward(&again.d, &again.g, NULL), ATTN_OK);
+            CHECKF(!memcmp(again.g.d_bias.data, first.data, (size_t)(first.size[0] * size) * 4),
+                   "%d workers on %s: other bits of a table", (int)workers[w], attn_isa_string(d.isa));
+            if (!run_call_planned(&again, workers[w])) return;
+            CHECKF(!memcmp(again.g.d_bias.data, first.data, (size_t)(first.size[0] * size) * 4),
+                   "%d workers on %s: other bits of a table, planned", (int)workers[w], attn_isa_string(d.isa));
+        }
+        test_release();
+    }
+}
+
 const test_case suite_backward[] = {{"backward.bias_of_all_entries", bias_of_all_entries},
+                                    {"backward.tables", tables},
                                     {"backward.central_differences", central_differences},
                                     {"backward.stats_of_empty_rows", stats_of_empty_rows},
                                     {"backward.large_gradients", large_gradients},

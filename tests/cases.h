@@ -534,7 +534,7 @@ static inline attn_desc entry_alone(const attn_desc *d, int64_t b) {
     attn_desc one = *d;
     ref_sizes(d, &r);
     ref_entry e = ref_entry_of(d, &r, b);
-    attn_view *keys[] = {&one.k, &one.v, &one.k_scale, &one.v_scale}, *added[] = {&one.bias, &one.mask},
+    attn_view *keys[] = {&one.k, &one.v, &one.k_scale, &one.v_scale}, *added[] = {ref_bias_of_pairs(&one), &one.mask},
               *ints[] = {&one.key_lengths, &one.query_lengths, &one.positions};
     if (!r.has_entries) e.q = r.sq; /* lengths stay what they are */
     for (int n = 0; n < 4; n++) {
@@ -674,7 +674,8 @@ static inline attn_desc row_alone(const attn_desc *d, int64_t b, int64_t h, int6
     for (int n = 0; n < 3; n++)
         if (values[n]->rank) *values[n] = attn_view_slice(attn_view_slice(*values[n], 0, b, 1), 1, hkv, 1);
     for (int n = 0; n < RESULT_COUNT; n++) *result_of(&one, n) = slice_out_row(*result_of(&one, n), b, h, i);
-    one.bias = slice_row(d->bias, b, h, i);
+    *ref_bias_of_pairs(&one) = slice_row(*ref_bias_of_pairs(&one), b, h, i);
+    if (d->bias_index.rank) one.bias = slice_head(d->bias, 1, h);
     one.mask = slice_row(d->mask, b, h, i);
     one.alibi = slice_head(d->alibi, 0, h);
     one.sink = slice_head(d->sink, 0, h);

@@ -19,13 +19,20 @@
 #define FACTOR_OF_SEQUENCES(X) X(SEQUENCES, 6)
 #endif
 
+/* Without a bias by index, which a device refuses: NO_INDICES, before the include */
+#ifdef NO_INDICES
+#define BIASES 7
+#else
+#define BIASES 10
+#endif
+
 /* Every option is a factor with a few levels; level 0 is mostly "off". Some have no effect together (a
    kernel takes no scale, a dot product no sigma): the case is then the one without. */
 // clang-format off
 #define FACTORS(X) \
     X(SCORE, ATTN_SCORE_COUNT) X(BATCH, 2) X(HEADS, 4) X(QUERIES, 4) X(KEYS, 4) X(DIM, 3) X(VALUE_DIM, 3) \
     X(LAYOUT_Q, LAYOUT_COUNT) X(LAYOUT_K, LAYOUT_COUNT) X(LAYOUT_V, LAYOUT_COUNT) X(LAYOUT_OUT, 4) \
-    X(NUMBERS, 3) X(SCALE, 4) X(PER_HEAD, 2) X(SOFTCAP, 2) X(BIAS, 7) X(ALIBI, 2) X(SINK, 3) X(MASK, 5) \
+    X(NUMBERS, 3) X(SCALE, 4) X(PER_HEAD, 2) X(SOFTCAP, 2) X(BIAS, BIASES) X(ALIBI, 2) X(SINK, 3) X(MASK, 5) \
     X(KEY_LENGTHS, 3) X(QUERY_LENGTHS, 2) X(CAUSAL, 2) X(ALIGN, 4) X(WINDOW, 5) X(DROPOUT, 3) X(AFTER, 2) \
     X(EMPTY, ATTN_EMPTY_COUNT) X(RESULTS, 6) X(POISON, 2) X(WORKERS, 4) FACTOR_OF_SEQUENCES(X) \
     MORE_FACTORS(X)
@@ -172,9 +179,42 @@ static inline double draw_bits(double share, double most) {
     return test_uniform() < share ? test_int(1, (int)most) : 0;
 }
 
+/* Where all arrays lie on a device a bias by index is refused. */
+static inline int takes_indices(void) {
+    static int known, taken;
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+    if (known++) return taken;
+    d.q = d.k = d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 1, 1);
+    d.out = make_out(LAYOUT_PACKED, 4, 1, 1, 1, 1), d.bias = make_filled(LAYOUT_PACKED, 1, 1, 1, 0, 0, 0);
+    d.bias_index = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+    return taken = attn_forward(&d, 0) == ATTN_OK;
+}
+
+/* A bias by index: any array of them, or by distance, from one vector. */
+static inline void build_indexed(attn_desc *d, int by_distance, const shape *s) {
+    const int64_t n = test_int(1, 40), distances = s->sq + s->sk > 0 ? s->sq + s->sk - 1 : 0;
+    const int32_t type = test_int(0, 1) ? ATTN_I32 : ATTN_I64;
+    const int packed = drawn.q_b != s->b || (drawn.k_b != s->b && !drawn.page), back = test_int(0, 1);
+    if (test_int(0, 2)) d->bias = make_filled(LAYOUT_MIXED, 1, 2, test_int(0, 1) ? s->h : 1, n, 0, 0);
+    else d->bias = make_filled(LAYOUT_GAPS, 1, 1, n, 0, 0, 0);
+    if (d->bias.rank == 2 && test_int(0, 5) == 0 && d->bias.size[0] > 0) put_at(&d->bias, 0, 0, 0, n / 2, -INFINITY);
+    if (packed || !by_distance) {
+        d->bias_index = make_broadcast(type, test_int(1, 4), s);
+        fill(&d->bias_index, draw_int, -2, (double)n - 1);
+        return;
+    }
+    attn_view all = make_ints(type, 1, distances, 0, 0, 0, -1, (int)n - 1);
+    d->bias_index = all, d->bias_index.rank = 2;
+    d->bias_index.size[0] = s->sq, d->bias_index.size[1] = s->sk;
+    d->bias_index.stride[0] = back ? -1 : 1, d->bias_index.stride[1] = 1;
+    if (back && s->sq > 0) d->bias_index.data = (const char *)all.data + (s->sq - 1) * (type == ATTN_I32 ? 4 : 8);
+}
+
 static inline void build_added(attn_desc *d, const int f[FACTOR_COUNT], const shape *s) {
     if (f[F_SOFTCAP]) d->softcap = 2.5f;
-    if (f[F_BIAS]) {
+    if (f[F_BIAS] > 6 && takes_indices()) build_indexed(d, f[F_BIAS] > 7, s);
+    else if (f[F_BIAS]) {
         d->bias = make_broadcast(ATTN_F32, f[F_BIAS] < 5 ? f[F_BIAS] : 4, s);
         fill(&d->bias, draw_some_excluded, f[F_BIAS] < 5 ? 0 : 0.3, f[F_BIAS] == 5 ? -INFINITY : -1e9);
     }

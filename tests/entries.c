@@ -111,7 +111,7 @@ static void put_side(int how, int64_t entries, int64_t room, const int64_t *n, i
     *all = at;
 }
 static int has_pairs(const attn_desc *d) {
-    attn_view bias = with_four_axes(d->bias), mask = with_four_axes(d->mask);
+    attn_view bias = with_four_axes(d->bias_index.rank ? d->bias_index : d->bias), mask = with_four_axes(d->mask);
     return d->weights.rank || d->scores.rank || d->scores_softcap.rank || d->scores_masked.rank ||
            d->given_scores.rank || (d->bias.rank && (bias.size[2] > 1 || bias.size[3] > 1)) ||
            (d->mask.rank && (mask.size[2] > 1 || mask.size[3] > 1));
@@ -178,7 +178,7 @@ static void put_together(attn_desc *e, const place *p, const attn_desc *d, int p
     *e = *d;
     e->q = spread(p, d->q, ".q.", 0), e->k = spread(p, d->k, ".k.", 0), e->v = spread(p, d->v, ".k.", 0);
     e->given_scores = spread(p, d->given_scores, ".qk", 0);
-    e->bias = spread(p, d->bias, ".qk", 1), e->mask = spread(p, d->mask, ".qk", 1);
+    *ref_bias_of_pairs(e) = spread(p, *ref_bias_of_pairs(e), ".qk", 1), e->mask = spread(p, d->mask, ".qk", 1);
     if (d->key_lengths.rank == 2) e->key_lengths = spread(p, d->key_lengths, "q", 0);
     if (d->positions.rank == 2) e->positions = spread(p, d->positions, "q", 0);
     if (p->query_starts) e->query_starts = lengths_or(&d->q, p->q0, p->b);
@@ -196,7 +196,8 @@ static attn_desc own_call(const place *p, const attn_desc *d, int64_t b) {
     attn_desc own = *d;
     own.q = part_of(p, d->q, b, ".q.", 0, 0), own.k = part_of(p, d->k, b, ".k.", 0, 0);
     own.v = part_of(p, d->v, b, ".k.", 0, 0), own.given_scores = part_of(p, d->given_scores, b, ".qk", 0, 0);
-    own.bias = part_of(p, d->bias, b, ".qk", 0, 1), own.mask = part_of(p, d->mask, b, ".qk", 0, 1);
+    *ref_bias_of_pairs(&own) = part_of(p, *ref_bias_of_pairs(&own), b, ".qk", 0, 1),
+    own.mask = part_of(p, d->mask, b, ".qk", 0, 1);
     if (d->key_lengths.rank == 2) own.key_lengths = part_of(p, d->key_lengths, b, "q", 0, 0);
     if (d->key_lengths.rank == 1) memset(&own.key_lengths, 0, sizeof own.key_lengths);
     if (d->query_lengths.rank) own.query_lengths = attn_view_slice(d->query_lengths, 0, b, 1);

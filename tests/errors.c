@@ -136,7 +136,8 @@ static void store_codes(attn_desc *d) {
 
 /* ---- sequences in shared arrays: starts, packed entries, pages; keys in parts */
 static struct {
-    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4];
+    int32_t query_starts[2], query_lengths[2], key_starts[2], key_lengths[2], per_query[2 * SQ], table[4],
+        index[SQ + SK];
 } seq;
 static attn_view seq_ints(const int32_t *x) { return attn_view_i32(x, 1, B, 0, 0, 0); }
 static attn_desc padded(void) { /* entries at the end of their rows */
@@ -196,6 +197,24 @@ static attn_desc middle_part(void) {
     d.carry_out = attn_out_bhsd(m.weights, B, H, SQ, DV + 2);
     return d;
 }
+
+/* A bias by index: the table of each head has 4 numbers; by distance, one way or the other. */
+static attn_desc indexed(void) {
+    attn_desc d = valid();
+    CLEAR(seq);
+    d.bias = floats(2, H, 4, 0, 0);
+    d.bias_index = attn_view_i32(seq.index, 2, 1, SK, 0, 0);
+    return d;
+}
+
+static attn_desc by_distance(int step) {
+    attn_desc d = indexed();
+    d.bias_index = attn_view_i32(seq.index + (step < 0 ? SQ - 1 : 0), 2, SQ, SK, 0, 0);
+    d.bias_index.stride[0] = step, d.bias_index.stride[1] = 1;
+    return d;
+}
+static attn_desc back(void) { return by_distance(-1); }
+static attn_desc forth(void) { return by_distance(1); }
 
 /* ---- gradients */
 
@@ -337,7 +356,8 @@ static int is_field(const char *field) {
         "b_query b_key b_value b_result heads heads_kv attention writer values stats forward grad d_out d_weights "
         "d_lse dq dk dv d_given_scores d_bias d_bilinear d_w_q d_w_k d_w_v d_hidden_bias d_sigma d_scale d_sink "
         "d_alibi accumulate dx da db dquery dkey dvalue dw_query dw_key dw_value dw_result db_query db_key db_value "
-        "db_result query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to codes "
+        "db_result bias_index query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to "
+        "codes "
         "blocks ";
     char name[40];
     snprintf(name, sizeof name, " %.*s ", (int)strcspn(field, ".["), field);
@@ -1212,7 +1232,8 @@ static void test_layout(void) {
         AT(attn_desc, k_scale, 2112), AT(attn_desc, v_scale, 2192), AT(attn_desc, precision, 2272),
         AT(attn_desc, reserved2, 2276), AT(attn_desc, query_starts, 2280), AT(attn_desc, key_starts, 2360),
         AT(attn_desc, page_table, 2440), AT(attn_desc, carry_in, 2520), AT(attn_desc, carry_out, 2600),
-        AT(attn_desc, key_origin, 2680), {"sizeof attn_desc", sizeof(attn_desc), 2688},
+        AT(attn_desc, key_origin, 2680), AT(attn_desc, bias_index, 2688),
+        {"sizeof attn_desc", sizeof(attn_desc), 2768},
         {0, 0, 0}};
     static const place others[] = {
         AT(attn_view, data, 0), AT(attn_view, size, 8), AT(attn_view, stride, 40), AT(attn_view, type, 72),

@@ -229,7 +229,8 @@ static void add_slot(void *at, const char *name, int output) {
 #define OUTPUT(structure, field) add_slot(&(structure)->field, #field, 1)
 
 static void add_masks(attn_desc *d) {
-    INPUT(d, bias), INPUT(d, mask), INPUT(d, key_lengths), INPUT(d, query_lengths), INPUT(d, positions);
+    INPUT(d, bias), INPUT(d, bias_index), INPUT(d, mask), INPUT(d, key_lengths), INPUT(d, query_lengths),
+        INPUT(d, positions);
     INPUT(d, query_starts), INPUT(d, key_starts);
 }
 static void add_options(attn_desc *d, int score) {
@@ -494,7 +495,10 @@ static void build_softmax_of(job *j, int rank) {
     ask_for(&d, RESULT_WEIGHTS | (one_in(2) ? RESULT_LSE : 0) | (one_in(4) ? RESULT_STATS : 0), LAYOUT_MIXED);
     j->v[0] = without_axes(d.given_scores, rank);
     j->o[0] = as_out(without_axes(attn_view_of(d.weights), rank));
-    if (rank == 3 && one_in(2)) d.mask = without_axes(d.mask, 3), d.bias = without_axes(d.bias, 3);
+    if (rank == 3 && one_in(2)) {
+        attn_view *pairs = ref_bias_of_pairs(&d);
+        d.mask = without_axes(d.mask, 3), *pairs = without_axes(*pairs, 3);
+    }
     memset(&d.v, 0, sizeof d.v);
     memset(&d.given_scores, 0, sizeof d.v);
     if (FUZZ_RULES < 3 || one_in(2)) memset(&d.weights, 0, sizeof d.v);
@@ -527,7 +531,8 @@ static attn_desc softmax_as_call(const job *j, attn_view x) {
     d.score = ATTN_SCORE_GIVEN;
     d.given_scores = with_axes(x);
     if (x.rank == 3 && d.mask.rank == 3) d.mask = with_axes(d.mask);
-    if (x.rank == 3 && d.bias.rank == 3) d.bias = with_axes(d.bias);
+    attn_view *pairs = ref_bias_of_pairs(&d);
+    if (x.rank == 3 && pairs->rank == 3) *pairs = with_axes(*pairs);
     return d;
 }
 static void check_softmax(job *j) {
@@ -1141,7 +1146,11 @@ static shape far_inputs(attn_desc *d) {
     }
     d->causal = one_in(2);
     if (one_in(4)) d->mask = far_view(ATTN_U8, 4, s.b, 1, s.sq, s.sk);
-    if (one_in(4)) d->bias = far_view(ATTN_F32, 2, s.sq, s.sk, 0, 0);
+    if (one_in(4)) {
+        if (one_in(3)) d->bias_index = far_view(ATTN_I32, 2, s.sq, s.sk, 0, 0);
+        d->bias = d->bias_index.rank ? far_view(ATTN_F32, 2, s.h, near_or_far(), 0, 0)
+                                     : far_view(ATTN_F32, 2, s.sq, s.sk, 0, 0);
+    }
     if (one_in(4)) d->key_lengths = far_view(ATTN_I64, one_in(2) ? 1 : 2, s.b, s.sq, 0, 0);
     if (one_in(4)) d->query_lengths = far_view(ATTN_I32, 1, s.b, 0, 0, 0);
     if (one_in(4)) d->sink = far_view(ATTN_F32, 1, s.h, 0, 0, 0);
@@ -1537,7 +1546,7 @@ static int break_mask_option(attn_desc *d) {
     static const int64_t sides[] = {-2, INT64_MIN, -100}, legal[] = {INT64_MAX, 0, ATTN_UNBOUNDED, (int64_t)1 << 40};
     static const int64_t starts[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 40}, pages[] = {-1, 1000, INT64_MAX};
     static const int64_t origins[] = {-256, 1, 255, 257, INT64_MIN, INT64_MAX};
-    switch (test_int(0, 10)) {
+    switch (test_int(0, 11)) {
     case 0: d->align = PICK(enums); return REFUSED;
     case 1:
         d->window = 1;
@@ -1558,6 +1567,7 @@ static int break_mask_option(attn_desc *d) {
     case 7: return put_int(one_in(2) ? &d->query_starts : &d->key_starts, test_int(0, 9)) ? EITHER : ACCEPTED;
     case 8: return put_int(&d->page_table, PICK(pages)) ? EITHER : ACCEPTED; /* some are not read */
     case 9: d->key_origin = PICK(origins); return REFUSED;
+    case 10: return put_int(&d->bias_index, one_in(2) ? INT64_MAX : 40) ? REFUSED : ACCEPTED; /* tables are smaller */
     default:
         if (d->window) return ACCEPTED;
         d->window_left = PICK(sides); /* numbers whose flag is 0 */
@@ -2381,7 +2391,7 @@ static void check_picture(int kind, const attn_heatmap *map, const sheet *s) {
 }
 /* Takes the data of a view that a picture of a mask reads; 1: of one that has elements, which must be refused. */
 static int without_data(attn_desc *d) {
-    attn_view *read[] = {&d->bias, &d->mask, &d->key_lengths, &d->query_lengths, &d->positions};
+    attn_view *read[] = {&d->bias, &d->bias_index, &d->mask, &d->key_lengths, &d->query_lengths, &d->positions};
     attn_view *v = PICK(read);
     v->data = 0;
     return elements_of(v) > 0;
@@ -2760,7 +2770,7 @@ static void run_gradients_in_parts(job *j) {
     parts = copy_grads(&whole);
     counts[now.entry].accepted += gradients_in_parts(&whole, &parts, &c);
     if (now.failures || r.b * r.h * r.sq == 0) return;
-    if (d.bias.rank && d.bias.size[d.bias.rank - 1] == 1)
+    if (d.bias.rank && (d.bias_index.rank || d.bias.size[d.bias.rank - 1] == 1))
         parts.bias_chain = r.b * r.h * r.sq * r.sk / elements_of(&d.bias);
     ref_grads g;
     const ref_upstream up = upstream_of(&parts.g);

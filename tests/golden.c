@@ -2,7 +2,7 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
+   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences|index] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
@@ -12,7 +12,7 @@
                     gradients are computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn.
                     amx-i8: this, forward passes with ATTN_PRECISION_FAST by AMX.
                     sequences: another set, of batches of unequal length in arrays of all types, each call in all ways
-                    to store them
+                    to store them. index: calls with a bias by index, its index in every way to store it
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
    --cut            one call; one call per query; one call per block of batches, heads and queries; out and lse
                     from calls over 256, 512 or 1024 keys each, of which one carries on what the one before it left
@@ -1187,7 +1187,7 @@ static const struct {
     int type;
 } type_names[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {"i8", ATTN_I8}};
 
-static int is_sequences;
+static int is_sequences, is_index;
 static const char *type_name(void) {
     int i = 0;
     while (type_names[i].type != storage.type) i++;
@@ -1197,7 +1197,8 @@ static void choose_type(const char *name) {
     size_t i;
     is_sequences = !strcmp(name, "sequences");
     is_amx = !strncmp(name, "amx", 3);
-    if (is_sequences) return;
+    is_index = !strcmp(name, "index");
+    if (is_sequences || is_index) return;
     if (is_amx) name = name[3] == '-' ? name + 4 : "bf16";
     for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (!strcmp(name, type_names[i].name)) {
@@ -1591,12 +1592,85 @@ static void run_sequences(const way *given, int is_mixed, int show, uint64_t tot
     }
 }
 
+/* ---- a bias by index: out and d_bias of its table, the same bits with the indices of each pair as with those by
+   distance, i32 or i64, and out those of a bias that holds what they stand for */
+static void index_pairs(const attn_desc *d, const attn_view *distances, attn_view *index, attn_view *bias) {
+    const int64_t sq = d->q.size[2], sk = d->k.size[2], heads = d->q.size[1], n = d->bias.size[1];
+    int64_t h, i, j;
+    for (i = 0; i < sq; i++)
+        for (j = 0; j < sk; j++) {
+            int32_t x;
+            int64_t wide;
+            memcpy(&x, at(distances, (size_t)(sq - 1 + j - i)), 4);
+            wide = x;
+            memcpy(at(index, (size_t)(i * sk + j)), &wide, 8);
+            for (h = 0; h < heads; h++) {
+                unsigned char *to = at(bias, (size_t)((h * sq + i) * sk + j));
+                if (x < 0) memset(to, 0, 4);
+                else memcpy(to, at(&d->bias, (size_t)((d->bias.size[0] == 1 ? 0 : h) * n + x)), 4);
+            }
+        }
+}
+static void indexed(int n, const way *w, uint64_t hash[2]) {
+    static const int64_t rows[] = {1, 7, 64, 130, 300}, keys[] = {300, 33, 70, 257, 150};
+    const int64_t b = 1 + n % 2, heads = 2 + 2 * (n % 3), kv = n % 4 ? heads : 2, sq = rows[n % 5], sk = keys[n % 5];
+    const int64_t size = between(1, 40), d_k = 8 * between(1, 8);
+    attn_view distances = integers(0, 1, sq + sk - 1, 0, -1, size - 1), pairs = integers(1, 2, sq, sk, 0, 0);
+    attn_view bias = floats(PLAIN, 3, heads, sq, sk, 0), shape = floats(PLAIN, 4, b, heads, sq, d_k);
+    attn_desc d;
+    attn_grad g;
+    int form;
+    memset(&d, 0, sizeof d), memset(&g, 0, sizeof g);
+    d.q = floats(PLAIN, 4, b, heads, sq, d_k), d.k = floats(PLAIN, 4, b, kv, sk, d_k);
+    d.v = floats(PLAIN, 4, b, kv, sk, d_k), d.bias = floats(PLAIN, 2, n % 5 ? heads : 1, size, 0, 0);
+    d.causal = n % 3 == 0, d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    index_pairs(&d, &distances, &pairs, &bias);
+    g.d_out = floats(PLAIN, 4, b, heads, sq, d_k);
+    for (form = 0; form < 3; form++) {
+        attn_desc one = d;
+        attn_grad of = g;
+        attn_view out = lay_out(&shape, w->layout, 1), d_bias = floats(PLAIN, 2, d.bias.size[0], size, 0, 0);
+        uint64_t so_far[2] = {1, 2};
+        one.out = writable(out), of.d_bias = writable(d_bias);
+        of.dq = writable(floats(PLAIN, 4, b, heads, sq, d_k));
+        one.bias = placed(d.bias, w);
+        if (form == 0)
+            one.bias_index =
+                attn_view_i32((const int32_t *)(const void *)at(&distances, (size_t)(sq - 1)), 2, sq, sk, 0, 0),
+            one.bias_index.stride[0] = -1, one.bias_index.stride[1] = 1;
+        else if (form == 1) one.bias_index = placed(pairs, w);
+        else one.bias = bias, of.d_out.rank = 0;
+        run_both(&one, &of, w);
+        so_far[0] = hash_view(so_far[0], &out);
+        if (form < 2) so_far[1] = hash_view(so_far[1], &d_bias);
+        if (form && (hash[0] != so_far[0] || (form < 2 && hash[1] != so_far[1]))) stop("a bias by index differs", NULL);
+        if (!form) hash[0] = so_far[0], hash[1] = so_far[1];
+    }
+}
+static void run_indices(const way *given, int is_mixed, int show, uint64_t total[2]) {
+    int n;
+    for (n = 0; n < 20; n++) {
+        way w = is_mixed ? mixed(given, n) : *given;
+        uint64_t hash[2] = {0, 0};
+        current = n;
+        state = 0x1DE8u + (uint64_t)n;
+        indexed(n, &w, hash);
+        free_blocks();
+        add_call(&total[0], hash[0], show);
+        add_call(&total[1], hash[1], show);
+    }
+}
+
 /* total[0]: of the results, total[1]: of the gradients */
 static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
     int n, pieces = storage.type == ATTN_F32 ? PIECES : PIECES + 1;
     total[0] = total[1] = 0xCBF29CE484222325u;
     if (is_sequences) {
         run_sequences(w, is_mixed, show, total);
+        return;
+    }
+    if (is_index) {
+        run_indices(w, is_mixed, show, total);
         return;
     }
     for (n = 0; n < ATTENTIONS + pieces; n++) {
@@ -1624,6 +1698,7 @@ static void report(const way *w, int is_mixed, int show) {
     for (i = 0; i < 2; i++)
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
     if (is_sequences) printf("sequences ");
+    else if (is_index) printf("index ");
     else if (is_amx) printf(storage.type == ATTN_I8 ? "amx-i8 " : "amx ");
     else if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));

@@ -299,7 +299,7 @@ static inline call entry_of(const call *c, int64_t b) {
         int keys = n == GRAD_K || n == GRAD_V;
         attn_view views[2] = {attn_view_of(*grad_of(&one.g, n)), one.start[n]};
         for (int v = 0; v < 2; v++) {
-            if (n == GRAD_BIAS) {
+            if (n == GRAD_BIAS && !c->d.bias_index.rank) {
                 views[v] = cut_broadcast(cut_broadcast(views[v], 0, b, 1), 2, e.q0, e.q);
                 views[v] = cut_broadcast(views[v], 3, e.k0, e.k);
             }
@@ -333,7 +333,8 @@ static inline int is_bias_of_either_kind(const call *c, int64_t b) {
 /* One entry of the batch alone: the same bits of what is its own, a bias too, unless entries share it. */
 static inline void check_batch_alone(const call *c, int64_t b) {
     call copy = copy_grads(c), whole = *c, one, want;
-    const int own_bias = c->d.bias.rank == 4 && c->d.bias.size[0] > 1 && !is_bias_of_either_kind(c, b);
+    const int own_bias =
+        c->d.bias.rank == 4 && !c->d.bias_index.rank && c->d.bias.size[0] > 1 && !is_bias_of_either_kind(c, b);
     for (int n = GRAD_GIVEN + 1 + own_bias; n < GRAD_COUNT; n++)
         memset(grad_of(&copy.g, n), 0, sizeof(attn_out)), memset(grad_of(&whole.g, n), 0, sizeof(attn_out));
     if (outside_counts(c)) memset(&copy.g.dv, 0, sizeof copy.g.dv), memset(&whole.g.dv, 0, sizeof whole.g.dv);

@@ -39,7 +39,7 @@ static inline void cut_views(attn_desc *d, int64_t first, int64_t end) {
     for (int n = 0; n < 4; n++)
         if (keys[n]->rank) *keys[n] = attn_view_slice(*keys[n], 2, first, end - first);
     if (d->given_scores.rank) d->given_scores = attn_view_slice(d->given_scores, 3, first, end - first);
-    d->bias = cut_broadcast(d->bias, 3, first, end - first);
+    *ref_bias_of_pairs(d) = cut_broadcast(*ref_bias_of_pairs(d), 3, first, end - first);
     d->mask = cut_broadcast(d->mask, 3, first, end - first);
     if (d->key_lengths.rank) d->key_lengths = lengths_within(&d->key_lengths, first, end);
 }
@@ -124,7 +124,7 @@ static inline void run_parts(const attn_desc *d, const cuts *c, int by_starts) {
 /* ---- gradients: with the stats and the out of the whole. What belongs to keys has its bits, the rest adds up. */
 static inline unsigned of_keys(const attn_desc *d) {
     unsigned set = 1u << GRAD_K | 1u << GRAD_V | 1u << GRAD_GIVEN;
-    if (d->bias.rank && d->bias.size[d->bias.rank - 1] > 1) set |= 1u << GRAD_BIAS;
+    if (d->bias.rank && !d->bias_index.rank && d->bias.size[d->bias.rank - 1] > 1) set |= 1u << GRAD_BIAS;
     return set;
 }
 /* The gradients of the part with keys first .. end, in their places; `adds` to what those before it left. */

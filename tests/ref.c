@@ -304,7 +304,7 @@ int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, i
     if (d->causal && j > p) return 0;
     if (d->window && j != p && side != ATTN_UNBOUNDED && ref_distance(j, p) > (uint64_t)side) return 0;
     if (d->mask.rank && ref_at(&d->mask, b, h, row, key) == 0) return 0;
-    return !(d->bias.rank && ref_at(&d->bias, b, h, row, key) == -INFINITY);
+    return ref_bias(d, b, h, row, key) != -INFINITY;
 }
 
 /* ---- one row */
@@ -331,7 +331,7 @@ static void ref_row_scores(ref_head *s, int64_t i) {
         if (ref_is_distance(d->score)) r->exp_scores[at] = exp(r->scores[at]);
         r->softcap[at] = ref_softcap(d, r->scores[at]);
         if (!allowed || r->softcap[at] == -INFINITY) continue;
-        double bias = d->bias.rank ? ref_at(&d->bias, s->b, s->h, i, j) : 0;
+        double bias = ref_bias(d, s->b, s->h, i, j);
         double slope = d->alibi.rank ? ref_at(&d->alibi, 0, 0, 0, s->h) : 0;
         int64_t first = ref_entry_of(d, r, s->b).k0;
         double alibi = slope * (double)ref_distance(ref_position(d, r, s->b, i), j - first);
@@ -433,8 +433,8 @@ static int ref_pairs(const attn_view *v, int broadcast) {
 }
 static int ref_alone(const attn_desc *d, const ref_result *r, const attn_view *starts, const attn_view *lengths) {
     return r->b == 1 && starts->rank && lengths->rank && !ref_pairs(&d->given_scores, 0) && !d->weights.rank &&
-           !d->scores.rank && !d->scores_softcap.rank && !d->scores_masked.rank && !ref_pairs(&d->bias, 1) &&
-           !ref_pairs(&d->mask, 1);
+           !d->scores.rank && !d->scores_softcap.rank && !d->scores_masked.rank &&
+           !ref_pairs(d->bias_index.rank ? &d->bias_index : &d->bias, 1) && !ref_pairs(&d->mask, 1);
 }
 
 /* ---- the whole */
@@ -569,6 +569,7 @@ void ref_print(const attn_desc *d) {
                  {"w_v", d->w_v},
                  {"hidden_bias", d->hidden_bias},
                  {"bias", d->bias},
+                 {"bias_index", d->bias_index},
                  {"alibi", d->alibi},
                  {"sink", d->sink},
                  {"mask", d->mask},
@@ -962,7 +963,9 @@ static void ref_grad_pair(ref_grads *g, ref_head *s, int64_t i, int64_t j, doubl
     int64_t first = ref_entry_of(d, r, s->b).k0;
     double distance = (double)ref_distance(ref_position(d, r, s->b, i), j - first), steep = 1;
     double e = ref_share(error, off);
-    if (d->bias.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
+    int64_t of_table = d->bias_index.rank ? ref_bias_index(d, s->b, s->h, i, j) : -1;
+    if (d->bias.rank && !d->bias_index.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
+    else if (of_table >= 0) ref_add(&g->g[GRAD_BIAS], 0, 0, s->h, of_table, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */
         double t = tanh(r->scores[at] / d->softcap);

@@ -14,8 +14,8 @@ enum { REF_ENTRIES = 64 }; /* most entries of a call with starts or pages */
 /* Everything below is indexed by the places of the arrays: row I of them is query I - q0 of an entry. */
 typedef struct ref_result {
     int64_t b, h, hkv, sq, sk, dk, dv, hidden;
-    int64_t rows_b;  /* batch size of the arrays of queries: b, or 1 where they are packed */
-    int has_entries; /* starts or pages: `entries` says what belongs to whom */
+    int64_t rows_b;               /* batch size of the arrays of queries: b, or 1 where they are packed */
+    int has_entries;              /* starts or pages: `entries` says what belongs to whom */
     int packed_rows, packed_keys; /* rows and keys of no entry are left alone */
     ref_entry entries[REF_ENTRIES];
     double *out;               /* [b,h,sq,dv] */
@@ -76,6 +76,21 @@ static inline double ref_at(const attn_view *v, int64_t a, int64_t b, int64_t c,
     default: return NAN;
     }
 }
+
+/* Of a bias by index: where in the table, whose row is the head's; below 0: nowhere. */
+static inline int64_t ref_bias_index(const attn_desc *d, int64_t b, int64_t h, int64_t i, int64_t j) {
+    int64_t offset = ref_offset(&d->bias_index, b, h, i, j);
+    return d->bias_index.type == ATTN_I32 ? ((const int32_t *)d->bias_index.data)[offset]
+                                          : ((const int64_t *)d->bias_index.data)[offset];
+}
+static inline double ref_bias(const attn_desc *d, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (!d->bias.rank) return 0;
+    if (!d->bias_index.rank) return ref_at(&d->bias, b, h, i, j);
+    int64_t at = ref_bias_index(d, b, h, i, j);
+    return at < 0 ? 0 : ref_at(&d->bias, 0, 0, h, at);
+}
+/* What broadcasts against [B,H,Sq,Sk]: the bias, or its index. */
+static inline attn_view *ref_bias_of_pairs(attn_desc *d) { return d->bias_index.rank ? &d->bias_index : &d->bias; }
 
 /* An integer per batch entry or per query: [B] or [B,Sq] */
 static inline int64_t ref_int(const attn_view *v, int64_t b, int64_t i) {

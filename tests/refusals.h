@@ -54,6 +54,7 @@ FORWARD(OPTION, "align must be one of attn_align", valid, d.align = ATTN_ALIGN_C
 FORWARD_EACH(unknown, OPTION, "align must be one of attn_align", valid, d.align = n)
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.allocate = allocate_nothing)
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.release = no_release)
+FORWARD(NULL, "bias must be given where bias_index is: the table", indexed, CLEAR(d.bias))
 FORWARD(OPTION, "bias must have one row and one column where queries or keys are packed",
     packed, d.bias = floats(4, B, 1, 1, 2 * SK))
 FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
@@ -79,11 +80,23 @@ FORWARD_EACH(negative_32, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,
     valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
 FORWARD_EACH(large_ranks, RANK, "bias.rank must be that of [Sk], [Sq,Sk], [H,Sq,Sk] or [B,H,Sq,Sk]: 4, is %",
     valid, d.bias = floats(4, 1, 1, 1, SK); d.bias.rank = n)
+FORWARD(RANK, "bias.rank must be that of [N] or [H,N] with bias_index: 2, is 3",
+    indexed, d.bias = floats(3, 1, H, 4, 0))
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 4, is 2", valid, d.bias = floats(3, HKV, SQ, SK, 0))
 FORWARD(SIZE, "bias.size[0] " BROADCAST ": 2, is 3", padded, d.bias = floats(4, 3, 1, SQ, SK))
+FORWARD(SIZE, "bias.size[0] must be 1 or that of the heads, with bias_index: 4, is 2", indexed, d.bias.size[0] = 2)
 FORWARD(SIZE, "bias.size[3] " BROADCAST ": 5, is 6", valid, d.bias = floats(4, B, H, SQ, SK + 1); d.bias.stride[0] = 0)
 FORWARD_EACH(other_floats, TYPE, "bias.type must be " FLOATS ", is %",
     valid, d.bias = floats(1, SK, 0, 0, 0); d.bias.type = n)
+FORWARD(RANGE, "bias_index must be within the table: at most: -1, is 0 at [0,0]", indexed, d.bias.size[1] = 0)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [0,2]", indexed, seq.index[2] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [2,0]", back, seq.index[0] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 5 at [0,4]", back, seq.index[6] = 5)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [2,4]", forth, seq.index[6] = 4)
+FORWARD(RANGE, "bias_index must be within the table: at most: 3, is 4 at [1,4]", forth, seq.index[5] = 4)
+FORWARD(NULL, "bias_index.data must not be NULL", indexed, d.bias_index.data = 0)
+FORWARD(SIZE, "bias_index.size[1] " BROADCAST ": 5, is 4", indexed, d.bias_index.size[1] = 4)
+FORWARD(TYPE, "bias_index.type must be ATTN_I32 or ATTN_I64, is ATTN_F32", indexed, d.bias_index.type = ATTN_F32)
 FORWARD(NULL, "bilinear must be given for ATTN_SCORE_BILINEAR", bilinear, CLEAR(d.bilinear))
 FORWARD_EACH(without_views, OPTION, "bilinear counts for ATTN_SCORE_BILINEAR only",
     valid, d.score = n; d.bilinear = floats(2, D, D, 0, 0))
@@ -274,6 +287,7 @@ FORWARD(OVERLAP, "out must not overlap an input",
     valid, d.alibi = attn_view_f32(m.out, 1, H, 0, 0, 0); d.align = ATTN_ALIGN_BOTTOM_RIGHT)
 FORWARD(OVERLAP, "out must not overlap an input", gaussian, d.sigma_per_head = slopes(); d.out.data = m.small)
 FORWARD(OVERLAP, "out must not overlap an input", padded, d.query_starts.data = m.out)
+FORWARD(OVERLAP, "out must not overlap an input", indexed, d.bias_index.data = m.out)
 FORWARD(OVERLAP, "out must not overlap an input", paged, d.page_table.data = m.out)
 FORWARD(OVERLAP, "out must not overlap another output",
     middle_part, d.carry_out.data = m.out; d.out = attn_out_bhsd(m.out, B, H, SQ, DV))

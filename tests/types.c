@@ -485,6 +485,33 @@ static void quantized(void) {
         test_release();
     }
 }
+/* Dense rows are taken some at a time: the bits of the same rows in arrays with gaps, which are taken one by one. */
+static void quantized_together(void) {
+    static const int64_t columns[] = {1, 7, 16, 31, 32, 33, 64, 96, 128, 256, 320, 1024, 2048, 2080};
+    for (size_t n = 0; n < 2 * sizeof columns / sizeof *columns; n++) {
+        const int64_t d = columns[n / 2], groups = n % 2 ? (d + 31) / 32 : 1, rows = test_int(34, 70);
+        attn_view x = make_filled(LAYOUT_PACKED, 3, 4, 1, 2, rows, d);
+        attn_view apart = make_filled(LAYOUT_PACKED, 3, 4, 1, 2, rows, d + 3);
+        for (int64_t i = 0; i < 2 * rows; i++) {
+            const double exact[4] = {0.5, 1.4e-45, 3e38, i % 8 < 4 ? INFINITY : NAN};
+            for (int64_t j = 0; i % 5 < 4 && j < d; j++)
+                if (i % 5 < 3 || (i == 13 && j == d - 1))
+                    put_at(&x, 0, i / rows, i % rows, j, j ? test_int(-253, 253) * exact[i % 5] / 253 : exact[i % 5]);
+            for (int64_t j = 0; j < d; j++)
+                put_at(&apart, 0, i / rows, i % rows, j, ref_at(&x, 0, i / rows, i % rows, j));
+        }
+        apart.size[3] = d;
+        attn_out codes[2], scale[2];
+        for (int way = 0; way < 2; way++) {
+            codes[way] = make_out_of(ATTN_I8, LAYOUT_PACKED, 4, 1, 2, rows, d);
+            scale[way] = make_out_of(n % 3 ? ATTN_F32 : ATTN_F16, LAYOUT_PACKED, 4, 1, 2, rows, groups);
+            CHECK_STATUS(attn_quantize(way ? apart : x, codes[way], scale[way], NULL), ATTN_OK);
+        }
+        CHECK(!memcmp(codes[0].data, codes[1].data, (size_t)(2 * rows * d)));
+        CHECK(!memcmp(scale[0].data, scale[1].data, (size_t)(2 * rows * groups) * (n % 3 ? 4 : 2)));
+        test_release();
+    }
+}
 static void blocks_of_ggml(void) {
     unsigned char block[6 * 34];
     for (int n = 0; n < 6 * 34; n++) block[n] = (unsigned char)test_int(0, 255);
@@ -542,6 +569,7 @@ const test_case suite_types[] = {
     {"types.every_number", every_number},
     {"types.doubles", doubles},
     {"types.quantized", quantized},
+    {"types.quantized_together", quantized_together},
     {"types.blocks_of_ggml", blocks_of_ggml},
     {"types.scales_not_read", scales_not_read},
     {0, 0},

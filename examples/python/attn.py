@@ -120,7 +120,7 @@ class attn_desc(Structure):
         ("allocator", attn_allocator), ("parallel", attn_parallel), ("stats", attn_out), ("stream", c_void_p),
         ("k_scale", attn_view), ("v_scale", attn_view), ("precision", c_int32), ("reserved2", c_int32),
         ("query_starts", attn_view), ("key_starts", attn_view), ("page_table", attn_view), ("carry_in", attn_view),
-        ("carry_out", attn_out), ("key_origin", c_int64)]
+        ("carry_out", attn_out), ("key_origin", c_int64), ("bias_index", attn_view)]
 
 
 class attn_grad(Structure):
@@ -212,6 +212,7 @@ class OptionsButScale(TypedDict, total=False):
     page_table: Numbers | None
     carry_in: Numbers | None
     key_origin: int | None
+    bias_index: Numbers | None
     threads: int | None
 
 

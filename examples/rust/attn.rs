@@ -262,6 +262,7 @@ pub struct attn_desc {
     pub carry_in: attn_view,
     pub carry_out: attn_out,
     pub key_origin: i64,
+    pub bias_index: attn_view,
 }
 
 impl Default for attn_desc {

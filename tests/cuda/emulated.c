@@ -2,6 +2,7 @@
    the CPU's tests against the same float64 reference. Everything lies on the device here, unless a test
    says otherwise. */
 #define WITH_GRADIENTS
+#define NO_INDICES
 #include "../descriptors.h"
 #include "../parts.h"
 #include "../../attn_cuda.cuh"

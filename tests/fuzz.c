@@ -929,6 +929,7 @@ static attn_desc inner_call(job *j, attn_out *merged) {
     for (int n = 1; n < RESULT_COUNT; n++) poison(result_of(&d, n));
     *merged = make_out(LAYOUT_PACKED, 3, h->query.size[0], h->query.size[1], heads * size_v, 0);
     d.workspace = 0, d.workspace_bytes = 0;
+    memset(&d.parallel, 0, sizeof d.parallel); /* the same bits, without memory for millions of workers */
     d.q = attn_view_bshd((const float *)x[0].data, x[0].size[0], x[0].size[1], heads, x[0].size[2] / heads);
     d.k = attn_view_bshd((const float *)x[1].data, x[1].size[0], x[1].size[1], heads_kv, x[1].size[2] / heads_kv);
     d.v = attn_view_bshd((const float *)x[2].data, x[2].size[0], x[2].size[1], heads_kv, size_v);

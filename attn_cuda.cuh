@@ -24,8 +24,8 @@
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
              arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
              what the call needs, to the byte (the forward of stage 3 at most 512, where no entries are packed, nothing
-             is int8 and there is no mask; of a mask two bits for each tile of 128 queries and 64 keys, or 32). Where
-             some are NULL, that is enough for the same call with fewer queries or keys, too, where the arrays are
+             is int8 and there is no bias, mask or dropout; else 4 bytes for 32 rows of v, and of a mask a bit for each
+             pair that it tells apart, and two for each tile of 128 queries and 64 keys). Where some are NULL, that is enough for the same call with fewer queries or keys, too, where the arrays are
              aligned to 16 bytes; if all are, it is enough for either place. It then grows with B, H, Sq and Sk; a head
              size that a faster stage covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
@@ -51,8 +51,9 @@
              weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
              on results). In pages, stages 2 and 3 look up the keys from the first to the last that some row of a tile
-             may attend to; all keys, where codes in pages become numbers in the workspace first. Stage 3 reads the bias
-             of pairs that a mask excludes, none beyond lengths, causal and window, nothing of a tile without a pair.
+             may attend to; all keys, where codes in pages become numbers in the workspace first, or where stage 3 has
+             a bias, a mask or dropout. All of a mask and of a bias must be readable, too: stage 3 looks through the
+             whole mask first, and its forward reads the bias of whole tiles.
    UNCHECKED What lengths, starts, page tables, positions and sigma_per_head hold on a device is not checked:
              query_starts and key_starts are clamped to 0..Sq and 0..Sk, lengths to 0 and what is left from there,
              pages to those of the pool; sigma_per_head is used as it is. Where packed entries share rows (keys, too,

@@ -25,9 +25,10 @@
              arrays do. attn_workspace_size and the like look at the pointers too. Where all arrays are there, they say
              what the call needs, to the byte (the forward of stage 3 at most 512, where no entries are packed, nothing
              is int8 and there is no bias, mask or dropout; else 4 bytes for 32 rows of v, and of a mask a bit for each
-             pair that it tells apart, and two for each tile of 128 queries and 64 keys). Where some are NULL, that is enough for the same call with fewer queries or keys, too, where the arrays are
-             aligned to 16 bytes; if all are, it is enough for either place. It then grows with B, H, Sq and Sk; a head
-             size that a faster stage covers may need more than a larger one that none does.
+             pair that it tells apart, and two for each tile of 128 queries and 64 keys). Where some are NULL, that is
+             enough for the same call with fewer queries or keys, too, where the arrays are aligned to 16 bytes; if all
+             are, it is enough for either place. It then grows with B, H, Sq and Sk; a head size that a faster stage
+             covers may need more than a larger one that none does.
    STREAM    A call on the device returns when its work is enqueued, without synchronisation. With a workspace it
              allocates nothing, so it can be captured in a graph: attn_cuda_prepare() once before the capture loads the
              kernels. Without one it uses cudaMallocAsync and cudaFreeAsync on the stream, or desc.allocator, whose

@@ -88,6 +88,13 @@ fake_counts fake_counted(void) {
     now.loads = (long)(attn_emu::count.tma - before.tma);
     return now;
 }
+void fake_forget_loaded(void) { fake_loaded.clear(); }
+int fake_not_loaded(int *all) {
+    int missing = 0;
+    for (const void *kernel : fake_launched) missing += !fake_loaded.count(kernel);
+    *all = (int)fake_launched.size();
+    return missing;
+}
 void fake_set_arch(int number) { arch = number; }
 int fake_arch(void) { return arch; }
 void fake_set_compiled(int newest) { compiled = newest; }

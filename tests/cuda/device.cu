@@ -119,6 +119,8 @@ void fake_fail_queries(int error) { query_error = error; }
 int fake_last_error(void) { return (int)cudaGetLastError(); }
 int fake_device(void) { return -1; }
 void fake_forget(void) { memset(&counts, 0, sizeof counts); }
+void fake_forget_loaded(void) {}
+int fake_not_loaded(int *all) { return *all = 0; } /* nobody counts on a device */
 fake_counts fake_counted(void) { return counts; }
 
 /* A device of less than this one's architecture can be played; one of more cannot. */

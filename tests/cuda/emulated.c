@@ -2135,6 +2135,17 @@ static void memory_and_stream(void) {
     CHECK_STATUS(attn_cuda_prepare(&err), ATTN_OK);
 }
 
+/* Every kernel that has run, in all tests before this one, is among those that attn_cuda_prepare loads: a capture that
+   comes to one that is not loaded fails. */
+static void all_are_prepared(void) {
+    attn_error err;
+    int all = 0;
+    fake_forget_loaded();
+    CHECK_STATUS(attn_cuda_prepare(&err), ATTN_OK);
+    const int missing = fake_not_loaded(&all);
+    CHECKF(missing == 0, "%d of %d kernels that have run are not loaded by attn_cuda_prepare", missing, all);
+}
+
 const test_case suite_emulated[] = {
     {"emulated.forward_pairs", forward_pairs},
     {"emulated.backward_pairs", backward_pairs},
@@ -2182,5 +2193,6 @@ const test_case suite_emulated[] = {
     {"emulated.starts_are_clamped", starts_are_clamped},
     {"emulated.dropout_bits", dropout_bits},
     {"emulated.memory_and_stream", memory_and_stream},
+    {"emulated.prepared", all_are_prepared},
     {0, 0},
 };

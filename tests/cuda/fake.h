@@ -28,6 +28,10 @@ typedef struct fake_counts {
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
 fake_counts fake_counted(void);
+/* Of the kernels that have run in this program, how many were not loaded since the last fake_forget_loaded (in the
+   emulator alone); *all: how many have run. */
+void fake_forget_loaded(void);
+int fake_not_loaded(int *all);
 void fake_fail_allocations(int fail);
 void fake_fail_queries(int error); /* what the runtime says when it is asked where memory lies; 0: it answers */
 int fake_last_error(void);         /* what the runtime keeps until it is asked, as here */

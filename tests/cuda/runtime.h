@@ -6,6 +6,7 @@
 
 #include "emu.h"
 #include <map>
+#include <set>
 
 typedef int cudaError_t;
 typedef void *cudaStream_t;
@@ -68,7 +69,9 @@ static inline cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
     fake_release(block, stream);
     return cudaSuccess;
 }
-static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
+inline std::set<const void *> fake_loaded, fake_launched; /* kernels */
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *kernel) {
+    fake_loaded.insert(kernel);
     attributes->maxThreadsPerBlock = fake_compiled() == 90 ? 128 : fake_compiled() == 80 ? 96 : 64;
     return fake_error(fake_compiled() ? 0 : (int)cudaErrorNoKernelImageForDevice);
 }
@@ -83,6 +86,7 @@ static inline cudaError_t cudaFuncSetAttribute(const void *kernel, int, int byte
 }
 template <class P>
 int fake_launch(void (*kernel)(P), int grid, int threads, size_t shared, cudaStream_t stream, const P &p) {
+    fake_launched.insert((const void *)kernel);
     if (shared > 48 * 1024 && fake_allowed[(const void *)kernel] < shared) return fake_error(cudaErrorInvalidValue);
     return attn_emu::launch_kernel(kernel, grid, threads, shared, stream, p);
 }

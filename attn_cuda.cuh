@@ -3971,6 +3971,8 @@ ATTN__DEVICE tile_reach join_block(tile_reach t, tile_reach *shared)
 /* ---- scores and softmax of a tile, in a thread's two rows. Scores are in units in which `scale` makes them powers of
    2; with Extra they have met p.scale before. */
 template <bool Extra> ATTN__DEVICE float scale_of(const params &p) { return Extra ? LOG2E : p.scale * LOG2E; }
+/* What makes such a score one of attn.h's */
+template <bool Extra> ATTN__DEVICE float unit_of(const params &p) { return Extra ? 1.0f : p.scale; }
 
 /* A thread has two columns of each 8: a bit for each of them that is among the first n columns, from its own first one
    on. */
@@ -4060,7 +4062,7 @@ ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_
 
 /* The same of a thread's own columns, a bit for each (columns_below). Where counters begin with the tile, of each
    thread's four bits two are its own and two another's of the row's: they are exchanged all at once. */
-template <int N>
+template <int N, bool Unrolled>
 ATTN__DEVICE void kept_columns(uint32_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
     const int t = hw::lane() % 4;
@@ -4069,7 +4071,8 @@ ATTN__DEVICE void kept_columns(uint32_t (&kept)[2], const params &p, const tile_
     if (column % 4 == 0) {
         ATTN__LOOP for (int k = 0; k < N / 16; k++)
             ATTN__UNROLL for (int e = 0; e < 2; e++)
-                kept[e] |= kept_of_four<true>(p, rows[e].b, rows[e].h, rows[e].i, column / 4 + (uint32_t)(4 * k + t))
+                kept[e] |= kept_of_four<Unrolled>(p, rows[e].b, rows[e].h, rows[e].i,
+                                                  (column + (uint32_t)(16 * k + 4 * t)) / 4)
                            << 4 * k;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int from = hw::lane() - t + t / 2;
@@ -4122,9 +4125,9 @@ ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, floa
         if (Any && hw::any(magnitude(base) == infinity())) shift_row<N>(s, e, top, r.top[e], scale, base, rescale[e]);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++)
             ATTN__UNROLL for (int x = 4 * j + 2 * e; x < 4 * j + 2 * e + 2; x++) {
-                const float power = hw::fma(s[x], scale, -base);
-                s[x] = hw::ex2(power);
-                if (Marks && s[x] == 0.0f && !is_none(power)) s[x] = -0.0f;
+                const bool none = is_none(s[x]);
+                s[x] = hw::ex2(hw::fma(s[x], scale, -base));
+                if (Marks && s[x] == 0.0f && !none) s[x] = -0.0f;
                 sum += s[x];
             }
         r.top[e] = top;
@@ -4145,8 +4148,6 @@ template <int N> ATTN__DEVICE void rescale_rows(float (&d)[N / 2], const float (
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) d[j] *= rescale[j / 2 % 2];
 }
 
-/* The largest of scores that `scale` makes powers of 2 */
-ATTN__DEVICE float largest_of(float top, float scale) { return scale == LOG2E ? top : top * (scale * LN2); }
 /* A row's end, from its largest score and its mass relative to that: writes log-sum-exp and stats, returns what the sum
    of weighted values is to be multiplied by: +0 where it has no values, -0 where they vanish beside the sink. One
    thread of a row is its `writer`. */
@@ -4399,21 +4400,21 @@ ATTN__DEVICE void make_numbers(uint32_t to, uint32_t codes, const code_scales<Sc
 }
 
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
-ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float scale,
+ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float unit,
                               float (&factor)[2])
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         factor[e] = 0.0f;
         if (is_inside(rows[e]))
-            factor[e] = finish_row(p, rows[e], largest_of(soft.top[e], scale), soft.mass[e], hw::lane() % 4 == 0);
+            factor[e] = finish_row(p, rows[e], soft.top[e] * unit, soft.mass[e], hw::lane() % 4 == 0);
     }
 }
 template <class T, int D>
 ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2], const row_pair &soft,
-                            float scale)
+                            float unit)
 {
     float factor[2];
-    finish_rows(p, rows, soft, scale, factor);
+    finish_rows(p, rows, soft, unit, factor);
     if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v, factor, false);
 }
 
@@ -4473,7 +4474,7 @@ struct mma_work {
 /* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
 template <int D>
 ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
-                             const row_pair &soft, float scale)
+                             const row_pair &soft, float unit)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++, at += 8) {
         if (!is_inside(rows[e])) continue;
@@ -4481,7 +4482,7 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
         if (hw::lane() % 4 != 0) continue;
-        m.tops[2 * at] = largest_of(soft.top[e], scale);
+        m.tops[2 * at] = soft.top[e] * unit;
         m.tops[2 * at + 1] = soft.mass[e];
     }
 }
@@ -4489,10 +4490,10 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
 /* The results of the thread's rows, or where their keys are split what merge_splits makes them of. */
 template <class T, int D>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
-                              const row_pair &soft, float scale)
+                              const row_pair &soft, float unit)
 {
-    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, scale);
-    else leave_sums<D>(m, at, out, rows, soft, scale);
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit);
+    else leave_sums<D>(m, at, out, rows, soft, unit);
 }
 
 /* The tiles of keys that a block goes over; parts begin at the same keys for all rows. */
@@ -4721,7 +4722,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, scale_of<Extra>(p));
+        end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -5318,7 +5319,7 @@ inline const char *fast_covers(const params &p, int stage)
     if (const char *const why = lacking(p, stage)) return why;
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0 && (!p.page || p.pool > 0),
                "a size is 0");
-    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.pool < 1 << 30 &&
+    ATTN__WANT(p.keys < 1 << 30 && p.queries < 1 << 30 && p.pool < 1 << 30 && p.page < 1 << 30 &&
                p.heads < 1 << 25,                                       /* rows have 32 bits, packed too */
                "a size is beyond 2^30, or there are 2^25 heads");
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
@@ -6118,6 +6119,7 @@ ATTN__DEVICE uint32_t load_task(const hopper_work &m, const hopper_places &at, u
         if (n >= of.end) break;
         before = own;
     }
+    if (Boxes) hw::sync_warp();                                         /* by all lanes */
     if (leads) hw::mbarrier_arrive(at.task_empty + started % 2);        /* it is read for all tiles */
     return tile;
 }
@@ -6330,7 +6332,7 @@ ATTN__DEVICE void fetch_pairs(const hopper_work &m, const hopper_consumer &c, in
 template <class Shape> ATTN__DEVICE void find_kept(const params &p, int n, hopper_registers<Shape> &r)
 {
     if constexpr (Shape::pairs)
-        if (p.dropout != 0.0f) kept_columns<Shape::keys>(r.kept, p, r.rows, n * Shape::keys);
+        if (p.dropout != 0.0f) kept_columns<Shape::keys, Shape::v <= 128>(r.kept, p, r.rows, n * Shape::keys);
 }
 
 /* Scores, of which only products are known, with their biases */
@@ -6446,14 +6448,14 @@ ATTN__DEVICE void pass_tiles(const hopper_work &m, const hopper_places &at, cons
 /* The end of a consumer's rows: log-sum-exp, stats, what their sums are to be multiplied by. Those of packed heads are
    each head's again. */
 template <class Shape>
-ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &r, float scale)
+ATTN__DEVICE void finish_softmax(const hopper_work &m, hopper_registers<Shape> &r)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         r.rows[e].h += r.rows[e].i & ((1 << m.order.packed) - 1);
         r.rows[e].i >>= m.order.packed;
     }
     join_masses(r.soft);
-    finish_rows(m.p, r.rows, r.soft, scale, r.factor);
+    finish_rows(m.p, r.rows, r.soft, Shape::pairs && m.p.bias.rank ? 1.0f : unit_of<Shape::extra>(m.p), r.factor);
     if (Shape::pairs && m.p.keep_scale != 0.0f)         /* 0: all are dropped, but rows have values */
         ATTN__UNROLL for (int e = 0; e < 2; e++) r.factor[e] *= m.p.keep_scale;
 }
@@ -6535,7 +6537,7 @@ ATTN__DEVICE void hopper_tiles(const hopper_work &m, const hopper_places &at, co
     if (Shape::q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
     hw::mbarrier_wait(at.v_full + tile % 2, tile / 2 & 1);
     start_values<T>(c, hw::uniform(tile % 2), r);
-    finish_softmax(m, r, c.scale);              /* beside the last product */
+    finish_softmax(m, r);              /* beside the last product */
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.out);
     if (c.elected) hw::mbarrier_arrive(at.v_empty + tile % 2);
@@ -6569,7 +6571,7 @@ ATTN__DEVICE void hopper_multiply(const hopper_work &m, const hopper_places &at)
         const int h = r.rows[0].h, i = r.rows[0].i - hw::lane() / 4;
         if (of.first < of.end) hopper_tiles<T>(m, at, c, of.first, of.end, started, tile, r);
         else {
-            finish_softmax(m, r, c.scale);
+            finish_softmax(m, r);
             hw::sync_warp();
             if (q_slots == 1 && c.elected) hw::mbarrier_arrive(at.q_empty);
             if (q_slots == 2 && started) release_results(at.q_empty + 1 - slot);
@@ -7797,7 +7799,7 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.tasks = (int)(batch_of_rows(p) * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
     int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
-    m.packed = packed_tiles();
+    m.packed = packed_tiles(), m.pairs = hopper_pairs(), m.let = mask_tiles();
     if (p.packed_queries && !error) {
         m.packed = table_at(p, (char *)p.workspace + TICKET_BYTES);
         error = fill_table(p, m.packed, Shape::rows, false, stream);

@@ -32,15 +32,16 @@ no_spills() { # no_spills FILE
     [ ! -s "$1.spilled" ] || { cat "$1.spilled"; return 1; }
 }
 not_serialised() { ! grep -E 'C75[0-9][0-9]|serializ' "$1"; }
-# A block whose kernel moves registers by setmaxnreg starts with 168 for each of its 384 threads, or 128 of 512 (the forward
-# of heads of 64 without options), which is what registers_suffice reckons with: with fewer, consumers would wait for ever.
+# A block whose kernel moves registers by setmaxnreg starts with 168 for each of its 384 threads, or 128 of 512 (the
+# forward of heads of 64 without options that shape scores or have a number for each pair), which is what
+# registers_suffice reckons with: with fewer, consumers would wait for ever.
 starts_in_full() { # starts_in_full FILE
     moving=$(awk '/ATTN__KERNEL\(.*\) void / { sub(/\(ATTN__PARAM.*/, ""); sub(/.* /, ""); name = $0 }
                   /setmaxnreg_inc/ && name { print name }' attn_cuda.cuh | sort -u)
     kernels_of "$1" | while read -r name registers bytes; do
         own=$(own_name "$name")
         case " $(echo $moving) " in *" ${own:-none} "*) ;; *) continue ;; esac
-        case $name in *hopper_forward_kernel*Li64ELi64ELb1EEELb0E*) wanted=128 ;; *) wanted=168 ;; esac
+        case $name in *hopper_forward_kernel*Li64ELi64ELb1EEELb0ELb0E*) wanted=128 ;; *) wanted=168 ;; esac
         echo "$registers of $wanted: $name"
     done >"$1.moving"
     [ -s "$1.moving" ] && ! awk '$1 != $3 + 0' "$1.moving" | grep .
@@ -112,7 +113,7 @@ item_tiles() { # item_tiles ARCHITECTURE
     kernels=$(grep -cE 'Compiling entry.*hopper_(forward|grad)_kernel' "$cuda/attn_$1.ptxas")
     awk -v kernels="$kernels" '
          { loops++ }
-         /hopper_forward_kernel.*Li128ELi128ELb1EEELb0E/ { n++; whole = $3; if ($4 > edge) edge = $4; last = $5 }
+         /hopper_forward_kernel.*Li128ELi128ELb1EEELb0ELb0E/ { n++; whole = $3; if ($4 > edge) edge = $4; last = $5 }
          END { printf "%d of a whole tile of head size 128, %d at an edge, %d with infinite numbers; %d of %d kernels\n",
                    whole, edge, last, loops, kernels
                exit n != 2 || edge > 900 || !loops || loops != kernels }' "$cuda/attn_$1.tiles" \

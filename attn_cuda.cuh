@@ -6262,8 +6262,8 @@ template <class Shape> ATTN__DEVICE hopper_consumer hopper_consumer_of(const par
 template <class T, class Shape>
 ATTN__DEVICE void start_scores(const hopper_consumer &c, uint32_t slot, hopper_registers<Shape> &r)
 {
-    /* the largest kernel has no registers for descriptors of Q that stay there from tile to tile */
-    const uint32_t left = Shape::extra && Shape::qk > 128 ? hw::uniform(c.q) : c.q;
+    /* the largest kernels have no registers for descriptors of Q that stay there from tile to tile */
+    const uint32_t left = (Shape::extra || Shape::pairs) && Shape::qk > 128 ? hw::uniform(c.q) : c.q;
     start_product<T, Shape::rows, Shape::keys, Shape::qk>(r.s, left, c.k + slot * (Shape::slot_k >> 4));
 }
 

@@ -1587,20 +1587,30 @@ ATTN__KERNEL(32 * WARPS, 1) void merge(ATTN__PARAM merging m)
    piece of it, eight neighbours, in each of four passes, all of which are loaded before one is used. The bits are those
    of attn.h. */
 enum { PIECE = 8, PASSES = 4 };
+/* How rows are read. WHOLE_: they are whole pieces, wide where they are read and where they are written (is_wide), of
+   numbers of 16 bits or 32. The compiler then knows it: halves take half of the registers, so that more warps wait for
+   memory at once. ANY_ROWS: as it comes. */
+enum { ANY_ROWS, WHOLE_HALVES, WHOLE_FLOATS };
 
 /* A piece as it is stored: floats, or halves, the first one low. */
 struct words { uint32_t word[2][4]; };
-/* `count` elements from `at` on; the others are 0. wide: whole pieces lie side by side, aligned to 16 bytes. */
-ATTN__DEVICE void load_words(words &s, const attn__array &a, int64_t at, int count, bool wide)
+template <int Rows> ATTN__DEVICE bool has_floats(int32_t type)
 {
-    const bool whole = wide && count == PIECE;
+    return Rows == ANY_ROWS ? type == ATTN_F32 : Rows == WHOLE_FLOATS;
+}
+/* `count` elements from `at` on; the others are 0. wide: whole pieces lie side by side, aligned to 16 bytes. */
+template <int Rows> ATTN__DEVICE void load_words(words &s, const attn__array &a, int64_t at, int count, bool wide)
+{
+    const bool whole = (Rows != ANY_ROWS || wide) && count == PIECE, floats = has_floats<Rows>(a.type);
     ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = 0;
-    if (whole && a.type == ATTN_F32) {
+    if (whole && floats) {
         hw::load_global(s.word[0], (const float *)a.data + at);
         hw::load_global(s.word[1], (const float *)a.data + at + 4);
     } else if (whole) {
         hw::load_global(s.word[0], (const uint16_t *)a.data + at);
-    } else if (a.type == ATTN_F32) {
+    } else if (Rows != ANY_ROWS) {
+        return;
+    } else if (floats) {
         ATTN__UNROLL for (int j = 0; j < PIECE; j++)
             if (j < count) s.word[j / 4][j % 4] = ((const uint32_t *)a.data)[at + j * a.stride[3]];
     } else {
@@ -1609,9 +1619,9 @@ ATTN__DEVICE void load_words(words &s, const attn__array &a, int64_t at, int cou
                 s.word[0][j / 2] |= (uint32_t)((const uint16_t *)a.data)[at + j * a.stride[3]] << 16 * (j % 2);
     }
 }
-ATTN__DEVICE void numbers_of(float (&x)[PIECE], const words &s, int32_t type)
+template <int Rows> ATTN__DEVICE void numbers_of(float (&x)[PIECE], const words &s, int32_t type)
 {
-    if (type == ATTN_F32)
+    if (has_floats<Rows>(type))
         ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = float_of(s.word[j / 4][j % 4]);
     else if (type == ATTN_BF16)
         ATTN__UNROLL for (int j = 0; j < PIECE; j++) x[j] = hw::from_bf16((uint16_t)(s.word[0][j / 2] >> 16 * (j % 2)));
@@ -1620,13 +1630,14 @@ ATTN__DEVICE void numbers_of(float (&x)[PIECE], const words &s, int32_t type)
 }
 /* Is one of them a NaN? Its exponent is full and its fraction is not 0, so that adding what a full exponent and no
    fraction lack, less 1, carries into the sign. */
-ATTN__DEVICE bool has_nan(const words &s, int32_t type)
+template <int Rows> ATTN__DEVICE bool has_nan(const words &s, int32_t type)
 {
-    const uint32_t size = type == ATTN_F32 ? 0x7fffffffu : 0x7fff7fffu;
-    const uint32_t more = type == ATTN_F32 ? 0x7fffffu : type == ATTN_BF16 ? 0x7f007fu : 0x3ff03ffu;
+    const bool floats = has_floats<Rows>(type);
+    const uint32_t size = floats ? 0x7fffffffu : 0x7fff7fffu;
+    const uint32_t more = floats ? 0x7fffffu : type == ATTN_BF16 ? 0x7f007fu : 0x3ff03ffu;
     uint32_t found = 0;
     ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[0][j] & size) + more;
-    if (type == ATTN_F32)
+    if (floats)
         ATTN__UNROLL for (int j = 0; j < 4; j++) found |= (s.word[1][j] & size) + more;
     return (found & ~size) != 0;
 }
@@ -1643,25 +1654,31 @@ template <class T> ATTN__DEVICE uint32_t halves_of(int32_t type, float low, floa
 ATTN__DEVICE words words_of(const float (&x)[PIECE], int32_t type)
 {
     words s;
-    ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = bits_of(quiet(x[j]));
-    if (type == ATTN_F32) return s;
+    ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = 0;
+    if (type == ATTN_F32) {
+        ATTN__UNROLL for (int j = 0; j < 8; j++) s.word[j / 4][j % 4] = bits_of(quiet(x[j]));
+        return s;
+    }
     if (type == ATTN_BF16)
         ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::bf16>(type, x[2 * j], x[2 * j + 1]);
     else
         ATTN__UNROLL for (int j = 0; j < 4; j++) s.word[0][j] = halves_of<hw::f16>(type, x[2 * j], x[2 * j + 1]);
-    if (has_nan(s, type))
+    if (has_nan<WHOLE_HALVES>(s, type))
         ATTN__UNROLL for (int j = 0; j < 4; j++)
             s.word[0][j] = narrowed(type, x[2 * j]) | (uint32_t)narrowed(type, x[2 * j + 1]) << 16;
     return s;
 }
+template <int Rows>
 ATTN__DEVICE void store_words(const attn__array &a, int64_t at, int count, bool wide, const words &s)
 {
-    const bool whole = wide && count == PIECE;
+    const bool whole = (Rows != ANY_ROWS || wide) && count == PIECE;
     if (whole && a.type == ATTN_F32) {
         hw::store_global((float *)a.data + at, s.word[0]);
         hw::store_global((float *)a.data + at + 4, s.word[1]);
     } else if (whole) {
         hw::store_global((uint16_t *)a.data + at, s.word[0]);
+    } else if (Rows != ANY_ROWS) {
+        return;
     } else if (a.type == ATTN_F32) {
         ATTN__UNROLL for (int j = 0; j < PIECE; j++)
             if (j < count) ((uint32_t *)a.data)[at + j * a.stride[3]] = s.word[j / 4][j % 4];
@@ -1685,42 +1702,46 @@ struct storing {
     int64_t batch, heads, rows, columns;        /* of `from`; packed, batch is the number of entries */
     int64_t room;                               /* rows that an entry may have in `to` */
     int64_t page, pool;                         /* rows of a page, pages; 0: `to` does not lie in pages */
-    int64_t pieces;                             /* of a row */
+    int64_t pieces, parts;                      /* of a row; parts_of_row */
     int32_t packed_from, packed_to;             /* all entries one after the other */
     int32_t from_wide, to_wide;                 /* see load_words */
-    int32_t lanes;                              /* that share a row: a power of 2 */
+    int32_t lanes, lane_bits;                   /* so many lanes share a row: 2^lane_bits */
     int32_t by_row;                             /* a scale is of a whole row, else of 32 of its numbers */
 };
 /* What a task is: so many rows, and where lanes have more pieces than in their passes a part of one. */
 ATTN__BOTH int64_t pieces_of_task(const storing &m) { return (int64_t)PASSES * m.lanes; }
-ATTN__BOTH int64_t parts_of_row(const storing &m)
+inline int64_t parts_of_row(const storing &m)
 {
     return m.by_row ? 1 : (m.pieces + pieces_of_task(m) - 1) / pieces_of_task(m);
 }
 
-/* Entry b: its first row in `from`, where it goes in the entry's own rows, and how many there are. */
+/* Entry b: its first row in `from`, where it goes in the entry's own rows, and how many there are. All integers are
+   loaded before one is used: those that a call does not have (rank 0) are lengths, and not used. */
 struct new_rows { int64_t from, to, count; };
 ATTN__DEVICE new_rows new_rows_of(const storing &m, int64_t b)
 {
     new_rows e = {0, 0, m.rows};
     if (!m.lengths.rank) return e;
-    if (m.query_starts.rank) e.from = clamp(load_integer(m.query_starts, b, 0), 0, m.rows);
+    const int64_t length = load_integer(m.lengths, b, 0), count = load_integer(m.query_lengths, b, 0);
+    const int64_t from = load_integer(m.query_starts, b, 0), to = load_integer(m.key_starts, b, 0);
+    if (m.query_starts.rank) e.from = clamp(from, 0, m.rows);
     e.count = m.rows - e.from;
-    if (m.query_lengths.rank) e.count = clamp(load_integer(m.query_lengths, b, 0), 0, e.count);
-    if (m.key_starts.rank) e.to = clamp(load_integer(m.key_starts, b, 0), 0, m.room);
-    e.to += clamp(load_integer(m.lengths, b, 0), 0, m.room - e.to);
+    if (m.query_lengths.rank) e.count = clamp(count, 0, e.count);
+    if (m.key_starts.rank) e.to = clamp(to, 0, m.room);
+    e.to += clamp(length, 0, m.room - e.to);
     if (e.count > m.room - e.to) e.count = m.room - e.to;
     return e;
 }
 
 /* A warp, of packed rows: which entry has the group-th group of rows, those of all entries counted one after the other,
    and which of the entry's it is; false: there are fewer. */
-ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b)
+ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b, new_rows &e)
 {
-    const int64_t each = 32 / m.lanes;
-    const int lane = hw::lane();
+    const int bits = 5 - m.lane_bits, lane = hw::lane();        /* a group is 2^bits rows */
     for (int64_t b0 = 0; b0 < m.batch; b0 += 32) {
-        const int64_t own = b0 + lane < m.batch ? (new_rows_of(m, b0 + lane).count + each - 1) / each : 0;
+        new_rows rows = {0, 0, 0};
+        if (b0 + lane < m.batch) rows = new_rows_of(m, b0 + lane);
+        const int64_t own = (rows.count + (1 << bits) - 1) >> bits;
         int64_t end = own;                      /* of the entry's groups: their number and that of those before */
         for (int step = 1; step < 32; step *= 2) {
             const int64_t before = hw::shfl(end, (lane - step) & 31);
@@ -1731,6 +1752,9 @@ ATTN__DEVICE bool find_group(const storing &m, int64_t &group, int64_t &b)
             const int first = hw::ctz(beyond);
             b = b0 + first;
             group -= hw::shfl(end - own, first);
+            e.from = hw::shfl(rows.from, first);
+            e.to = hw::shfl(rows.to, first);
+            e.count = hw::shfl(rows.count, first);
             return true;
         }
         group -= hw::shfl(end, 31);
@@ -1761,6 +1785,7 @@ ATTN__DEVICE moved find_row(const storing &m, int64_t b, int64_t h, const new_ro
     return at;
 }
 /* Those from piece `piece` on: how many numbers each has; and what they are. A lane that has none loads nothing. */
+template <int Rows>
 ATTN__DEVICE void load_pieces(const storing &m, const moved &at, int64_t piece, words (&s)[PASSES],
                               int (&count)[PASSES])
 {
@@ -1768,33 +1793,40 @@ ATTN__DEVICE void load_pieces(const storing &m, const moved &at, int64_t piece, 
     const int left = at.there ? (int)clamp(m.columns - piece * PIECE, 0, PASSES * 32 * PIECE) : 0;
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
         count[u] = least(most(left - u * m.lanes * PIECE, 0), PIECE);
-        load_words(s[u], m.from, from + u * step, count[u], m.from_wide);
+        load_words<Rows>(s[u], m.from, from + u * step, count[u], m.from_wide);
     }
 }
 
 /* The bits of the largest magnitude of each piece; infinity's or above where one is not finite. */
+template <int Rows>
 ATTN__DEVICE void find_largest(const storing &m, const words (&s)[PASSES], uint32_t (&largest)[PASSES])
 {
-    float x[PIECE];
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
-        numbers_of(x, s[u], m.from.type);
-        ATTN__UNROLL for (int j = 0; j < PIECE; j++) {
-            const uint32_t size = bits_of(magnitude(x[j]));
-            largest[u] = size > largest[u] ? size : largest[u];
+        uint32_t found = 0;
+        if (has_floats<Rows>(m.from.type)) {
+            ATTN__UNROLL for (int j = 0; j < PIECE; j++) {
+                const uint32_t size = s[u].word[j / 4][j % 4] & 0x7fffffffu;
+                found = size > found ? size : found;
+            }
+        } else {
+            ATTN__UNROLL for (int j = 0; j < 4; j++) found = hw::larger_halves(found, s[u].word[0][j] & 0x7fff7fffu);
+            const uint32_t low = found & 0xffffu, high = found >> 16;
+            found = bits_of(widened(m.from.type, (uint16_t)(low > high ? low : high)));
         }
+        largest[u] = found > largest[u] ? found : largest[u];
     }
 }
 /* A warp: over what shares a scale, all that lanes have of a row, or four neighbours' pieces */
 ATTN__DEVICE void share_largest(const storing &m, uint32_t (&largest)[PASSES])
 {
-    const int lanes = m.by_row ? m.lanes : least(m.lanes, 4);
+    const int lanes = m.by_row ? m.lanes : least(m.lanes, 4), scales = m.by_row ? 1 : PASSES;
     for (int u = 1; m.by_row && u < PASSES; u++) largest[0] = largest[u] > largest[0] ? largest[u] : largest[0];
     for (int step = 1; step < lanes; step *= 2)
-        ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
-            const uint32_t other = hw::shfl_xor(largest[u], step);
-            largest[u] = other > largest[u] ? other : largest[u];
-        }
-    ATTN__UNROLL for (int u = 1; u < PASSES; u++) largest[u] = m.by_row ? largest[0] : largest[u];
+        ATTN__UNROLL for (int u = 0; u < PASSES; u++)
+            if (u < scales) {
+                const uint32_t other = hw::shfl_xor(largest[u], step);
+                largest[u] = other > largest[u] ? other : largest[u];
+            }
 }
 /* A scale as it is stored, and then read. */
 ATTN__DEVICE float scale_of(int32_t type, uint32_t largest)
@@ -1804,90 +1836,121 @@ ATTN__DEVICE float scale_of(int32_t type, uint32_t largest)
     if (largest >= 0x7f800000u) scale = float_of(0x7fc00000u);
     return type == ATTN_F16 ? hw::from_f16(narrowed(type, scale)) : scale;
 }
-ATTN__DEVICE uint32_t code_of(float x, float scale)
+/* What divides by a scale. The power of 2 of a small one, and with it that of each number, is moved to where neither
+   the reciprocal is too large nor what the quotient leaves too small; no scale is so large that it would matter. Then
+   the quotient has the bits of a division, or what both round to is 0. Where there is no scale, codes are 0. */
+struct divisor { float factor, scale, reciprocal; uint32_t codes; };
+ATTN__DEVICE divisor divisor_of(float scale)
 {
-    const float exact = scale > 0.0f ? hw::div(x, scale) : 0.0f;
+    divisor d = {1.0f, scale, 0.0f, 0xffffffffu};
+    if (scale < 0x1p-60f) d.factor = 0x1p64f;
+    if (!(scale > 0.0f)) d.scale = 1.0f, d.codes = 0;
+    d.scale = hw::mul(d.scale, d.factor);
+    d.reciprocal = hw::div(1.0f, d.scale);
+    return d;
+}
+/* x / d: a product with the rounded reciprocal is off by two units of its last place at most. What it leaves of x
+   corrects it twice: to one unit, then to the number next to the quotient. */
+ATTN__DEVICE float divided(float x, const divisor &d)
+{
+    const float of = hw::mul(x, d.factor);
+    float q = hw::mul(of, d.reciprocal);
+    ATTN__UNROLL for (int n = 0; n < 2; n++) q = hw::fma(hw::fma(-d.scale, q, of), d.reciprocal, q);
+    return q;
+}
+ATTN__DEVICE uint32_t code_of(float x, const divisor &d)
+{
+    const float exact = divided(x, d);
     const float within = exact > 127.0f ? 127.0f : exact < -127.0f ? -127.0f : exact;
     return bits_of(hw::add(within, 12582912.0f)) & 255;         /* rounded to whole numbers by 1.5 * 2^23 */
 }
-ATTN__DEVICE void store_codes(const storing &m, int64_t at, int count, const words &s, float scale)
+template <int Rows>
+ATTN__DEVICE void store_codes(const storing &m, int64_t at, int count, const words &s, const divisor &d)
 {
     uint8_t *const to = (uint8_t *)m.to.data + at;
     uint32_t code[2] = {0, 0};
     float x[PIECE];
-    numbers_of(x, s, m.from.type);
-    ATTN__UNROLL for (int j = 0; j < PIECE; j++) code[j / 4] |= code_of(x[j], scale) << 8 * (j % 4);
-    if (m.to_wide && count == PIECE) hw::store_global(to, code);
-    else
+    numbers_of<Rows>(x, s, m.from.type);
+    ATTN__UNROLL for (int j = 0; j < PIECE; j++) code[j / 4] |= code_of(x[j], d) << 8 * (j % 4);
+    ATTN__UNROLL for (int j = 0; j < 2; j++) code[j] &= d.codes;
+    if ((Rows != ANY_ROWS || m.to_wide) && count == PIECE) hw::store_global(to, code);
+    else if (Rows == ANY_ROWS)
         ATTN__UNROLL for (int j = 0; j < PIECE; j++)
             if (j < count) to[j * m.to.stride[3]] = (uint8_t)(code[j / 4] >> 8 * (j % 4));
 }
 
-ATTN__DEVICE void convert_pieces(const storing &m, const moved &at, int64_t piece)
+template <int Rows> ATTN__DEVICE void convert_pieces(const storing &m, const moved &at, int64_t piece)
 {
     const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
     words s[PASSES];
     int count[PASSES];
     float x[PIECE];
-    load_pieces(m, at, piece, s, count);
+    load_pieces<Rows>(m, at, piece, s, count);
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
-        if (m.from.type != m.to.type || has_nan(s[u], m.from.type)) {
-            numbers_of(x, s[u], m.from.type);
+        if (m.from.type != m.to.type || has_nan<Rows>(s[u], m.from.type)) {
+            numbers_of<Rows>(x, s[u], m.from.type);
             s[u] = words_of(x, m.to.type);
         }
-        store_words(m.to, to + u * step, count[u], m.to_wide, s[u]);
+        store_words<Rows>(m.to, to + u * step, count[u], m.to_wide, s[u]);
     }
 }
 /* A row that no registers hold is read twice. */
-ATTN__DEVICE void quantize_pieces(const storing &m, const moved &at, int64_t piece)
+template <int Rows> ATTN__DEVICE void quantize_pieces(const storing &m, const moved &at, int64_t piece)
 {
     const int64_t all = pieces_of_task(m), end = m.by_row ? m.pieces : 0;
     const int64_t to = at.to + piece * PIECE * m.to.stride[3], step = m.lanes * PIECE * m.to.stride[3];
     uint32_t largest[PASSES] = {};
-    float scale[PASSES];
+    divisor divisors[PASSES];
     words s[PASSES];
     int count[PASSES];
-    load_pieces(m, at, piece, s, count);
-    find_largest(m, s, largest);
+    load_pieces<Rows>(m, at, piece, s, count);
+    find_largest<Rows>(m, s, largest);
     for (int64_t x = all; x < end; x += all) {
-        load_pieces(m, at, piece + x, s, count);
-        find_largest(m, s, largest);
+        load_pieces<Rows>(m, at, piece + x, s, count);
+        find_largest<Rows>(m, s, largest);
     }
     share_largest(m, largest);
-    if (all < end) load_pieces(m, at, piece, s, count);
+    if (all < end) load_pieces<Rows>(m, at, piece, s, count);
     ATTN__UNROLL for (int u = 0; u < PASSES; u++) {
         const int64_t n = piece + u * m.lanes;
-        scale[u] = scale_of(m.scale.type, largest[u]);
+        if (u > 0 && m.by_row) {
+            divisors[u] = divisors[0];
+            continue;
+        }
+        const float scale = scale_of(m.scale.type, largest[u]);
+        divisors[u] = divisor_of(scale);
         if (m.by_row ? at.there && n == 0 : count[u] > 0 && n % 4 == 0)
-            store_at(m.scale, at.scale + n / 4 * m.scale.stride[3], scale[u]);
+            store_at(m.scale, at.scale + n / 4 * m.scale.stride[3], scale);
     }
     for (int64_t x = 0;;) {
         ATTN__UNROLL for (int u = 0; u < PASSES; u++)
-            store_codes(m, to + x * PIECE * m.to.stride[3] + u * step, count[u], s[u], scale[u]);
+            store_codes<Rows>(m, to + x * PIECE * m.to.stride[3] + u * step, count[u], s[u], divisors[u]);
         if ((x += all) >= end) break;
-        load_pieces(m, at, piece + x, s, count);
+        load_pieces<Rows>(m, at, piece + x, s, count);
     }
 }
 
 /* Packed rows are looked for in their entries; others are counted through all entries, for these may be short. */
-template <bool Quantizes> ATTN__KERNEL(32 * WARPS, 5) void store_rows(ATTN__PARAM storing m)
+template <bool Quantizes, int Rows>
+ATTN__KERNEL(32 * WARPS, Rows != WHOLE_HALVES ? 5 : Quantizes ? 6 : 8) void store_rows(ATTN__PARAM storing m)
 {
-    const int64_t parts = parts_of_row(m), rows = m.batch * m.rows;
-    const int each = 32 / m.lanes, own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes;
+    const int64_t parts = m.parts, rows = m.batch * m.rows;
+    const int each = 32 >> m.lane_bits, own_row = hw::lane() >> m.lane_bits, own_piece = hw::lane() & (m.lanes - 1);
     for (int64_t task = first_task();; task += all_tasks()) {
         int64_t n = parts == 1 ? task : quotient(task, parts), group = quotient(n, m.heads), b = 0;
         const int64_t part = task - n * parts, h = n - group * m.heads;
         int64_t i = group * each;
-        if (m.packed_from ? !find_group(m, group, b) : i >= rows) return;
+        new_rows e = {0, 0, 0};
+        if (m.packed_from ? !find_group(m, group, b, e) : i >= rows) return;
         moved at = {0, 0, 0, false};
         if (m.packed_from) {
-            at = find_row(m, b, h, new_rows_of(m, b), group * each + own_row);
+            at = find_row(m, b, h, e, group * each + own_row);
         } else if ((i += own_row) < rows) {
             b = quotient(i, m.rows);
             at = find_row(m, b, h, new_rows_of(m, b), i - b * m.rows);
         }
-        if (Quantizes) quantize_pieces(m, at, part * pieces_of_task(m) + own_piece);
-        else convert_pieces(m, at, part * pieces_of_task(m) + own_piece);
+        if (Quantizes) quantize_pieces<Rows>(m, at, part * pieces_of_task(m) + own_piece);
+        else convert_pieces<Rows>(m, at, part * pieces_of_task(m) + own_piece);
     }
 }
 
@@ -1946,7 +2009,8 @@ struct rotating {
     int64_t batch, heads, rows;
     int64_t table, pairs, rest;         /* rows of the tables; numbers behind the pairs, which are copied */
     int64_t pair_pieces, pieces;        /* eight pairs each, of a row; and with those of 16 numbers behind them */
-    int32_t lanes;                      /* of a row: a power of 2 */
+    int64_t parts, head_groups, tasks;  /* see below */
+    int32_t lanes, lane_bits;           /* so many lanes share a row: 2^lane_bits */
     int32_t x_wide, out_wide, table_wide;
     int32_t interleaved, inverse;
 };
@@ -1976,57 +2040,69 @@ ATTN__DEVICE void rotate_pair(float &a, float &b, float cosine, float sine)
 ATTN__DEVICE void rotate_piece(float (&x)[2][PIECE], bool interleaved, const float (&cosine)[PIECE],
                                const float (&sine)[PIECE])
 {
-    ATTN__UNROLL for (int j = 0; j < PIECE; j++)
-        if (interleaved) rotate_pair(x[j / 4][2 * j % 8], x[j / 4][2 * j % 8 + 1], cosine[j], sine[j]);
-        else rotate_pair(x[0][j], x[1][j], cosine[j], sine[j]);
+    if (interleaved)
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++)
+            rotate_pair(x[j / 4][2 * j % 8], x[j / 4][2 * j % 8 + 1], cosine[j], sine[j]);
+    else
+        ATTN__UNROLL for (int j = 0; j < PIECE; j++) rotate_pair(x[0][j], x[1][j], cosine[j], sine[j]);
 }
 
-/* A task is some rows, counted through all entries, of a few heads, for which the tables are read once. */
-enum { ROTATED_HEADS = 2 };             /* four would cost registers, and so warps that wait for memory */
-ATTN__BOTH int64_t parts_of_row(const rotating &m) { return (m.pieces + m.lanes - 1) / m.lanes; }
-ATTN__BOTH int64_t head_groups(const rotating &m) { return (m.heads + ROTATED_HEADS - 1) / ROTATED_HEADS; }
-ATTN__BOTH int64_t tasks_of(const rotating &m)
+/* A task is some rows, counted through all entries, of a few heads, for which the tables are read once. More heads
+   would cost registers, and so warps that wait for memory. */
+template <int Rows> constexpr int rotated_heads = Rows == WHOLE_HALVES ? 4 : 2;
+template <int Rows> ATTN__KERNEL(32 * WARPS, Rows == ANY_ROWS ? 4 : 5) void rotate(ATTN__PARAM rotating m)
 {
-    const int64_t each = 32 / m.lanes;
-    return (m.batch * m.rows + each - 1) / each * head_groups(m) * parts_of_row(m);
-}
-ATTN__KERNEL(32 * WARPS, 4) void rotate(ATTN__PARAM rotating m)
-{
-    const int64_t parts = parts_of_row(m), heads = head_groups(m), rows = m.batch * m.rows, tasks = tasks_of(m);
-    const int own_row = hw::lane() / m.lanes, own_piece = hw::lane() % m.lanes, each = 32 / m.lanes;
-    for (int64_t task = first_task(); task < tasks; task += all_tasks()) {
-        const int64_t n = quotient(task, parts), group = quotient(n, heads), h0 = (n - group * heads) * ROTATED_HEADS;
-        const int64_t piece = (task - n * parts) * m.lanes + own_piece, row = group * each + own_row;
-        words table[2], s[ROTATED_HEADS][2];
+    constexpr int Heads = rotated_heads<Rows>;
+    const int64_t rows = m.batch * m.rows;
+    const int each = 32 >> m.lane_bits, own_row = hw::lane() >> m.lane_bits, own_piece = hw::lane() & (m.lanes - 1);
+    for (int64_t task = first_task(); task < m.tasks; task += all_tasks()) {
+        const int64_t n = m.parts == 1 ? task : quotient(task, m.parts), group = quotient(n, m.head_groups);
+        const int64_t h0 = (n - group * m.head_groups) * Heads;
+        const int64_t piece = (task - n * m.parts) * m.lanes + own_piece, row = group * each + own_row;
+        words table[2], s[Heads][2];
         float cosine[PIECE], sine[PIECE], x[2][PIECE];
+        int64_t from[2], to[2];
         if (row >= rows || piece >= m.pieces) continue;
         const int64_t b = quotient(row, m.rows), i = row - b * m.rows;
         const bool pairs = piece < m.pair_pieces;
         const piece_columns c = columns_of(m, piece);
-        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++)
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            from[e] = place(m.x, b, h0, i, c.column[e]);
+            to[e] = place(m.out, b, h0, i, c.column[e]);
+        }
+        ATTN__UNROLL for (int u = 0; u < Heads; u++)
             ATTN__UNROLL for (int e = 0; e < 2; e++)
-                load_words(s[u][e], m.x, place(m.x, b, h0 + u, i, c.column[e]), h0 + u < m.heads ? c.count[e] : 0,
-                            m.x_wide);
+                load_words<Rows>(s[u][e], m.x, from[e] + u * m.x.stride[1], h0 + u < m.heads ? c.count[e] : 0,
+                                 m.x_wide);
         if (pairs) {
             const int64_t position = !m.positions.rank ? i :
                 add_clamped(load_integer(m.positions, b, i), m.positions.rank == 1 ? i : 0);
             const int64_t at = clamp(position, 0, m.table - 1);
             const int count = (int)clamp(m.pairs - piece * PIECE, 0, PIECE);
-            load_words(table[0], m.cosines, place(m.cosines, 0, 0, at, piece * PIECE), count, m.table_wide);
-            load_words(table[1], m.sines, place(m.sines, 0, 0, at, piece * PIECE), count, m.table_wide);
-            numbers_of(cosine, table[0], ATTN_F32);
-            numbers_of(sine, table[1], ATTN_F32);
+            constexpr int Table = Rows == ANY_ROWS ? ANY_ROWS : WHOLE_FLOATS;
+            load_words<Table>(table[0], m.cosines, place(m.cosines, 0, 0, at, piece * PIECE), count, m.table_wide);
+            load_words<Table>(table[1], m.sines, place(m.sines, 0, 0, at, piece * PIECE), count, m.table_wide);
+            numbers_of<WHOLE_FLOATS>(cosine, table[0], ATTN_F32);
+            numbers_of<WHOLE_FLOATS>(sine, table[1], ATTN_F32);
             ATTN__UNROLL for (int j = 0; j < PIECE; j++) sine[j] = m.inverse ? -sine[j] : sine[j];
         }
-        ATTN__UNROLL for (int u = 0; u < ROTATED_HEADS; u++) {
+        ATTN__UNROLL for (int u = 0; u < Heads; u++) {
             if (h0 + u >= m.heads) break;
-            ATTN__UNROLL for (int e = 0; e < 2; e++) numbers_of(x[e], s[u][e], m.x.type);
+            ATTN__UNROLL for (int e = 0; e < 2; e++) numbers_of<Rows>(x[e], s[u][e], m.x.type);
             if (pairs) rotate_piece(x, m.interleaved, cosine, sine);
             ATTN__UNROLL for (int e = 0; e < 2; e++)
-                store_words(m.out, place(m.out, b, h0 + u, i, c.column[e]), c.count[e], m.out_wide,
-                            words_of(x[e], m.out.type));
+                store_words<Rows>(m.out, to[e] + u * m.out.stride[1], c.count[e], m.out_wide,
+                                  words_of(x[e], m.out.type));
         }
     }
+}
+template <int Rows> cudaError_t rotate_rows(rotating &m, const queue &stream)
+{
+    const int64_t each = 32 >> m.lane_bits;
+    m.parts = (m.pieces + m.lanes - 1) / m.lanes;
+    m.head_groups = (m.heads + rotated_heads<Rows> - 1) / rotated_heads<Rows>;
+    m.tasks = (m.batch * m.rows + each - 1) / each * m.head_groups * m.parts;
+    return run(rotate<Rows>, m.tasks, stream, m);
 }
 
 /* Tables for them, of up to 64 pairs, in doubles that are never fused, as in attn.h; a task is 32 of their numbers. */
@@ -7997,7 +8073,7 @@ namespace attn__gpu {
        hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
        store_rows              128      none           none                          96         append to a cache
-       rotate                  128      none           none                          118        rotary
+       rotate                  128      none           none                          113        rotary
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 26 or 28) where two blocks of
@@ -8649,27 +8725,43 @@ static bool is_wide(const attn__array &a)
     for (int i = 0; i < 3; i++) wide = wide && a.stride[i] * bytes % aligned == 0;
     return wide;
 }
-static int lanes_for(int64_t pieces)
+static int rows_are(const attn__array &from, bool whole)
 {
-    int lanes = 1;
-    while (lanes < 32 && lanes < pieces) lanes *= 2;
-    return lanes;
+    return !whole ? ANY_ROWS : from.type == ATTN_F32 ? WHOLE_FLOATS : WHOLE_HALVES;
+}
+template <class M> void share_rows(M &m, int64_t pieces)        /* a lane for each, or 32 */
+{
+    m.lane_bits = 0;
+    while (m.lane_bits < 5 && 1 << m.lane_bits < pieces) m.lane_bits++;
+    m.lanes = 1 << m.lane_bits;
 }
 static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, attn_error *err)
 {
     m.by_row = m.scale.rank && groups == 1;
     m.pieces = (m.columns + PIECE - 1) / PIECE;
     if (m.by_row && !m.pieces) m.pieces = 1;            /* a scale without codes */
-    m.lanes = lanes_for((m.pieces + PASSES - 1) / PASSES);
-    if (m.scale.rank && !m.by_row && m.lanes < 4) m.lanes = lanes_for(m.pieces < 4 ? m.pieces : 4);
+    share_rows(m, (m.pieces + PASSES - 1) / PASSES);
+    if (m.scale.rank && !m.by_row && m.lanes < 4) share_rows(m, m.pieces < 4 ? m.pieces : 4);
+    m.parts = parts_of_row(m);
     m.from_wide = is_wide(m.from);
     m.to_wide = is_wide(m.to);
     if (!m.batch || !m.heads || !m.rows || !m.pieces || !m.room) return report(cudaSuccess, err);
-    const int64_t each = 32 / m.lanes;
+    const int64_t each = 32 >> m.lane_bits;
     const int64_t row_groups = m.packed_from ? m.rows / each + m.batch : (m.batch * m.rows + each - 1) / each;
     const device_guard guard(m.columns ? m.to.data : m.scale.data);
-    return report(run(m.scale.rank ? store_rows<true> : store_rows<false>, row_groups * m.heads * parts_of_row(m),
-                      stream, m), err);
+    void (*const kernels[2][3])(storing) = {
+        {store_rows<false, ANY_ROWS>, store_rows<false, WHOLE_HALVES>, store_rows<false, WHOLE_FLOATS>},
+        {store_rows<true, ANY_ROWS>, store_rows<true, WHOLE_HALVES>, store_rows<true, WHOLE_FLOATS>}};
+    const int how = rows_are(m.from, m.columns % PIECE == 0 && m.from_wide && m.to_wide);
+    return report(run(kernels[m.scale.rank != 0][how], row_groups * m.heads * m.parts, stream, m), err);
+}
+/* Integers that a call has, or others in their place: of rank 0, but they can be read. */
+static attn__array given_or(attn__array a, const attn__array &others)
+{
+    if (a.rank) return a;
+    a = others;
+    a.rank = 0;
+    return a;
 }
 /* All rows of from, to and scale */
 static storing storing_of(const attn__array *a, const int64_t *size)
@@ -8736,9 +8828,9 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
     attn__gpu::storing m = attn__gpu::storing_of(a, desc->q.size);
     m.scale = a[9];
     m.lengths = a[2];
-    m.query_lengths = a[3];
-    m.query_starts = a[4];
-    m.key_starts = a[5];
+    m.query_lengths = attn__gpu::given_or(a[3], m.lengths);
+    m.query_starts = attn__gpu::given_or(a[4], m.lengths);
+    m.key_starts = attn__gpu::given_or(a[5], m.lengths);
     m.page_table = a[6];
     m.batch = desc->key_lengths.size[0];
     m.packed_from = desc->q.size[0] == 1 && m.batch != 1;
@@ -8770,7 +8862,7 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.rest = size[3] - 2 * m.pairs;
     m.pair_pieces = (m.pairs + 7) / 8;
     m.pieces = m.pair_pieces + (m.rest + 15) / 16;
-    m.lanes = attn__gpu::lanes_for(m.pieces);
+    attn__gpu::share_rows(m, m.pieces);
     m.x_wide = m.pairs % 8 == 0 && attn__gpu::is_wide(m.x);
     m.out_wide = m.pairs % 8 == 0 && attn__gpu::is_wide(m.out);
     m.table_wide = attn__gpu::is_wide(m.cosines) && attn__gpu::is_wide(m.sines);
@@ -8778,8 +8870,14 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
     const attn__gpu::device_guard guard(m.out.data);
-    return attn__gpu::report(attn__gpu::run(attn__gpu::rotate, attn__gpu::tasks_of(m),
-                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+    const attn__gpu::queue stream((cudaStream_t)attn__gpu::stream_of_thread);
+    cudaError_t error;
+    switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
+    case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, stream); break;
+    case attn__gpu::WHOLE_FLOATS: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_FLOATS>(m, stream); break;
+    default: error = attn__gpu::rotate_rows<attn__gpu::ANY_ROWS>(m, stream);
+    }
+    return attn__gpu::report(error, err);
 }
 
 /* a: cosines, sines, factors; size: of these tables, 64 pairs at most */
@@ -8842,9 +8940,15 @@ attn_status attn_cuda_prepare(attn_error *err)
         (const void *)attn__gpu::find_norms,
         (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
         (const void *)attn__gpu::merge,
-        (const void *)attn__gpu::store_rows<false>, (const void *)attn__gpu::store_rows<true>,
+        (const void *)attn__gpu::store_rows<false, attn__gpu::ANY_ROWS>,
+        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_HALVES>,
+        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_FLOATS>,
+        (const void *)attn__gpu::store_rows<true, attn__gpu::ANY_ROWS>,
+        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_HALVES>,
+        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_FLOATS>,
         (const void *)attn__gpu::convert_doubles, (const void *)attn__gpu::unpack_blocks,
-        (const void *)attn__gpu::rotate, (const void *)attn__gpu::make_tables};
+        (const void *)attn__gpu::rotate<attn__gpu::ANY_ROWS>, (const void *)attn__gpu::rotate<attn__gpu::WHOLE_HALVES>,
+        (const void *)attn__gpu::rotate<attn__gpu::WHOLE_FLOATS>, (const void *)attn__gpu::make_tables};
     attn_status status = ATTN_OK;
     const auto load = [&](const void *kernel) {
         if (status != ATTN_OK) return;

@@ -1892,6 +1892,24 @@ static void cache_long_rows(void) {
         test_release();
     }
 }
+/* Scales from the smallest numbers that there are to the largest */
+static void cache_scales(void) {
+    for (int n = 0; n < 60; n++) {
+        attn_view x = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 5, 64);
+        attn_out codes[2], scale[2];
+        for (int64_t i = 0; i < 5; i++)
+            for (int64_t j = 0; j < 64; j++)
+                put_at(&x, 0, 0, i, j, ldexp((double)test_int(-1000, 1000), n < 30 ? n - 150 : n + 58));
+        make_twins(codes, ATTN_I8, LAYOUT_PACKED, 4, 1, 1, 5, 64);
+        make_twins(scale, ATTN_F32, LAYOUT_PACKED, 4, 1, 1, 5, n % 2 ? 1 : 2);
+        for (int device = 0; device < 2; device++) {
+            to_place(device);
+            CHECK_STATUS(attn_quantize(x, codes[device], scale[device], 0), ATTN_OK);
+        }
+        CHECKF(twins_agree(codes) && twins_agree(scale), "case %d: %s", n, fake_failure());
+        test_release();
+    }
+}
 static void cache_rotations(void) {
     for (int n = 0; n < cases_of(600); n++) {
         const int64_t b = test_int(1, 5), h = test_int(1, 9), s = test_int(1, 12), d = cache_columns(n);
@@ -2179,6 +2197,7 @@ const test_case suite_emulated[] = {
     {"emulated.cache_appends", cache_appends},
     {"emulated.cache_conversions", cache_conversions},
     {"emulated.cache_long_rows", cache_long_rows},
+    {"emulated.cache_scales", cache_scales},
     {"emulated.cache_rotations", cache_rotations},
     {"emulated.cache_tables", cache_tables},
     {"emulated.cache_clamped", cache_clamped},

@@ -856,8 +856,8 @@ enum {
       "q, k, v are not all f16 or all bf16") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
-    X(p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank, 0, \
-      "weights or scores are wanted") \
+    X(wants_pairs(p) && (p.ragged || p.page), 0, \
+      "weights or scores of entries with starts, or over keys in pages") \
     X(p.empty == ATTN_EMPTY_UNIFORM, 0, "empty rows are to be uniform") \
     X(p.mask.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
     X(p.bias.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD | EACH_PAIR | ANY_PAIR, "") \
@@ -868,6 +868,11 @@ enum {
     X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv is wanted")
 
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
+/* Are there results with a number for each pair? (Of a backward they are not.) */
+ATTN__BOTH bool wants_pairs(const params &p)
+{
+    return p.weights.rank || p.scores.rank || p.scores_softcap.rank || p.scores_masked.rank;
+}
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
 {
@@ -1048,15 +1053,24 @@ ATTN__DEVICE float inverse_softcap(const params &p)
 {
     return p.softcap == 0.0f ? 0.0f : fminf(1.0f / p.softcap, 3.4028235e38f);
 }
-template <int N> ATTN__DEVICE void softcap_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+template <int N> ATTN__DEVICE void scale_scores(float (&s)[N], const params &p)
 {
-    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale, slope[j] = 1.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++) s[j] *= p.scale;
+}
+template <int N> ATTN__DEVICE void soften_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++) slope[j] = 1.0f;
     if (p.softcap == 0.0f) return;
     ATTN__UNROLL for (int j = 0; j < N; j++) {
         const float t = tanhf(s[j] * inverse);
         s[j] = p.softcap * t;
         slope[j] = 1.0f - t * t;
     }
+}
+template <int N> ATTN__DEVICE void softcap_scores(float (&s)[N], float (&slope)[N], const params &p, float inverse)
+{
+    scale_scores(s, p);
+    soften_scores(s, slope, p, inverse);
 }
 
 ATTN__DEVICE float distance_of(const reach &r, int64_t j)      /* |p - j| */
@@ -4089,10 +4103,9 @@ ATTN__DEVICE pair_places places_in(const attn__array &a, const tile_row (&rows)[
     return at;
 }
 
-/* With Extra: raw scores as they reach the softmax; exclude, read: see mask_scores. alibi_at(e): of a thread's rows. */
+/* Scores behind the softcap; exclude, read: see mask_scores. alibi_at(e): of a thread's rows. */
 template <int N, bool Arrays, class Exclude, class Read, class F>
-ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
-                             Read read, F alibi_at)
+ATTN__DEVICE void mask_rows(float (&s)[N / 2], const params &p, int key0, Exclude exclude, Read read, F alibi_at)
 {
     const int column = key0 + hw::lane() % 4 * 2;
     const auto add_distances = [&] {
@@ -4104,17 +4117,31 @@ ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const par
                     add_alibi(s[x], of.slope, from - (float)(x / 4 * 8 + x % 2));
         }
     };
-    shape_scores<Arrays>(s, slope, p, inverse_softcap(p), exclude, read, add_distances);
+    mask_scores<Arrays>(s, p, exclude, read, add_distances);
+}
+/* With Extra: raw scores as they reach the softmax. */
+template <int N, bool Arrays, class Exclude, class Read, class F>
+ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
+                             Read read, F alibi_at)
+{
+    softcap_scores(s, slope, p, inverse_softcap(p));
+    mask_rows<N, Arrays>(s, p, key0, exclude, read, alibi_at);
 }
 /* The same of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
 template <int N, bool Edge, bool PerPair, class F>
-ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
-                             int key0, F alibi_at)
+ATTN__DEVICE void mask_rows_of_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, F alibi_at)
 {
     const auto read = [&](float (&b)[N / 2], const attn__array &a, bool is_mask) {
         load_numbers(b, s, a, places_in(a, rows, key0 + hw::lane() % 4 * 2), is_mask);
     };
-    shape_rows<N, Edge && PerPair>(s, slope, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
+    mask_rows<N, Edge && PerPair>(s, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
+}
+template <int N, bool Edge, bool PerPair, class F>
+ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
+                             int key0, F alibi_at)
+{
+    softcap_scores(s, slope, p, inverse_softcap(p));
+    mask_rows_of_tile<N, Edge, PerPair>(s, p, rows, key0, alibi_at);
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
@@ -4863,6 +4890,200 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
     }
 }
 
+/* What turns a row's scores into weights, e^(score - base) * inverse, from its stats; no mass: 0 */
+struct row_norm { float base, inverse; };
+ATTN__DEVICE row_norm norm_of_row(const params &p, int64_t b, int64_t h, int64_t i)
+{
+    const float top = load(p.stats, b, h, i, 0), sum = load(p.stats, b, h, i, 1);
+    const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) : -infinity(), larger = sink > top ? sink : top;
+    if (sum == 0.0f) return {0.0f, 0.0f};
+    const float of_sink = is_none(sink) ? 0.0f : hw::ex2((sink - larger) * LOG2E);
+    return {larger, 1.0f / (sum * hw::ex2((top - larger) * LOG2E) + of_sink)};
+}
+
+/* ---- weights and scores as results, each a number for every pair. The forward, of this stage or of stage 3, goes
+   before and leaves the stats of rows; then a block multiplies a tile of rows by tiles of keys once more and writes
+   what comes of it, each number once. Memory limits that, so a lane writes 16 bytes at a time: lanes of a row exchange
+   their columns, of which each has two of every eight. Tiles that no row attends to are filled without a product. */
+enum { OF_RAW, OF_SOFTCAP, OF_MASKED, OF_WEIGHTS, PAIR_ARRAYS };
+template <int D> struct weights_shape {
+    static constexpr int rows = 64, threads = 128, keys = D <= 128 ? 64 : 32;
+    static constexpr int shared_bytes = tile_bytes<rows, D> + 2 * tile_bytes<keys, D> + threads / 32 * 16;
+};
+struct weights_work {
+    params  p;
+    int32_t parts, steps;       /* of the keys, each a block's; scores are wanted as they are after so many of above */
+    int32_t wide;               /* a bit for each array: its rows take 16 bytes at a time */
+};
+ATTN__BOTH const attn__array &pair_array(const params &p, int which)
+{
+    return which == OF_RAW ? p.scores : which == OF_SOFTCAP ? p.scores_softcap
+           : which == OF_MASKED ? p.scores_masked : p.weights;
+}
+
+/* Lanes whose numbers differ in a bit exchange: then that bit of a lane says which of the two both its numbers are, and
+   the first one is of the lane without the bit. */
+template <class X> ATTN__DEVICE void exchange(X &first, X &second, int bit)
+{
+    const bool has = (hw::lane() & bit) != 0;
+    const X other = hw::shfl_xor(has ? first : second, bit);
+    if (has) first = other;
+    else second = other;
+}
+/* A tile of numbers x of a warp's rows and the keys from key0 on, of `keys` */
+template <int N>
+ATTN__DEVICE void store_wide(const attn__array &a, const float (&x)[N / 2], const tile_row (&rows)[2], int key0)
+{
+    const int t = hw::lane() % 4;
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int64_t at = place(a, rows[e].b, rows[e].h, rows[e].i, key0);
+        const bool inside = is_inside(rows[e]);
+        if (a.type == ATTN_F32) {
+            float *const to = (float *)a.data + at + t % 2 * 8 + t / 2 * 4;
+            ATTN__UNROLL for (int j = 0; j < N / 8; j += 2) {
+                uint32_t w[4];
+                ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(x[4 * (j + i / 2) + 2 * e + i % 2]);
+                exchange(w[0], w[2], 1), exchange(w[1], w[3], 1);
+                if (inside) hw::store_global(to + 8 * j, w);
+            }
+        } else {
+            uint16_t *const to = (uint16_t *)a.data + at + t * 8;
+            ATTN__UNROLL for (int j = 0; j < N / 8; j += 4) {
+                uint32_t w[4];
+                ATTN__UNROLL for (int i = 0; i < 4; i++) {
+                    const float low = x[4 * (j + i) + 2 * e], high = x[4 * (j + i) + 2 * e + 1];
+                    w[i] = a.type == ATTN_BF16 ? hw::pack<hw::bf16>(low, high) : hw::pack<hw::f16>(low, high);
+                }
+                exchange(w[0], w[1], 1), exchange(w[2], w[3], 1);
+                exchange(w[0], w[2], 2), exchange(w[1], w[3], 2);
+                if (inside) hw::store_global(to + 8 * j, w);
+            }
+        }
+    }
+}
+template <int N>
+ATTN__DEVICE void store_pairs(const attn__array &a, const float (&x)[N / 2], const tile_row (&rows)[2], int key0,
+                              int keys, bool wide)
+{
+    bool nan = false;                               /* which has one form, and is rare */
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) nan = nan || is_nan(x[j]);
+    if (wide && key0 + N <= keys && !hw::any(nan)) return store_wide<N>(a, x, rows, key0);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const int column = key0 + hw::lane() % 4 * 2;
+        const int64_t at = place(a, rows[e].b, rows[e].h, rows[e].i, column);
+        if (!is_inside(rows[e])) continue;
+        ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+            const int c = j / 2 * 8 + j % 2;
+            if (column + c < keys) store_at(a, at + c * a.stride[3], x[j / 2 * 4 + 2 * e + j % 2]);
+        }
+    }
+}
+
+/* Masked scores of the keys from key0 on become weights. none: of the thread's rows what an excluded pair has */
+template <int N, bool Extra>
+ATTN__DEVICE void weigh_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], const row_norm (&of)[2],
+                             const float (&none)[2], int key0)
+{
+    const bool drops = Extra && p.weights_after_dropout && p.dropout != 0.0f;
+    uint64_t kept[2] = {~0ull, ~0ull};
+    if (drops) kept_in_tile<N>(kept, p, rows, key0);
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        const int e = j / 2 % 2;
+        float w = hw::ex2((s[j] - of[e].base) * LOG2E) * of[e].inverse;
+        if (w < 1.17549435e-38f) w = 0.0f;
+        if (drops) w = kept[e] >> (j / 4 * 8 + j % 2) & 1 ? w * p.keep_scale : 0.0f;
+        s[j] = is_none(s[j]) ? none[e] : w;
+    }
+}
+
+/* Scores take the step that makes them those of the array `which`. */
+template <int N, bool Extra>
+ATTN__DEVICE void next_scores(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, bool edge,
+                              int which)
+{
+    if (which == OF_RAW) scale_scores(s, p);
+    if (Extra && which == OF_SOFTCAP) {
+        float slope[N / 2];
+        soften_scores(s, slope, p, inverse_softcap(p));
+    }
+    if (which != OF_MASKED) return;
+    if (Extra) mask_rows_of_tile<N, true, true>(s, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
+    else if (edge) mask_tile<N, true>(s, rows, key0);
+}
+
+template <class T, int D, bool Extra>
+ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared, int b, int h, int first_row, int part)
+{
+    typedef weights_shape<D> shape;
+    constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.p;
+    const uint32_t q = hw::shared_address(shared), k = q + whole;
+    const int row0 = hw::warp() * 16, g = hw::lane() / 4, head_kv = h / (int)(p.heads / p.heads_kv);
+    const bool busy = first_row + row0 < p.queries;
+    tile_row rows[2];
+    row_norm of[2];
+    float none[2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e] = row_at(p, whole_entry(p), b, h, 1, first_row + row0 + g + 8 * e);
+        of[e] = {0.0f, 0.0f};
+        none[e] = 0.0f;
+        if (!p.weights.rank || !is_inside(rows[e])) continue;
+        of[e] = norm_of_row(p, b, h, rows[e].i);
+        const bool empty = of[e].inverse == 0.0f && !(p.sink.rank && !is_none(load(p.sink, 0, h, 0, 0)));
+        if (empty && p.empty == ATTN_EMPTY_NAN) none[e] = float_of(0x7fc00000u);
+    }
+    tile_reach all = reach_of_block(rows, (tile_reach *)(shared + whole + 2 * slot));
+    if (p.scores.rank || p.scores_softcap.rank) all.first = 0, all.last = (int)p.keys;     /* of all keys */
+    const int tiles = ((int)p.keys + keys - 1) / keys, each = (tiles + m.parts - 1) / m.parts;
+    const int begin = part * each, end = least(begin + each, tiles), first = all.last > 0 ? all.first / keys : 0;
+    const int last = least(end, (all.last + keys - 1) / keys);
+    const auto copy_keys = [&](int n) {
+        if (n < last)
+            copy_rows<D, keys, shape::threads>(k + n % 2 * slot, p.k, p.size_q, b, head_kv, n * keys, all.first,
+                                               all.last);
+        hw::cp_async_commit();
+    };
+    copy_rows<D, shape::rows, shape::threads>(q, p.q, p.size_q, b, h, first_row, 0, (int)p.queries);
+    copy_keys(most(begin, first));
+    for (int n = begin; n < end; n++) {
+        const bool reached = n >= first && n < last, edge = n * keys < all.from || (n + 1) * keys > all.to;
+        float s[keys / 2];
+        if (reached) {
+            hw::cp_async_wait<0>();
+            hw::sync();
+            copy_keys(n + 1);
+        }
+        if (!busy) continue;
+        if (reached) product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+        else ATTN__UNROLL for (int j = 0; j < keys / 2; j++) s[j] = -infinity();
+        ATTN__LOOP for (int which = OF_RAW; which < m.steps; which++) {        /* one copy of what is long */
+            const attn__array &to = pair_array(p, which);
+            if (reached) next_scores<keys, Extra>(s, p, rows, n * keys, edge, which);
+            if (which == OF_WEIGHTS) weigh_tile<keys, Extra>(s, p, rows, of, none, n * keys);
+            if (to.rank) store_pairs<keys>(to, s, rows, n * keys, (int)p.keys, m.wide >> which & 1);
+        }
+    }
+    hw::cp_async_wait<0>();
+    hw::sync();                                     /* the tiles are free again */
+}
+
+template <class T, int D, bool Extra>
+ATTN__KERNEL(weights_shape<D>::threads, 1) void mma_weights(ATTN__PARAM weights_work m)
+{
+#if ATTN__HAVE_MMA
+    ATTN__SHARED(shared);
+    const int rows = weights_shape<D>::rows, tiles = (int)((m.p.queries + rows - 1) / rows);
+    const int heads = (int)m.p.heads, tasks = (int)m.p.batch * heads * tiles * m.parts;
+    for (int task = hw::block(); task < tasks; task += hw::blocks()) {
+        const int tile = task / m.parts;
+        mma_weights_task<T, D, Extra>(m, shared, tile / tiles / heads, tile / tiles % heads, tile % tiles * rows,
+                                      task % m.parts);
+    }
+#else
+    hw::missing();
+#endif
+}
+
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order. */
@@ -4974,13 +5195,9 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
        shows whether d_out is finite, too, for 0 times infinity is NaN */
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
-        const float top = load(p.stats, b, h, i, 0), sum = load(p.stats, b, h, i, 1);
-        const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) : -infinity(), larger = sink > top ? sink : top;
-        if (sum != 0.0f) {
-            const float of_sink = is_none(sink) ? 0.0f : hw::ex2((sink - larger) * LOG2E);
-            g.base = has_extra(p) ? larger : larger * LOG2E;
-            g.inverse = 1.0f / (sum * hw::ex2((top - larger) * LOG2E) + of_sink);
-        }
+        const row_norm of = norm_of_row(p, b, h, i);
+        g.base = has_extra(p) ? of.base : of.base * LOG2E;
+        g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
     m.base[n * 32 + hw::lane()] = g.base;
@@ -5370,7 +5587,7 @@ inline bool reads_codes(const params &p)
     const auto fit = [&](const attn__array &a, int64_t columns) {
         return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
     };
-    return is_16_bit(p.q) && !p.is_backward && !has_extra(p) && !has_starts(p) && p.heads_kv > 0 &&
+    return is_16_bit(p.q) && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) && p.heads_kv > 0 &&
            p.queries * (p.heads / p.heads_kv) <= MMA_DECODE_ROWS && fit(p.k, p.size_q) &&
            (!p.v.rank || fit(p.v, p.size_v));
 }
@@ -5581,11 +5798,57 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
 }
-static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
+typedef cudaError_t forward_fn(const params &p, const device &dev, const queue &stream);
+static cudaError_t mma_forward_rows(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
         return mma_forward_as<decltype(type), decltype(d)::value>(p, dev, stream);
     });
+}
+
+/* Weights need stats: these lie in the workspace, in front of what the forward has there, where the call has none. */
+inline int64_t stats_bytes(const params &p)
+{
+    if (!p.weights.rank || p.stats.rank) return 0;
+    return (batch_of_rows(p) * p.heads * p.queries * 2 * (int64_t)sizeof(float) + 255) / 256 * 256;
+}
+template <class T, int D, bool Extra> int mma_weights_run(const params &p, const device &dev, const queue &stream)
+{
+    typedef weights_shape<D> shape;
+    const int64_t blocks = p.batch * p.heads * ((p.queries + shape::rows - 1) / shape::rows);
+    const int64_t wanted = 4 * (int64_t)dev.processors, tiles = (p.keys + shape::keys - 1) / shape::keys;
+    const int64_t parts = blocks >= wanted ? 1 : (wanted + blocks - 1) / blocks;
+    weights_work m = {p, (int32_t)(parts < tiles ? parts : tiles), 0, 0};
+    for (int which = OF_RAW; which < PAIR_ARRAYS; which++) {
+        const attn__array &a = pair_array(p, which);
+        if (!a.rank) continue;
+        m.steps = which + 1;
+        m.wide |= has_aligned_rows(a, p.batch, p.heads, p.queries) << which;
+    }
+    return launch(mma_weights<T, D, Extra>, blocks_for(blocks * m.parts), shape::threads, shape::shared_bytes, stream,
+                  m);
+}
+/* A forward's results, by `rows` those that rows have */
+static cudaError_t forward_with_pairs(params p, forward_fn *rows, const device &dev, const queue &stream)
+{
+    cudaError_t error = cudaSuccess;
+    if (stats_bytes(p) > 0) {
+        const int64_t bytes = stats_bytes(p);
+        p.stats = rows_of(p, (float *)p.workspace, 2);
+        p.workspace = (char *)p.workspace + bytes;
+    }
+    if (p.out.rank || p.lse.rank || p.stats.rank) error = rows(p, dev, stream);
+    if (error != cudaSuccess || !wants_pairs(p)) return error;
+    return with_kernels(p, [&](auto type, auto d) {
+        typedef decltype(type) T;
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
+                            : mma_weights_run<T, D, false>(p, dev, stream);
+    });
+}
+static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
+{
+    return forward_with_pairs(p, mma_forward_rows, dev, stream);
 }
 
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
@@ -5623,7 +5886,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, unsigned char
 static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
-    if (!backward) return bytes;
+    if (!backward) return bytes + stats_bytes(p);
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
         bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
@@ -5632,7 +5895,6 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 }
 
 /* Stats by a forward, where the call has none */
-typedef cudaError_t forward_fn(const params &p, const device &dev, const queue &stream);
 static int find_stats(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
     params stats_alone = m.p;
@@ -7573,6 +7835,7 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, false>);
     if constexpr (!Extra)
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, true>);
+    f((const void *)mma_weights<T, D, Extra>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
     if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
@@ -7890,7 +8153,7 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     return launch(hopper_forward_kernel<T, Shape>, m.tasks < dev.processors ? m.tasks : dev.processors, Shape::threads,
                   Shape::shared_bytes, stream, m);
 }
-static cudaError_t hopper_forward(const params &p, const device &dev, const queue &stream)
+static cudaError_t hopper_forward_rows(const params &p, const device &dev, const queue &stream)
 {
     int error = 0;
     with_hopper_shape(p, [&](auto shape) {
@@ -7898,6 +8161,10 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
         error = with_type(p, [&](auto type) { return hopper_forward_as<decltype(type), Shape>(p, dev, stream); });
     });
     return (cudaError_t)error;
+}
+static cudaError_t hopper_forward(const params &p, const device &dev, const queue &stream)
+{
+    return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
@@ -7951,7 +8218,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
         const int64_t sums = p.batch * p.heads * padded * dq_columns(p) * (int64_t)sizeof(float);
         if (behind < sums) behind = sums;
     }
-    bytes += behind;
+    bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 

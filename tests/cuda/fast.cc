@@ -165,6 +165,7 @@ struct call {
     params p;
     device dev;
     tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
+    tensor pairs[4];                      /* weights; scores, behind the softcap, masked */
     tensor codes[2], scales[2], pools[4]; /* of k and v; of these and their scales */
     shared_vector<int32_t> key_lengths, query_lengths, positions, query_starts, key_starts;
     shared_vector<int64_t> table;
@@ -385,6 +386,45 @@ static void check_memory(const call &c, const attn__array &wanted, const tensor 
     if (!(wanted.rank ? margins_untouched(t) : all_untouched(t.memory)))
         fail(c, "memory beside the results was written", 0, 0);
 }
+static const attn__array &wanted_pairs(const params &p, int n) {
+    return n == 0 ? p.weights : n == 1 ? p.scores : n == 2 ? p.scores_softcap : p.scores_masked;
+}
+/* A row's weights and scores, with the masked scores and what they sum up to (with the sink) in float64 */
+static void check_pairs(const call &c, int64_t b, int64_t h, int64_t i, const std::vector<double> &masked, double top,
+                        double mass, double all) {
+    static const char *const names[4] = {"weights", "scores", "scores_softcap", "scores_masked"};
+    const params &p = c.p;
+    const double sink = p.sink.rank ? c.sink(0, h, 0, 0) : -INFINITY;
+    const bool nan = mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN;
+    double sum = 0, rounding = 0;
+    for (int64_t j = 0; j < p.keys; j++) {
+        const double score = masked[(size_t)j], one = exp(score - top) / all;
+        double dot = 0, terms = 0, want[4];
+        for (int64_t x = 0; x < p.size_q; x++) {
+            const double term = c.q(b, h, i, x) * c.k(b, h / (p.heads / p.heads_kv), j, x);
+            dot += term, terms += fabs(term);
+        }
+        const double drops = p.weights_after_dropout ? keep(p, b, h, i, j) : 1;
+        want[0] = score == -INFINITY ? (nan ? NAN : 0) : drops == 0 ? 0 : one * drops;
+        want[1] = p.scale * dot;
+        want[2] = p.softcap == 0 ? want[1] : p.softcap * tanh(want[1] / p.softcap);
+        want[3] = score;
+        for (int n = 0; n < 4; n++) {
+            if (!wanted_pairs(p, n).rank) continue;
+            const int type = c.pairs[n].a.type;
+            const double unit = type == ATTN_F32 ? 2e-6 : type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+            const double got = read_element(c.pairs[n], place(c.pairs[n].a, b, h, i, j));
+            const double doubt = n == 0 ? 3e-5 * (1 + fabs(top) + fabs(score)) * fabs(want[0])
+                                        : 2e-6 * (fabs(p.scale) * terms + fabs(want[n]));
+            const bool large = type == ATTN_F16 && fabs(want[n]) > 65000; /* infinite there */
+            if (!large) close(c, names[n], got, want[n], doubt + unit * fabs(want[n]) + 1e-7);
+            if (n == 0) sum += got, rounding += unit * fabs(got) + 1e-7;
+        }
+    }
+    const double own = mass == 0 ? 0 : mass / all; /* what the sink leaves them */
+    if (p.weights.rank && (p.dropout == 0 || !p.weights_after_dropout))
+        close(c, "the sum of a row's weights", sum, nan ? NAN : own, rounding + 3e-5 * (1 + fabs(top)));
+}
 /* unit: of the type of the weights when they meet the values */
 static void check_forward(const call &c) {
     const params &p = c.p;
@@ -412,6 +452,7 @@ static void check_forward(const call &c) {
                     close(c, "stats: maximum", read_element(c.stats, at), top, 2e-5 * (1 + fabs(top)));
                     close(c, "stats: mass", read_element(c.stats, at + 1), mass, 1e-4 * (1 + mass));
                 }
+                if (wants_pairs(p)) check_pairs(c, b, h, i, w, top, mass, all);
                 if (!p.out.rank) continue;
                 for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0, either[(size_t)x] = false;
                 for (int64_t j = 0; j < p.keys; j++) {
@@ -437,6 +478,8 @@ static void check_forward(const call &c) {
     check_memory(c, p.out, c.out);
     check_memory(c, p.lse, c.lse);
     check_memory(c, p.stats, c.stats);
+    for (int n = 0; n < 4; n++)
+        if (wanted_pairs(p, n).rank) check_memory(c, wanted_pairs(p, n), c.pairs[n]);
 }
 
 /* ---- gradients: what the formulas say, in float64, from the numbers as they are stored; with the size of the terms */
@@ -576,11 +619,11 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
     }
 }
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
-    shared_vector<unsigned char> first[3];
-    tensor *const results[3] = {&c.out, &c.lse, &c.stats};
+    shared_vector<unsigned char> first[7];
+    tensor *const results[7] = {&c.out, &c.lse, &c.stats, &c.pairs[0], &c.pairs[1], &c.pairs[2], &c.pairs[3]};
     give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
-        poison(c.out), poison(c.lse), poison(c.stats);
+        for (tensor *t : results) poison(*t);
         set_timing(mode);
         calls++;
         const int error = forward(c.p, c.dev, NULL);
@@ -589,7 +632,7 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
             continue;
         }
         if (mode == 0) check_forward(c);
-        for (int n = 0; n < 3; n++) {
+        for (int n = 0; n < 7; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
             if (first[n] == results[n]->memory) continue;
@@ -717,6 +760,50 @@ template <bool Pages> static void decode_codes(call &c, const stage &s) {
         shared = (size_t)(four ? mma_shape<D, keys, 4, true>::shared_bytes : mma_shape<D, keys, 2, true>::shared_bytes);
     });
     same_bits(c, s, shared);
+}
+/* Weights and scores, some of these, in arrays of any type and strides; then the other results, some of them or none.
+   Those have the bits of a call without weights, and weights those of a call that asks for them and stats alone. */
+static void forward_with_pairs(call &c, const stage &s) {
+    params &p = c.p;
+    attn__array *const of[4] = {&p.weights, &p.scores, &p.scores_softcap, &p.scores_masked};
+    const bool of_stage_3 = s.forward == hopper_forward; /* which has out in any case */
+    forward(c, s);
+    tensor *const results[3] = {&c.out, &c.lse, &c.stats};
+    shared_vector<unsigned char> alone[3];
+    for (int n = 0; n < 3; n++) alone[n] = results[n]->memory;
+    for (int n = 0; n < 4; n++) {
+        static const int types[3] = {ATTN_F32, ATTN_BF16, ATTN_F16};
+        const bool wide = chance(60); /* rows in pieces of 16 bytes */
+        if (!chance(n == 0 ? 80 : 35) && (n < 3 || wants_pairs(p))) continue;
+        make(c.pairs[n], types[draw(0, 2)], p.batch, p.heads, p.queries, p.keys, wide ? 8 : 1);
+        if (!wide && chance(40)) { /* queries side by side */
+            std::swap(c.pairs[n].size[2], c.pairs[n].size[3]);
+            make(c.pairs[n], c.pairs[n].a.type, p.batch, p.heads, p.keys, p.queries, 1);
+            std::swap(c.pairs[n].size[2], c.pairs[n].size[3]);
+            std::swap(c.pairs[n].a.stride[2], c.pairs[n].a.stride[3]);
+        }
+        *of[n] = c.pairs[n].a;
+    }
+    if (p.dropout != 0 && chance(50)) p.weights_after_dropout = 1, c.name += " (weights after it)";
+    c.name += ", with";
+    for (int n = 0; n < 4; n++)
+        if (of[n]->rank) c.name += n == 0 ? " weights" : n == 1 ? " scores" : n == 2 ? " softcapped" : " masked";
+    if (!of_stage_3 && chance(40)) p.out.rank = 0, c.name += ", without out";
+    if (chance(40)) p.lse.rank = 0, c.name += ", without lse";
+    if (chance(50)) p.stats.rank = 0, c.name += ", without stats";
+    forward(c, s);
+    const attn__array *const asked[3] = {&p.out, &p.lse, &p.stats};
+    for (int n = 0; n < 3; n++) {
+        checks++;
+        if (asked[n]->rank && results[n]->memory != alone[n]) fail(c, "other bits than without weights", n, 0);
+    }
+    if (!p.weights.rank) return;
+    const shared_vector<unsigned char> weights = c.pairs[0].memory;
+    for (int n = 1; n < 4; n++) of[n]->rank = 0, poison(c.pairs[n]), c.pairs[n].memory.clear();
+    p.stats = c.stats.a, p.lse.rank = 0, c.name += ", then alone";
+    forward(c, s);
+    checks++;
+    if (c.pairs[0].memory != weights) fail(c, "other bits of weights than alone", 0, 0);
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
@@ -1410,6 +1497,17 @@ static const struct kind {
      90,
      227 * 1024,
      {64, 300, PAIRS_ALONE, 0, 8, 256, 0, 160, false, 8}},
+    {"stage 2 weights", 1, forward_with_pairs, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
+    {"stage 2 weights", 1, forward_with_pairs, 80, 163 * 1024, {1, 200, 0, 0, 72, 128}},
+    {"stage 2 weights", 1, forward_with_pairs, 86, 99 * 1024, {1, 150, 0, 0, 136, 256}},
+    {"stage 2 weights, with everything", 1, forward_with_pairs, 80, 163 * 1024, {1, 150, 1, 0, 8, 64}},
+    {"stage 2 weights, with everything", 1, forward_with_pairs, 80, 163 * 1024, {1, 150, 1, 0, 72, 256}},
+    {"stage 2 weights, decode", 1, forward_with_pairs, 80, 163 * 1024, {0, 0, 0, 2, 8, 128}},
+    {"stage 2 weights, infinite numbers", 1, forward_with_pairs, 80, 163 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 3 weights", 2, forward_with_pairs, 90, 227 * 1024, {64, 300, 0, 0, 8, 64}},
+    {"stage 3 weights", 2, forward_with_pairs, 90, 227 * 1024, {64, 200, 0, 0, 72, 256}},
+    {"stage 3 weights, softcap and ALiBi", 2, forward_with_pairs, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 8, 64}},
+    {"stage 3 weights, bias, mask, dropout", 2, forward_with_pairs, 90, 227 * 1024, {64, 200, PAIRS_ALONE, 0, 8, 64}},
     {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 500, 0, 0, 8, 64}},
     {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 300, 0, 0, 72, 256}},
     {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},

@@ -5068,7 +5068,7 @@ ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared,
 }
 
 template <class T, int D, bool Extra>
-ATTN__KERNEL(weights_shape<D>::threads, 1) void mma_weights(ATTN__PARAM weights_work m)
+ATTN__KERNEL(weights_shape<D>::threads, Extra ? 3 : 4) void mma_weights(ATTN__PARAM weights_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);

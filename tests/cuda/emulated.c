@@ -387,6 +387,38 @@ static double far_apart(const attn_out *a, const attn_out *b) {
     }
     return most;
 }
+static void check_least(const attn_desc *d, const attn_grad *g);
+/* Weights beside the results of before, which keep their bits: near those of stage 1, and each row's sum is 1. */
+static attn_out fast_weights(attn_desc f, const char *stage, const attn_out *of_stage_1) {
+    const attn_out before = f.out;
+    const int64_t rows = f.q.size[1] * f.q.size[2], keys = f.k.size[2];
+    size_t any = 0;
+    f.out = make_out(LAYOUT_PACKED, 4, 1, f.q.size[1], f.q.size[2], f.v.size[3]);
+    f.weights = make_out(LAYOUT_PACKED, 4, 1, f.q.size[1], f.q.size[2], keys);
+    poison(&f.weights);
+    on_device();
+    CHECK(explained(&f, 0, stage));
+    CHECK_STATUS(attn_workspace_size(&f, &f.workspace_bytes, 0), ATTN_OK);
+    f.workspace = test_guarded(f.workspace_bytes);
+    CHECK_STATUS(attn_forward(&f, 0), ATTN_OK);
+    CHECKF(memcmp(f.out.data, before.data, (size_t)(rows * f.v.size[3]) * sizeof(float)) == 0, "%s, with weights",
+           stage);
+    if (of_stage_1)
+        CHECKF(far_apart(&f.weights, of_stage_1) < 1e-4, "%s, weights: %.3g apart", stage,
+               far_apart(&f.weights, of_stage_1));
+    for (int64_t row = 0; row < rows; row++) {
+        double sum = 0;
+        for (int64_t j = 0; j < keys; j++) sum += (double)((const float *)f.weights.data)[row * keys + j];
+        if (!CHECKF(fabs(sum - 1) < 1e-4, "%s, weights of row %ld: their sum is %.9g", stage, (long)row, sum)) break;
+    }
+    attn_desc later = f;
+    later.workspace = 0, later.workspace_bytes = 0;
+    check_least(&later, 0);
+    later.out.data = later.weights.data = 0; /* enough for fewer queries and keys, too */
+    CHECK_STATUS(attn_workspace_size(&later, &any, 0), ATTN_OK);
+    CHECKF(any >= f.workspace_bytes, "%s, weights: %ld bytes, %ld for any", stage, (long)f.workspace_bytes, (long)any);
+    return f.weights;
+}
 static void fast_stages(void) {
     static const int archs[4] = {75, 80, 90, 90}; /* the last one's driver has no TMA */
     const int arch = fake_arch();
@@ -395,7 +427,7 @@ static void fast_stages(void) {
         const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
         attn_desc d = make_desc(1, 4, 2, few ? 3 : 64 + 9 * n, few ? 700 : 150, 64, 64);
         attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, d.q.size[2], 64);
-        attn_out results[4][4];
+        attn_out results[4][4], weights = {0};
         d.q = narrow(&d.q, type);
         d.k = narrow(&d.k, type);
         d.v = narrow(&d.v, type);
@@ -426,8 +458,11 @@ static void fast_stages(void) {
             for (int i = 0; i < 4; i++)
                 CHECKF(far_apart(&results[at][i], &results[0][i]) < 0.03, "case %d, %s, result %d: %.3g apart", n,
                        stage, i, far_apart(&results[at][i], &results[0][i]));
-            f.weights = attn_out_f32(0, 4, 1, 4, d.q.size[2], d.k.size[2]);
-            CHECK(explained(&f, 0, "stage 1") && explained(&f, &g, stage)); /* of no account to the gradients */
+            const attn_out own = fast_weights(f, stage, weights.rank ? &weights : 0);
+            if (at == 0) weights = own;
+            on_device();
+            f.weights = own;
+            CHECK(explained(&f, &g, stage)); /* of no account to the gradients */
         }
         fake_set_tma(1);
         play_as_before(arch);
@@ -923,8 +958,8 @@ static void fast_options(void) {
         {"ALiBi", 3, 3, "on the device"},
         {"a negative scale", 3, 3, "on the device"},
         {"a sink", 3, 3, "on the device"},
-        {"weights", 1, 3, "mma.sync: weights or scores are wanted"},
-        {"masked scores", 1, 3, "mma.sync: weights or scores are wanted"},
+        {"weights", 3, 3, "on the device"},
+        {"masked scores", 3, 3, "on the device"},
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
@@ -935,6 +970,11 @@ static void fast_options(void) {
         {"pages", 3, 0, "on the device"}, /* these have no gradients */
         {"pages and starts", 1, 0, "mma.sync: keys in pages have starts"},
         {"pages of 20 rows", 2, 0, "wgmma: pages of a number of rows that is not a multiple of 8"},
+        {"pages and weights", 1, 0, "mma.sync: weights or scores of entries with starts, or over keys in pages"},
+        {"pages and masked scores", 1, 0, "mma.sync: weights or scores of entries with starts, or over keys in pages"},
+        {"starts and weights", 1, 0, "mma.sync: weights or scores of entries with starts, or over keys in pages"},
+        {"weights alone", 2, 0, "wgmma: no out is wanted"},
+        {"scores alone", 2, 0, "wgmma: no out is wanted"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -955,16 +995,19 @@ static void fast_options(void) {
         if (n == 5) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         if (n == 6) d.scale = -1;
         if (n == 7 || n == 16) d.sink = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
-        if (n == 8) d.weights = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
-        if (n == 9) d.scores_masked = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        const int pages = n > 16 && n < 22;
+        if (n == 8 || n == 20 || n == 22 || n == 23) d.weights = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        if (n == 9 || n == 21) d.scores_masked = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
         if (n == 10) d.empty = ATTN_EMPTY_UNIFORM;
         if (n == 11) d.score = ATTN_SCORE_COSINE;
-        if (n == 13) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+        if (n == 24) d.scores = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        if (n > 22) d.out.rank = 0, d.out.data = 0;
+        if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
-        if (n > 16) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
-        if (n > 16) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
+        if (pages) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
+        if (pages) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
         if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         fake_everything(2);
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
@@ -1064,9 +1107,9 @@ static void mixed_places(void) {
 /* Plans of every stage, in a stream and on a device of their own. */
 static void fast_plans(void) {
     const int arch = fake_arch();
-    /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers; a mask */
-    for (int n = 0; n < 8; n++) {
-        static const char *stages[8] = {"stage 1", "stage 2", "stage 2", "stage 2",
+    /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers; a mask; weights */
+    for (int n = 0; n < 9; n++) {
+        static const char *stages[9] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3",
                                         "stage 3", "stage 3", "stage 3", "stage 3"};
         const int h = n == 5 ? 8 : 4, sq = n == 2 || n == 3 ? 1 : 64, sk = n == 3 ? 700 : 90, dim = n == 6 ? 256 : 128;
         attn_desc d = make_desc(1, h, 2, sq, sk, dim, dim);
@@ -1077,6 +1120,7 @@ static void fast_plans(void) {
         if (n == 5) fake_set_processors(1);
         if (n == 7) d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
         d.out = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
+        if (n == 8) d.weights = make_out(LAYOUT_PACKED, 4, 1, h, sq, sk);
         if (n > 0) d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         if (n == 4) as_codes(&d.k, &d.k_scale, 1, ATTN_F32, &floats), as_codes(&d.v, &d.v_scale, 0, ATTN_F32, &floats);
         d.stream = fake_stream();

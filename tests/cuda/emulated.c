@@ -907,6 +907,15 @@ static void fast_read_codes(void) {
         if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers"))
             check_same_results(&d, &same, "codes of k and v");
         check_least(&d, 0);
+        if (n % 4 == 0) { /* with weights their numbers are made first, in a decode, too */
+            attn_desc of_codes = d, of_them = same;
+            of_codes.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
+            of_them.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
+            on_device();
+            CHECK(!explained(&of_codes, 0, "on the device, stage 1"));
+            if (run_with_workspace(&of_codes, "codes, weights") && run_desc(&of_them, "their numbers, weights"))
+                check_same_results(&of_codes, &of_them, "weights of codes");
+        }
         /* one of them in numbers, in pages: by the floats of stage 1 */
         d.v = same.v, memset(&d.v_scale, 0, sizeof d.v_scale);
         CHECKF(

@@ -49,7 +49,8 @@
              array itself moves, as a new cache does, it needs a new plan. What a launch cannot do shows in
              cudaGetLastError, for a task returns nothing. Arrays in managed memory alone are a plan of the CPU's.
    NaN, INF  As in attn.h, with one exception, in stages 2 and 3: a key that nothing masks and whose k is infinite has
-             weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN.
+             weight 0 in rows where that makes the score -inf; if its v is not finite either, these may be NaN. A decode
+             that reads codes as they are (TYPES) takes an infinite scale for NaN.
    UNMAPPED  All of k and v must be readable: stages 2 and 3 also read excluded keys, in whole tiles (without influence
              on results). In pages, stages 2 and 3 look up the keys from the first to the last that some row of a tile
              may attend to; all keys, where codes in pages become numbers in the workspace first, or where stage 3 has
@@ -78,9 +79,10 @@
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
-             queries times heads of a group) makes them of what it has read, where both k and v are ATTN_I8, in rows of
-             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive. In
-             pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
+             queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
+             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive. It
+             rounds no numbers, but weights times scales, so its bits are its own: the same in pages and side by side.
+             In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is.
@@ -320,6 +322,21 @@ template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
     uint32_t r;
     if (T::is_bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+/* (a & b) | c as one instruction: with two constants the compiler would take two */
+ATTN__DEVICE uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+/* a - b of each half, rounded to nearest even (sm_80, where bf16 has a fused multiply-add alone) */
+template <class T> ATTN__DEVICE uint32_t subtract_halves(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    if (T::is_bf16) asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+    else asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
 
@@ -4426,80 +4443,190 @@ ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t col
     });
 }
 
-/* ---- codes of 8 bits, in a decode, where a warp has tiles of its own: the products read a tile of numbers of type T
-   that the warp makes of each tile of codes. A lane copies pieces of 16 codes, `across` lanes side by side in a row,
-   and makes numbers of the very same pieces; the scales of the tile, one for 32 codes of a row, are spread over the
-   lanes. Bits are those of `unpack`: a code times its scale in f32, rounded. */
+/* ---- codes of 8 bits, in a decode, where a warp has tiles of its own. Codes are integers, which f16 and bf16 have
+   exactly: a lane reads words of four and makes operands of the products of them, in its registers. Scales
+   meet what these products are made of: sums over the columns of a scale on their way to a score, and weights on their
+   way to these columns of the result; in f32, so nothing is rounded but the weights, once.
+       In a product's sum over k the order of columns is free. Of 32 columns (16 bytes of a row of Q, 8 of one of K) a
+   lane has 8 neighbours, which are its operands of two products: of four columns 0 and 2 stand in one register, 1 and 3
+   in the other, for so a word has them. order_queries brings a row of Q to this order. Of V a lane reads columns 4g to
+   4g+3 of 32: the j-th block of 8 columns of a product has columns 4g + j. So a lane's sums are of 8 neighbours;
+   order_columns brings them to the usual order at the end. */
+enum { NUMBERS, CODES, CODES_IN_GROUPS };      /* what K and V are: codes have a scale for a row, or each 32 columns */
 template <int D> constexpr int codes_across = D <= 32 ? 2 : D <= 64 ? 4 : D <= 128 ? 8 : 16;
-template <int Keys, int D> struct code_tile {
-    static constexpr int across = codes_across<D>, at_once = 32 / across;          /* rows */
-    static constexpr int pieces = Keys / at_once, bytes = Keys * across * 16;       /* pieces of a lane */
-    static constexpr int groups = across / 2, scales = Keys * groups / 32;          /* of a row; of a lane */
+template <int Keys, int D, int Kind> struct code_tile {
+    static constexpr int across = codes_across<D>, at_once = 32 / across;       /* pieces of 16 codes, and rows */
+    static constexpr int pieces = Keys / at_once, bytes = Keys * across * 16;   /* pieces of a lane */
+    static constexpr int groups = Kind == CODES_IN_GROUPS ? D / 32 : 1, scale_bytes = groups * Keys * 4;
+    static_assert(D % 32 == 0, "whole groups");
 };
-/* Of the tile that numbers are made of next and those under way, as they are stored, in f32 or f16 */
-template <int Scales, int Depth> struct code_scales { uint32_t of[Depth][Scales]; };
-/* Starts to copy a head's tile of codes, and to load its scales. own: as in copy_paged_rows, without pages, too */
+/* Where column 16 * piece of a row lies in a tile of codes. The pieces of a row are exchanged, so that eight rows that
+   follow one another (of K) do not meet in a bank, nor every other of eight (of V). */
+template <int D> ATTN__DEVICE uint32_t exchange_of(int row)
+{
+    return (uint32_t)(row / 2 % 4 * 32 ^ (codes_across<D> >= 8 ? row % 2 * 64 : 0));
+}
+template <int D> ATTN__DEVICE uint32_t code_at(int row, int piece)
+{
+    return (uint32_t)(row * codes_across<D> + piece) * 16 ^ exchange_of<D>(row);
+}
+/* Starts to copy a head's tile of codes. own: as in copy_paged_rows, without pages, too; lane l has row l. straight:
+   all rows are there, at equal distances. */
 template <int Keys, int D>
-ATTN__DEVICE void copy_codes(uint32_t to, const attn__array &a, int h, int64_t columns, const paged_row &own)
+ATTN__DEVICE void copy_codes(uint32_t to, const attn__array &a, int h, int64_t columns, const paged_row &own,
+                             bool straight)
 {
-    typedef code_tile<Keys, D> tile;
-    const int lane = hw::lane_anew();
-    const int column = lane % tile::across * 16;
-    ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) {
-        const int l = i * tile::at_once + lane / tile::across;
-        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
-        hw::cp_async(to + (i * 32 + lane) * 16, (const int8_t *)a.data + place(a, page, h, row, column),
-                     page >= 0 && column < columns);
-    }
-}
-template <int Keys, int D, int Scales, int Depth>
-ATTN__DEVICE void load_scales(code_scales<Scales, Depth> &s, const attn__array &a, int h, int64_t columns,
-                              const paged_row &own)
-{
-    const int lane = hw::lane_anew();
-    constexpr int groups = code_tile<Keys, D>::groups;
-    ATTN__UNROLL for (int i = 0; i < Scales; i++) {
-        const int n = i * 32 + lane, group = n % groups;
-        const int page = hw::shfl(own.page, n / groups), row = hw::shfl(own.row, n / groups);
-        const int64_t at = place(a, page, h, row, group);
-        uint32_t &bits = s.of[Depth - 1][i];
-        bits = 0;
-        if (page < 0 || group * 32 >= columns) continue;
-        if (a.type == ATTN_F32) bits = ((const uint32_t *)a.data)[at];
-        else bits = ((const uint16_t *)a.data)[at];
-    }
-}
-/* Four codes times a scale, rounded, as pairs: 2^23 + 128 + code is a float whose lowest byte is code + 128. */
-template <class T> ATTN__DEVICE void numbers_of_codes(uint32_t (&pairs)[4], int first, uint32_t codes, float scale)
-{
-    float x[4];
-    ATTN__UNROLL for (uint32_t n = 0; n < 4; n++)
-        x[n] = (float_of(hw::pick_bytes(codes ^ 0x80808080u, 0x4b000000u, 0x7650u + n)) - 8388736.0f) * scale;
-    pairs[first] = hw::pack<T>(x[0], x[1]);
-    pairs[first + 1] = hw::pack<T>(x[2], x[3]);
-}
-template <class T, int Keys, int D, int Scales, int Depth>
-ATTN__DEVICE void make_numbers(uint32_t to, uint32_t codes, const code_scales<Scales, Depth> &s, int32_t type)
-{
-    typedef code_tile<Keys, D> tile;
-    const int l = hw::lane_anew(), chunk = l % tile::across * 2;
-    const int other = chunk / 8 % 2;            /* stored first: no two of eight lanes meet in a bank */
-    const uint32_t at = to + chunk_of(l / tile::across, chunk + other, Keys);
-    float scales[Scales];
-    ATTN__UNROLL for (int i = 0; i < Scales; i++)
-        scales[i] = type == ATTN_F32 ? float_of(s.of[0][i]) : hw::from_f16((uint16_t)s.of[0][i]);
-    ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) {
-        const int row = i * tile::at_once;                  /* and what l adds, with which it has no bit in common */
-        const float scale = hw::shfl(scales[i / 2], i % 2 * 16 + l / 2);
-        uint32_t four[4];
-        hw::load_shared(four, codes + (i * 32 + l) * 16);
-        ATTN__UNROLL for (int n = 0; n < 2 && (D % (tile::across * 16) == 0 || chunk * 8 < D); n++) {
-            uint32_t pairs[4];
-            ATTN__UNROLL for (int x = 0; x < 2; x++)
-                numbers_of_codes<T>(pairs, 2 * x, other == n ? four[x] : four[2 + x], scale);
-            hw::store_shared((at ^ (row % 8 * 16 + n * 16)) + row * 128, pairs);
+    typedef code_tile<Keys, D, CODES> tile;
+    const int lane = hw::lane_anew(), row = lane / tile::across, column = lane % tile::across * 16;
+    const int64_t of_lane = place(a, most(own.page, 0), h, own.row, 0);
+    const uint32_t at = to + code_at<D>(row, lane % tile::across);
+    const auto copy = [&](int i, int64_t from, bool inside) {
+        const uint32_t exchanged = exchange_of<D>(i * tile::at_once);       /* has no bit in common with the row's */
+        hw::cp_async((at ^ exchanged) + i * 512, (const int8_t *)a.data + from + column, inside && column < columns);
+    };
+    if (straight) {
+        const int64_t from = hw::shfl(of_lane, row), step = tile::at_once * a.stride[2];
+        ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) copy(i, from + i * step, true);
+    } else {
+        ATTN__UNROLL for (int i = 0; i < tile::pieces; i++) {
+            const int l = i * tile::at_once + row;
+            copy(i, hw::shfl(of_lane, l), hw::shfl(own.page, l) >= 0);
         }
     }
+}
+/* The scales of the lane's row, as they are stored, in f32 or f16. They stay in registers until the tile before is used
+   up, for then there is room: at [group][key]. An infinite one becomes NaN, for its codes have both signs, or are 0. */
+template <int Groups> struct code_scales { uint32_t of[Groups]; };
+template <int Keys, int Groups>
+ATTN__DEVICE void load_scales(code_scales<Groups> &s, const attn__array &a, int h, int64_t columns,
+                              const paged_row &own)
+{
+    const int64_t at = place(a, own.page, h, own.row, 0);
+    ATTN__UNROLL for (int u = 0; u < Groups; u++) s.of[u] = 0;
+    if (own.page < 0 || hw::lane_anew() >= Keys) return;
+    ATTN__UNROLL for (int u = 0; u < Groups; u++) {
+        if (u * 32 >= columns) continue;
+        if (a.type == ATTN_F32) s.of[u] = ((const uint32_t *)a.data)[at + u * a.stride[3]];
+        else s.of[u] = ((const uint16_t *)a.data)[at + u * a.stride[3]];
+    }
+}
+template <int Keys, int Groups>
+ATTN__DEVICE void store_scales(uint32_t to, const code_scales<Groups> &s, int32_t type)
+{
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int u = 0; u < Groups && (Keys == 32 || lane < Keys); u++) {
+        const float x = type == ATTN_F32 ? float_of(s.of[u]) : hw::from_f16((uint16_t)s.of[u]);
+        hw::store_shared(to + (u * Keys + lane) * 4, bits_of(hw::fma(x, 0.0f, x)));
+    }
+}
+/* The codes in bytes 0 and 2 of a word as two numbers: what is in the lowest bits of 128 (f16: of 1024) counts 1, so 7
+   bits are added to it, of which the same with the sign bit, which counts 128, is subtracted. */
+template <class T> ATTN__DEVICE uint32_t numbers_of_codes(uint32_t codes)
+{
+    const uint32_t base = T::is_bf16 ? 0x43004300u : 0x64006400u;
+    return hw::subtract_halves<T>(hw::and_or(codes, 0x007f007fu, base), hw::and_or(codes, 0x00800080u, base));
+}
+/* A block's rows of Q as product_of_codes reads them: 16 bytes are a lane's left operand, those of two rows and their
+   columns 0 2 1 3 4 6 5 7 lie where these rows were. */
+template <int D> ATTN__DEVICE void order_queries(uint32_t q)
+{
+    ATTN__LOOP for (int n = hw::thread(); n < 8 * (D / 8); n += hw::threads()) {
+        uint32_t r[2][4], at[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            at[e] = q + chunk_of(n / (D / 8) + 8 * e, n % (D / 8), 16);
+            hw::load_shared(r[e], at[e]);
+        }
+        ATTN__UNROLL for (int i = 0; i < 2; i++) {
+            uint32_t left[4];
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                left[x] = hw::pick_bytes(r[x % 2][2 * i], r[x % 2][2 * i + 1], x / 2 ? 0x7632u : 0x5410u);
+            hw::store_shared(at[i], left);
+        }
+    }
+    hw::sync();
+}
+/* s 16xKeys = rows of Q, ordered . a transposed tile of codes times their scales */
+template <class T, int D, int Keys, int Groups>
+ATTN__DEVICE void product_of_codes(float (&s)[Keys / 2], uint32_t q, uint32_t codes, uint32_t scales)
+{
+    constexpr int of_scale = D / 32 / Groups;                       /* parts of 32 columns that have a scale together */
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    const uint32_t at = codes + code_at<D>(g, t / 2) + t % 2 * 8, of_keys = scales + t * 8;
+    float sum[Keys / 2];
+    ATTN__UNROLL for (int u = 0; u < D / 32; u++) {
+        uint32_t left[2][4];
+        ATTN__UNROLL for (int i = 0; i < 2; i++) hw::load_shared(left[i], q + chunk_of(g + 8 * i, 4 * u + t, 16));
+        ATTN__UNROLL for (int n = 0; n < Keys / 8; n++) {
+            uint32_t four[2], scale[2];
+            hw::load_shared(four, (at ^ u * 32) + n * 8 * codes_across<D> * 16);
+            ATTN__UNROLL for (int x = 4 * n; x < 4 * n + 4 && u % of_scale == 0; x++) sum[x] = 0.0f;
+            ATTN__UNROLL for (int i = 0; i < 2; i++)
+                hw::mma<T>(sum + 4 * n, left[i], numbers_of_codes<T>(four[i]), numbers_of_codes<T>(four[i] >> 8));
+            if ((u + 1) % of_scale != 0) continue;
+            hw::load_shared(scale, of_keys + (u / of_scale * Keys + n * 8) * 4);
+            ATTN__UNROLL for (int x = 4 * n; x < 4 * n + 4; x++)
+                s[x] = hw::fma(sum[x], float_of(scale[x % 2]), u < of_scale ? 0.0f : s[x]);
+        }
+    }
+}
+/* Weights times scales as left operands of bf16, which has numbers of any size; where those of the call are more exact,
+   in two parts. */
+template <class T, int Parts>
+ATTN__DEVICE void pack_in_parts(uint32_t (&a)[Parts][4], float (&w)[8])
+{
+    ATTN__UNROLL for (int part = 0; part < Parts; part++) {
+        pack_left<T>(a[part], w, 0);
+        ATTN__UNROLL for (int x = 0; x < 8 && part + 1 < Parts; x++) w[x] -= half_of<T>(a[part][x / 2], x % 2);
+    }
+}
+/* out += weights . a tile of codes times their scales. Edge: pairs may be excluded, which keep out a scale that is not
+   finite (the NaN guard). */
+template <class T, int D, int Keys, int Groups, bool Edge>
+ATTN__DEVICE void add_codes(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t codes, uint32_t scales)
+{
+    constexpr int of_scale = D / 32 / Groups, parts = T::is_bf16 ? 1 : 2;
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    const uint32_t of_keys = scales + t * 8;
+    ATTN__UNROLL for (int k = 0; k < Keys / 16; k++) {
+        uint32_t a[parts][4];
+        ATTN__UNROLL for (int u = 0; u < D / 32; u++) {
+            uint32_t four[4];
+            if (u % of_scale == 0) {
+                uint32_t scale[2][2];
+                float w[8];
+                ATTN__UNROLL for (int n = 0; n < 2; n++)
+                    hw::load_shared(scale[n], of_keys + (u / of_scale * Keys + 16 * k + 8 * n) * 4);
+                ATTN__UNROLL for (int x = 0; x < 8; x++) {
+                    const float weight = s[8 * k + x];
+                    w[x] = Edge && bits_of(weight) == 0 ? 0.0f : weight * float_of(scale[x / 4][x % 2]);
+                }
+                pack_in_parts<hw::bf16>(a, w);
+            }
+            ATTN__UNROLL for (int i = 0; i < 4; i++) {
+                const uint32_t at = code_at<D>(2 * t + i % 2, g / 4) ^ u * 32;
+                four[i] = hw::load_shared_word(codes + g % 4 * 4 + at + (16 * k + i / 2 * 8) * codes_across<D> * 16);
+            }
+            ATTN__UNROLL for (uint32_t j = 0; j < 4; j++) {
+                const uint32_t of_j = 0x4400u + j * 0x1111u;       /* a byte of two words, for two keys */
+                const uint32_t b0 = numbers_of_codes<hw::bf16>(hw::pick_bytes(four[0], four[1], of_j));
+                const uint32_t b1 = numbers_of_codes<hw::bf16>(hw::pick_bytes(four[2], four[3], of_j));
+                ATTN__UNROLL for (int part = 0; part < parts; part++)
+                    hw::mma<hw::bf16>(out + 16 * u + 4 * j, a[part], b0, b1);
+            }
+        }
+    }
+}
+/* A warp's sums as add_codes leaves them become those of the usual columns, by way of its slots. */
+template <int D> ATTN__DEVICE void order_columns(float (&out)[D / 2], unsigned char *slots)
+{
+    const int g = hw::lane() / 4, t = hw::lane() % 4;
+    float *const own = (float *)slots;
+    hw::sync_warp();
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++)
+        own[(g + j / 2 % 2 * 8) * D + j / 16 * 32 + t * 8 + j % 2 * 4 + j / 4 % 4] = out[j];
+    hw::sync_warp();
+    ATTN__UNROLL for (int j = 0; j < D / 2; j++)
+        out[j] = own[(g + j / 2 % 2 * 8) * D + j / 4 * 8 + t * 2 + j % 2];
 }
 
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
@@ -4537,9 +4664,8 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
    warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
    their order.
-       Codes, in a decode: K and V are codes of 8 bits. The two slots of each are half as large, and a fifth one has the
-   numbers that are made of one of them. A slot is free as soon as they are, so two tiles can be under way: with D up
-   to 128, for then they are small. */
+       Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. A slot
+   is copied into as soon as its product is done, so the next two tiles are under way. */
 /* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
    48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
    take registers and code, so these tiles are smaller. */
@@ -4547,21 +4673,29 @@ template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 /* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
    times latency is 25 KB on an H200. 54 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
-   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. With codes 50 to 56 KB, or 26 or 28. */
-template <int D> constexpr int mma_decode_keys = D <= 64 ? 32 : 16;
+   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. A lane looks up a row of a tile, so tiles
+   of codes have at most 32 keys; with many sums, or some scales for a row, there are no registers for so many. */
+template <int D, int Kind = NUMBERS> constexpr int mma_decode_keys = D <= (Kind == CODES ? 128 : 64) ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
+/* Blocks of a multiprocessor that there are to be registers for. Weights in two parts (add_codes) take some. */
+template <class T, int D, bool Extra, int WarpsKV, int Kind>
+constexpr int mma_blocks = WarpsKV == 1 || Extra ? 1 : Kind == CODES && !T::is_bf16 && D == 128 ? 2 : 3;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
-template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, bool Codes = false> struct mma_shape {
-    static constexpr bool codes = Codes;
+template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, int Kind = NUMBERS> struct mma_shape {
+    typedef code_tile<Keys, D, Kind> tile;
+    static constexpr int kind = Kind;
+    static constexpr bool codes = Kind != NUMBERS;
     static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
     static constexpr int rows = tile_threads / 32 * 16;
-    static constexpr int slot = Codes ? code_tile<Keys, D>::bytes : tile_bytes<Keys, D>;
-    static constexpr int slots = 4 * slot + Codes * tile_bytes<Keys, D>;        /* of the threads that share tiles */
-    static constexpr int depth = Codes && D <= 128 ? 2 : 1;                     /* tiles of K and V under way */
+    static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
+    static constexpr int scales = codes ? tile::scale_bytes : 0;
+    static constexpr int copied = 4 * slot + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
+    static constexpr int slots = codes && copied < summed ? summed : copied;    /* of the threads that share tiles */
+    static constexpr int depth = codes ? 2 : 1;                 /* tiles of K and V under way */
     static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
-template <int D, bool Codes = false>
-using mma_decode_shape = mma_shape<D, mma_decode_keys<D>, mma_decode_warps<D>, Codes>;
+template <int D, int Kind = NUMBERS>
+using mma_decode_shape = mma_shape<D, mma_decode_keys<D, Kind>, mma_decode_warps<D>, Kind>;
 enum { MMA_DECODE_ROWS = 16 };
 enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
@@ -4685,14 +4819,14 @@ template <class Scales> struct tiled_head {
     attn__array a;                              /* from the entry's first row on; rank 0: not asked for */
     const attn__array &scale;
     const int64_t &columns;                     /* read where it is needed: registers are few */
-    uint32_t slots;
-    Scales   scales;                            /* of the tiles under way, with codes */
+    uint32_t slots, made;                       /* made: the scales of the tile in use, with codes */
+    Scales   scales;                            /* of the tile after it */
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
-template <int D, bool Extra, int Keys, int WarpsKV, bool Codes> struct task_keys {
-    typedef mma_shape<D, Keys, WarpsKV, Codes> shape;
-    typedef code_scales<Codes ? code_tile<Keys, D>::scales : 1, shape::depth> scales;
+template <int D, bool Extra, int Keys, int WarpsKV, int Kind> struct task_keys {
+    typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
+    typedef code_scales<shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in two of the kernels. */
@@ -4712,10 +4846,11 @@ ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry 
     const params &p = m.p;
     const int head = group * m.pack / (int)(p.heads / p.heads_kv), batch = p.page ? 0 : b;
     const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
+    const uint32_t scales = slots + 4 * Task::shape::slot;
     Task t = {p, b, head, step, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
-              {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, {}},
+              {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
               {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + 2 * Task::shape::slot,
-               {}}};
+               scales + Task::shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
     return t;
 }
@@ -4734,7 +4869,8 @@ template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slot
 {
     return slots + (n & t.step ? Task::shape::slot : 0);
 }
-/* Starts to copy tile n of t.k or t.v. */
+/* Starts to copy tile n of t.k or t.v. With codes the one two tiles before is used up, and the scales of the one before
+   have arrived. */
 template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_head<Scales> &from, int n)
 {
     typedef typename Task::shape shape;
@@ -4742,11 +4878,11 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
     const bool any = n < t.tiles.end && from.a.rank;
     const uint32_t to = slot_of(t, from.slots, n);
     if constexpr (shape::codes) {
-        ATTN__UNROLL for (int i = 0; i < (shape::depth - 1) * code_tile<Keys, D>::scales; i++)
-            from.scales.of[0][i] = from.scales.of[1][i];
+        if (from.a.rank) store_scales<Keys>(from.made, from.scales, from.scale.type);
         if (any) {
-            copy_codes<Keys, D>(to, from.a, t.head, from.columns, t.own);
-            load_scales<Keys, D>(from.scales, from.scale, t.head, from.columns, t.own);
+            const bool straight = !t.p.page && n * Keys >= t.reach.first && (n + 1) * Keys <= t.reach.last;
+            copy_codes<Keys, D>(to, from.a, t.head, from.columns, t.own, straight);
+            load_scales<Keys>(from.scales, from.scale, t.head, from.columns, t.own);
         }
     } else if (any) {
         if (!Task::ahead) find_rows(t, n);
@@ -4755,32 +4891,55 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
     }
     hw::cp_async_commit();
 }
-/* Where tile n is for the products, once its copy has ended; numbers that are made of codes are in the slot `made`. */
-template <class T, class Task, class Scales>
-ATTN__DEVICE uint32_t tile_of(const Task &t, const tiled_head<Scales> &of, int n, uint32_t made)
+/* The products of tile n, once its copy has ended, by which the copy of a later one starts: scores of the rows from
+   row0 on; out += weights . values. */
+template <class T, int Rows, class Task, int N>
+ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[N], uint32_t q, int row0, int n, bool busy)
 {
-    if constexpr (!Task::shape::codes) return slot_of(t, of.slots, n);
-    else {
-        make_numbers<T, Task::keys, Task::size>(made, slot_of(t, of.slots, n), of.scales, of.scale.type);
+    typedef typename Task::shape shape;
+    const uint32_t tile = slot_of(t, t.k.slots, n);
+    if constexpr (shape::codes) {
+        product_of_codes<T, Task::size, Task::keys, shape::tile::groups>(s, q, tile, t.k.made);
         hw::sync_warp();
-        return made;
     }
+    copy_keys(t, t.k, n + shape::depth * t.step);
+    if constexpr (!shape::codes)
+        if (busy) product_of_rows<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
+}
+template <class T, class Task, int N, int M>
+ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], int n, bool edge, bool busy)
+{
+    typedef typename Task::shape shape;
+    constexpr int D = Task::size, Keys = Task::keys;
+    const uint32_t tile = slot_of(t, t.v.slots, n);
+    if constexpr (shape::codes) {
+        constexpr int groups = shape::tile::groups;
+        if (t.v.a.rank && edge) add_codes<T, D, Keys, groups, true>(out, s, tile, t.v.made);
+        else if (t.v.a.rank) add_codes<T, D, Keys, groups, false>(out, s, tile, t.v.made);
+        hw::sync_warp();
+    }
+    copy_keys(t, t.v, n + shape::depth * t.step);
+    look_ahead(t, n + (shape::depth + 1) * t.step);
+    if constexpr (!shape::codes)
+        if (t.v.a.rank)
+            add_values<T, D, Keys, shape::tile_threads>(out, s, tile, edge, busy, t.reach.first - n * Keys,
+                                                        t.reach.last - n * Keys);
 }
 
 /* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
-template <class T, int D, bool Extra, int Keys, int WarpsKV, bool Codes>
+template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
-    typedef task_keys<D, Extra, Keys, WarpsKV, Codes> task;
-    typedef mma_shape<D, Keys, WarpsKV, Codes> shape;
-    constexpr int slot = shape::slot, whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
+    typedef task_keys<D, Extra, Keys, WarpsKV, Kind> task;
+    typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
+    constexpr int whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
-    const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots, made = slots + 4 * slot;
+    const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots;
     const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const entry in = D <= MMA_STARTS ? entry_of(p, b) : whole_entry(p);
+    const entry in = D <= MMA_STARTS && !shape::codes ? entry_of(p, b) : whole_entry(p);
     const bool busy = at < in.rows_end * m.pack;                    /* has this warp any rows? */
     const tile_row rows[2] = {row_at(p, in, b, group, m.pack, at + g), row_at(p, in, b, group, m.pack, at + g + 8)};
     const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
@@ -4799,6 +4958,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         look_ahead(t, first + (n + 1) * warps_kv);
     }
     if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
+    if constexpr (shape::codes) order_queries<D>(q);
     ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
 
     for (int n = first; n < t.tiles.end; n += warps_kv) {
@@ -4806,31 +4966,25 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         float s[Keys / 2];
         hw::cp_async_wait<left>();                      /* K of this tile */
         sync_tile<sharing>();
-        const uint32_t k = tile_of<T>(t, t.k, n, made);
-        copy_keys(t, t.k, n + depth * warps_kv);
-        if (busy) {
-            product_of_rows<T, Keys, D, shape::rows>(s, q, row0, k);
-            mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
-        }
+        scores_of_tile<T, shape::rows>(t, s, q, row0, n, busy);
+        if (busy) mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<sharing>();
-        const uint32_t v = t.v.a.rank ? tile_of<T>(t, t.v, n, made) : 0;
-        copy_keys(t, t.v, n + depth * warps_kv);
-        look_ahead(t, n + (depth + 1) * warps_kv);
-        if (t.v.a.rank)
-            add_values<T, D, Keys, sharing>(out, s, v, edge, busy, t.reach.first - n * Keys, t.reach.last - n * Keys);
+        values_of_tile<T>(t, out, s, n, edge, busy);
     }
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
+    if (shape::codes && warp_kv == 0) order_columns<D>(out, shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
         end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 
-template <class T, int D, bool Extra, int Keys, int WarpsKV, bool Codes>
-ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forward_kernel(ATTN__PARAM mma_work m)
+template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
+ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
+void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
     if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
@@ -4842,8 +4996,8 @@ ATTN__KERNEL(mma_threads<WarpsKV>, WarpsKV > 1 && !Extra ? 3 : 1) void mma_forwa
             const int of_split = task / m.splits, tile = tiles - 1 - of_split % tiles;
             int b = of_split / tiles / groups, first_row = tile * rows;
             if (m.packed.count) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
-            mma_forward_task<T, D, Extra, Keys, WarpsKV, Codes>(m, shared, b, of_split / tiles % groups, first_row,
-                                                                task % m.splits);
+            mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, b, of_split / tiles % groups, first_row,
+                                                               task % m.splits);
         }
     } else hw::missing();
 #else
@@ -5580,6 +5734,7 @@ inline bool has_aligned_keys(const params &p, const attn__array &a)
     return has_aligned_rows(a, p.page ? p.pool : p.batch, p.heads_kv, p.page ? p.page : p.keys);
 }
 
+inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
 /* Are k and v codes of 8 bits that the decode of stage 2 reads as they are? Of others numbers are made first, in the
    workspace (without_codes). */
 inline bool reads_codes(const params &p)
@@ -5587,7 +5742,10 @@ inline bool reads_codes(const params &p)
     const auto fit = [&](const attn__array &a, int64_t columns) {
         return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
     };
-    return is_16_bit(p.q) && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) && p.heads_kv > 0 &&
+    bool whole_groups = false;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
+    return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
+           p.heads_kv > 0 &&
            p.queries * (p.heads / p.heads_kv) <= MMA_DECODE_ROWS && fit(p.k, p.size_q) &&
            (!p.v.rank || fit(p.v, p.size_v));
 }
@@ -5638,7 +5796,6 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
-inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
 /* f(its type), f(its type, its head size) for a call */
 template <class F> int with_type(const params &p, F f)
 {
@@ -5749,7 +5906,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
 template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
 int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
-    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV, Shape::codes>, grid, Shape::threads,
+    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV, Shape::kind>, grid, Shape::threads,
                   Shape::shared_bytes, stream, m);
 }
 
@@ -5760,21 +5917,26 @@ inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
-/* Codes have as many warps as their numbers would have, for the same bits. */
-template <class T, int D, bool Extra, bool Codes>
+template <class T, int D, bool Extra, int Kind>
 int mma_decode_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
-    constexpr int keys = mma_decode_keys<D>, warps = mma_decode_warps<D>;
-    static_assert(mma_decode_shape<D>::rows == MMA_DECODE_ROWS, "a warp's rows");
-    return fits_twice(mma_decode_shape<D>::shared_bytes, dev)
-               ? mma_forward_run<T, D, Extra, keys, warps, mma_decode_shape<D, Codes>>(m, grid, stream)
-               : mma_forward_run<T, D, Extra, keys, warps, mma_shape<D, keys, 2, Codes>>(m, grid, stream);
+    typedef mma_decode_shape<D, Kind> shape;
+    constexpr int keys = mma_decode_keys<D, Kind>, warps = mma_decode_warps<D>;
+    static_assert(shape::rows == MMA_DECODE_ROWS, "a warp's rows");
+    return fits_twice(shape::shared_bytes, dev)
+               ? mma_forward_run<T, D, Extra, keys, warps, shape>(m, grid, stream)
+               : mma_forward_run<T, D, Extra, keys, warps, mma_shape<D, keys, 2, Kind>>(m, grid, stream);
 }
 template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
-    if (m.p.k.type == ATTN_I8) return mma_decode_launch<T, D, Extra, !Extra>(m, dev, grid, stream);
-    if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, false>(m, dev, grid, stream);
+    const bool in_groups = m.p.k_scale.stride[3] || (m.p.v.rank && m.p.v_scale.stride[3]);
+    if constexpr (!Extra && D % 32 == 0) {
+        if (m.p.k.type == ATTN_I8)
+            return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
+                             : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
+    }
+    if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
     return fits_twice(mma_shape<D>::shared_bytes, dev)
                ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
                : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
@@ -7830,11 +7992,14 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1, false>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1, false>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, false>);
-    if constexpr (!Extra)
-        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, true>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1, NUMBERS>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1, NUMBERS>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, NUMBERS>);
+    if constexpr (!Extra && D % 32 == 0) {
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, mma_decode_warps<D>, CODES>);
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, mma_decode_warps<D>,
+                                           CODES_IN_GROUPS>);
+    }
     f((const void *)mma_weights<T, D, Extra>);
     f((const void *)mma_grad_queries<T, D, Extra>);
     f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
@@ -8397,8 +8562,8 @@ static const stage stages[] = {
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
 /* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
-   type of q in the workspace, and no longer lie in pages. Returns the bytes for them. (A decode of stage 2 makes them
-   on the way: reads_codes.) */
+   type of q in the workspace, and no longer lie in pages. Returns the bytes for them. (A decode of stage 2 takes
+   codes: reads_codes.) */
 static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
 {
     if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;

@@ -994,6 +994,17 @@ template <class T> inline uint32_t pack(float low, float high) {
     return T::is_bf16 ? attn_emu::to_bf16(low) | (uint32_t)attn_emu::to_bf16(high) << 16
                       : attn_emu::to_f16(low) | (uint32_t)attn_emu::to_f16(high) << 16;
 }
+inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
+template <class T> inline uint32_t subtract_halves(uint32_t a, uint32_t b) {
+    uint32_t r = 0;
+    for (int n = 0; n < 32; n += 16) {
+        const uint16_t x = (uint16_t)(a >> n), y = (uint16_t)(b >> n);
+        r |= (uint32_t)(T::is_bf16 ? attn_emu::to_bf16(attn_emu::from_bf16(x) - attn_emu::from_bf16(y))
+                                   : attn_emu::to_f16(attn_emu::from_f16(x) - attn_emu::from_f16(y)))
+             << n;
+    }
+    return r;
+}
 
 /* ---- shared memory */
 inline uint32_t shared_address(const void *p) { return attn_emu::shared_address(p); }

@@ -655,13 +655,14 @@ static void forward_in_little(call &c, const stage &s) {
 }
 /* Some results are not wanted. Up to 16 rows the warps of a block share the keys, two where the device has little
    shared memory or head sizes are above 128, else four: that these kernels ran, and no others, this memory tells. */
-static void decode(call &c, const stage &s) {
+template <int Kind> static void decode_as(call &c, const stage &s) {
     params &p = c.p;
     size_t of_decode = 0;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D>;
-        const bool four = D <= 128 && c.dev.shared_bytes > 100 * 1024;
-        of_decode = (size_t)(four ? mma_shape<D, keys, 4>::shared_bytes : mma_shape<D, keys, 2>::shared_bytes);
+        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D, Kind>;
+        typedef mma_shape<D, keys, 4, Kind> of_four;
+        const bool four = D <= 128 && c.dev.shared_bytes > (Kind ? 2 * of_four::shared_bytes + 1024 : 100 * 1024);
+        of_decode = (size_t)(four ? of_four::shared_bytes : mma_shape<D, keys, 2, Kind>::shared_bytes);
     });
     if (chance(20)) p.out.rank = 0, c.name += " without out";
     if (chance(30)) p.lse.rank = 0, c.name += " without lse";
@@ -672,6 +673,7 @@ static void decode(call &c, const stage &s) {
     if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
 }
+static void decode(call &c, const stage &s) { decode_as<NUMBERS>(c, s); }
 /* Rows of k, v and their scales, those that may count, in pages of a pool in any order, with pages in it that are
    nobody's. Other rows are NaN, and pages without a row that may count have any number in the table. */
 static void put_into_pages(call &c) {
@@ -729,37 +731,35 @@ template <void (*test)(call &, const stage &)> static void in_pages(call &c, con
     put_into_pages(c);
     same_bits(c, s, shared);
 }
-/* k or v become numbers that codes stand for: each is rounded to f32, and to their type. */
-static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales) {
-    const bool per_row = chance(50);
+/* k or v become what codes stand for: each number is rounded to f32, for a call that reads codes as they are. */
+static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales, double size) {
+    const bool per_row = chance(50), extremes = chance(20);
     make(codes, ATTN_I8, t.size[0], t.size[1], t.size[2], t.size[3], 16);
+    make(t, ATTN_F32, t.size[0], t.size[1], t.size[2], t.size[3]);
     const int64_t in_row = per_row ? 1 : (t.size[3] + 31) / 32;
     make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
-    fill(scales, 0.03);
+    fill(scales, size);
     spoil(scales, 20);
     if (scales.size[3] == 1) scales.a.stride[3] = 0;
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
-        put(codes, b, h, i, x, draw(-128, 127));
+        put(codes, b, h, i, x, extremes ? (chance(50) ? -128 : 127) : draw(-128, 127));
         const float scale = (float)scales(b, h, i, per_row ? 0 : x / 32);
         put(t, b, h, i, x, (float)codes(b, h, i, x) * scale);
     });
     c.name += per_row ? ", codes" : ", codes in groups";
 }
-/* A decode reads codes of k and v as they are, in pages, too. */
+/* A decode reads codes of k and v as they are. Pages: and has the same bits in pages. */
 template <bool Pages> static void decode_codes(call &c, const stage &s) {
     params &p = c.p;
-    draw_codes(c, c.k, c.codes[0], c.scales[0]), draw_codes(c, c.v, c.codes[1], c.scales[1]);
-    decode(c, s);
-    if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before this kernel runs */
+    draw_codes(c, c.k, c.codes[0], c.scales[0], 0.03);
+    draw_codes(c, c.v, c.codes[1], c.scales[1], p.out.type == ATTN_F32 && chance(50) ? 1000 : 0.03); /* no f16 */
     p.k = c.codes[0].a, p.v = c.codes[1].a, p.k_scale = c.scales[0].a, p.v_scale = c.scales[1].a;
-    if (Pages) put_into_pages(c);
-    size_t shared = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D>;
-        const bool four = D <= 128 && c.dev.shared_bytes > 100 * 1024;
-        shared = (size_t)(four ? mma_shape<D, keys, 4, true>::shared_bytes : mma_shape<D, keys, 2, true>::shared_bytes);
-    });
-    same_bits(c, s, shared);
+    if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before a kernel of this stage runs */
+    fake_forget();
+    if (p.k_scale.stride[3] || p.v_scale.stride[3]) decode_as<CODES_IN_GROUPS>(c, s);
+    else decode_as<CODES>(c, s);
+    const size_t shared = fake_counted().shared;
+    if (Pages) put_into_pages(c), same_bits(c, s, shared);
 }
 /* Weights and scores, some of these, in arrays of any type and strides; then the other results, some of them or none.
    Those have the bits of a call without weights, and weights those of a call that asks for them and stats alone. */

@@ -209,6 +209,11 @@ ATTN__KERNEL(256, 1) void math_kernel(ATTN__PARAM math_params p) {
 #if ATTN__HAVE_MMA
     p.bits[t] = hw::pack<hw::bf16>(x, -x);
     p.bits[256 + t] = hw::pack<hw::f16>(x, -x);
+    const uint32_t word = (uint32_t)t * 0x01000193u, base = 0x43004300u, of_f16 = 0x64006400u; /* all codes in byte 0 */
+    p.bits[768 + t] = hw::subtract_halves<hw::bf16>(hw::and_or(word, 0x007f007fu, base),
+                                                    hw::and_or(word, 0x00800080u, base));
+    p.bits[1024 + t] = hw::subtract_halves<hw::f16>(hw::and_or(word, 0x007f007fu, of_f16),
+                                                    hw::and_or(word, 0x00800080u, of_f16));
 #endif
     p.bits[512 + t] = hw::to_bf16(x) | (uint32_t)hw::to_f16(x) << 16;
     p.y[1280 + t] = hw::from_bf16(hw::to_bf16(x));
@@ -216,7 +221,7 @@ ATTN__KERNEL(256, 1) void math_kernel(ATTN__PARAM math_params p) {
 }
 static void test_math() {
     float *x = array_of<float>(256);
-    const math_params p = {x, array_of<float>(1792), array_of<uint32_t>(768)};
+    const math_params p = {x, array_of<float>(1792), array_of<uint32_t>(1280)};
     for (int i = 0; i < 256; i++) x[i] = draw() * (i % 2 ? 1.0f : 30.0f);
     x[0] = -INFINITY, x[1] = INFINITY, x[2] = NAN, x[3] = 0.0f, x[4] = 70000.0f, x[5] = 1e-7f, x[6] = -1e-5f,
     x[7] = 65519.0f;
@@ -244,6 +249,14 @@ static void test_math() {
                                     : to_16<hw::bf16>(x[i]) | (uint32_t)to_16<hw::bf16>(-x[i]) << 16;
             const uint32_t got = p.bits[256 * k + i];
             check(isnan(x[i]) ? (got & 0x7f807f80u) != 0 : got == want, k ? "pack f16" : "pack bf16", got, want);
+        }
+        for (int k = 0; k < (has_mma ? 2 : 0); k++) { /* the codes in bytes 0 and 2 of a word */
+            const uint32_t word = (uint32_t)i * 0x01000193u;
+            const float low = (float)(int8_t)word, high = (float)(int8_t)(word >> 16);
+            const uint32_t want = k ? to_16<hw::f16>(low) | (uint32_t)to_16<hw::f16>(high) << 16
+                                    : to_16<hw::bf16>(low) | (uint32_t)to_16<hw::bf16>(high) << 16;
+            const uint32_t got = p.bits[768 + 256 * k + i];
+            check(got == want, k ? "subtract_halves f16" : "subtract_halves bf16", got, want);
         }
         if (isnan(x[i])) continue;
         const uint16_t b = to_16<hw::bf16>(x[i]), h = to_16<hw::f16>(x[i]);

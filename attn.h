@@ -108,13 +108,16 @@
              packed entries stand one after the other: each query_starts[b] is at least the end of every entry before b.
              So do the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
              stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
-             must be absent, and mask and bias may differ by entry and head alone: [B or 1, H or 1, 1, 1]. With B = 1
-             the queries (keys) are packed where they have starts and lengths and the descriptor has no such array of
-             more than one row or column (so asking for weights may change bits under ATTN_PRECISION_FAST).
+             must be absent. A mask or a bias (or its index) has the rows of q, [B or 1, H or 1, rows or 1, columns],
+             and its columns count from the first key of each entry: as many as the longest entry has keys, or more; or
+             one row and one column. So a tree of drafts is a mask (on a device it has one row and one column). With
+             B = 1 the queries (keys) are packed where they have starts and lengths and the descriptor has none of these
+             results, nor a mask or a bias of more than one row or column that has one column or those of k (so asking
+             for weights may change bits under ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
-             What lies in no entry: it is not read (but scores and scores_softcap are of all queries), and where it is
-             packed it is not written either, in no result and no gradient.
+             What lies in no entry: it is not read (but scores and scores_softcap are of all queries, and all indices
+             are checked), and where it is packed it is not written either, in no result and no gradient but d_bias.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
              Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding
@@ -215,8 +218,8 @@
              way), (c + n/c)/4 + 1. For instance 128 + 256 units, 2.3e-5, for out over 32768 keys.
              c: 128 keys for out; 128 queries (rows of a product) for dk, dv and parameters; 64 keys for dq and for what
              d_weights add to a row's gradients (attn_softmax_backward too); 64 terms for a score (32 for a distance)
-             and for attn_bmm; c = n (one chain) for the gradients of sigma, scale, ALiBi and a broadcast bias, and for
-             sums over Dv.
+             and for attn_bmm; 2048 for a table of up to 1024 numbers (bias_index), of N numbers N/1024 times as many;
+             c = n (one chain) for the gradients of sigma, scale, ALiBi and a broadcast bias, and for sums over Dv.
 
    SAME BITS The bits of an output row depend only on that row's query, on the keys and values it may attend to and on
              the options. Not on: instruction set, threads, order of tasks, batch size, the other queries in the call,
@@ -250,7 +253,7 @@
 
    ERRORS    Every function that can fail returns a status, and fills *err (may be NULL) with the field, the broken rule
              and, if any, the two numbers. On error no output has been written (except ATTN_ERR_WRITE, ATTN_ERR_CUDA).
-             Numbers that arrays hold (lengths, starts, positions, pages) and that lead outside of an array are
+             Numbers that arrays hold (lengths, starts, positions, pages, indices) and that lead outside of an array are
              ATTN_ERR_RANGE, with their place, as are packed entries out of order and a cache without room. A field that
              is set but could have no effect is an error, too: a parameter of another score (sigma with DOT), positions
              without ATTN_ALIGN_POSITIONS, window_left without window, weights_after_dropout without weights,
@@ -351,7 +354,8 @@ typedef struct attn_error {
     int64_t     got, want;      /* the offending number and the required one, if has_numbers */
     int32_t     has_numbers;    /* nonzero: got and want are valid; 2: got does not divide want */
     int32_t     cuda;           /* the cudaError_t of ATTN_ERR_CUDA, else 0 */
-    int64_t     place[2];       /* the indices of the offending element, as many as has_place says */
+    int64_t     place[2];       /* the indices of the offending element, as many as has_place says; of a bias_index of
+                                   more than two axes the last two */
     int32_t     has_place;      /* 0, 1 or 2 */
     int32_t     has_type;       /* nonzero: got is the attn_type that was given */
     int64_t     reserved2;
@@ -364,7 +368,7 @@ typedef enum attn_type {
     ATTN_F32 = 0, ATTN_F16, ATTN_BF16,              /* arrays of floats: see TYPES */
     ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
-    ATTN_I32, ATTN_I64,                             /* lengths and positions */
+    ATTN_I32, ATTN_I64,                             /* lengths, positions, indices */
     ATTN_I8,                                        /* k and v only: int8 values times k_scale, v_scale */
     ATTN_TYPE_COUNT
 } attn_type;
@@ -648,7 +652,7 @@ typedef struct attn_grad {
     attn_out dq ATTN__0, dk ATTN__0, dv ATTN__0;
     attn_out d_given_scores ATTN__0;    /* [B,H,Sq,Sk], for ATTN_SCORE_GIVEN */
     attn_out d_bias ATTN__0;            /* summed over axes that bias lacks or of size 1; others of stride 0 are not. By
-                                           bias_index: of each 128 queries of a head 4*N sums are in the workspace */
+                                           bias_index: of each 128 queries of a head N sums are in the workspace */
     attn_out d_bilinear ATTN__0, d_w_q ATTN__0, d_w_k ATTN__0, d_w_v ATTN__0, d_hidden_bias ATTN__0;
     attn_out d_sigma ATTN__0;           /* [1], or [H] with sigma_per_head */
     attn_out d_scale ATTN__0;           /* [1]  of the scale used; not for distance kernels and CONSTANT */
@@ -762,8 +766,8 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
 /* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
-   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of -inf;
-   query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
+   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of
+   -inf, bias_index; query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
@@ -5969,7 +5973,9 @@ typedef struct attn__checker {
     int                flags, count, in_place;
     int                layouts;         /* ATTN__STARTS_OF_x, ATTN__PAGED: what changes letters */
     int                indexed;         /* there is a bias_index */
-    int                pairs;           /* with starts: the descriptor has an array of more than one row or column */
+    int                pairs;           /* with starts: the descriptor has an array whose columns are those of k */
+    int64_t            columns;         /* packed: fewest of a mask or a bias, and whose: no entry has more keys */
+    const attn__field *columns_of;
     int                inputs;          /* so many of those found, the first, are only read in a backward pass */
     int                results;         /* 0: none is asked for; 1: none has an element; 3 */
     attn__call        *call;            /* gets the operands of the descriptor and its gradients; NULL: nobody does */
@@ -5987,13 +5993,14 @@ static void attn__begin_checks(attn__checker *w, attn__call *call, int flags)
     w->flags = flags;
 }
 
-/* The letters of a field where there are starts or pages. What has queries and keys has any batch size until
-   attn__check_pairs. */
+/* The letters of a field where there are starts or pages. What has queries and keys has any batch size, or any number
+   of columns, until attn__check_pairs. */
 enum { ATTN__STARTS_OF_QUERIES = 1, ATTN__STARTS_OF_KEYS = 2, ATTN__STARTS = 3, ATTN__PAGED = 4 };
 static const char *attn__letters_of(const attn__checker *w, const attn__field *f, const int *axis, char *letters)
 {
     const char *shape = f->shape;
     ATTN__COPY(letters, shape, 4);
+    if (shape[3] == 's' && w->layouts & ATTN__STARTS) letters[3] = '?';
     if (shape[0] != 'B') return letters;
     if (shape[3] == 'S') letters[0] = w->layouts & ATTN__STARTS ? '?' : 'B';
     else if (shape[2] == 'S' && w->layouts & ATTN__PAGED) {
@@ -6352,7 +6359,8 @@ static attn_status attn__check_index(const attn__checker *w, const attn_desc *d,
                 j += attn__first_above(attn__place_of(a, b, h, i, j), a->type, a->stride[3], end - j, most);
                 if (j < end)
                     return attn__fail_at(err, "bias_index", "must be within the table: at most",
-                                         attn__int_of(attn__place_of(a, b, h, i, j), a->type), most, i, j);
+                                         attn__int_of(attn__place_of(a, b, h, i, j), a->type), most,
+                                         d->bias_index.rank == 1 ? j : i, d->bias_index.rank == 1 ? -1 : j);
             }
     return ATTN_OK;
 }
@@ -6424,22 +6432,59 @@ static int attn__is_packed_alone(const attn__checker *w, const attn__array *star
     return ATTN__LETTER(w, 'B') == 1 && starts->rank && lengths->rank && !w->pairs;
 }
 
+static int attn__packs_queries(const attn__checker *w)
+{
+    const attn__call *c = w->call;
+    return attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
+}
+static int attn__packs_keys(const attn__checker *w)
+{
+    const attn__call *c = w->call;
+    return attn__is_packed(w, 'J') ||
+           (!(w->layouts & ATTN__PAGED) && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
+}
+
+/* Sizes of a mask, a bias or its index with starts. Packed, columns are an entry's own keys: those of the longest, or
+   more. */
+static attn_status attn__check_columns(attn__checker *w, const attn__field *f, const attn_view *given, int packed,
+                                       attn_error *err)
+{
+    const attn_view v = attn__view4(*given, f->shape);
+    const int axis = given->rank - 1, one = v.size[2] <= 1 && v.size[3] <= 1;
+    ATTN__RULE2_OF(packed || v.size[3] == 1 || v.size[3] == ATTN__LETTER(w, 'S'), SIZE, attn__size_name(f, axis),
+                   "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
+                   v.size[3], ATTN__LETTER(w, 'S'));
+    ATTN__CUDA_ONLY(ATTN__RULE_OF(!packed || one || !(w->flags & ATTN__ON_DEVICE), PLACE, attn__name(f),
+                                  "must have one row and one column on a device where queries or keys are packed");)
+    if (packed && !one && (!w->columns_of || v.size[3] < w->columns)) {
+        w->columns = v.size[3];
+        w->columns_of = f;
+    }
+    return ATTN_OK;
+}
+
 /* What has queries and keys, from the first-th field that was found on: where all entries of a batch lie in one, there
-   is no place for it. */
+   is no place for such a result. */
 ATTN__NOINLINE static attn_status attn__check_pairs(attn__checker *w, int first, attn_error *err)
 {
-    const int64_t batch = ATTN__LETTER(w, 'B');
-    const int packed = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
-    int i;
-    for (i = first; w->layouts & ATTN__STARTS && i < w->count; i++) {
+    const int64_t batch = ATTN__LETTER(w, 'B'), keys = ATTN__LETTER(w, 'S');
+    const int in_one = attn__is_packed(w, 'I') || attn__is_packed(w, 'J');
+    int i, packed;
+    for (i = first; !first && w->layouts & ATTN__STARTS && i < w->count; i++) {
         const attn__field *f = w->found[i].field;
         const attn_view v = attn__view4(attn__view_in(w->found[i].structure, f), f->shape);
+        const int alike = f->shape[3] == 's' && (v.size[3] == keys || v.size[3] == 1);
+        if (f != &attn__mask_field)
+            w->pairs |= f->shape[3] == 'S' || (alike && (v.size[2] > 1 || v.size[3] > 1));
+    }
+    packed = attn__packs_queries(w) || attn__packs_keys(w);
+    for (i = first; w->layouts & ATTN__STARTS && i < w->count; i++) {
+        const attn__field *f = w->found[i].field;
+        const attn_view given = attn__view_in(w->found[i].structure, f), v = attn__view4(given, f->shape);
         if ((f->shape[3] != 'S' && f->shape[3] != 's') || f == &attn__mask_field) continue;
-        w->pairs |= !first && (f->shape[3] == 'S' || v.size[2] > 1 || v.size[3] > 1);
-        ATTN__RULE_OF(!packed || f->shape[3] == 's', OPTION, attn__name(f),
+        ATTN__RULE_OF(!in_one || f->shape[3] == 's', OPTION, attn__name(f),
                       "must be absent where queries or keys are packed");
-        ATTN__RULE_OF(!packed || (v.size[2] <= 1 && v.size[3] <= 1), OPTION, attn__name(f),
-                      "must have one row and one column where queries or keys are packed");
+        if (f->shape[3] == 's' && !first) ATTN__TRY(attn__check_columns(w, f, &given, packed, err));
         ATTN__RULE2_OF(f->shape[0] != 'B' || v.size[0] == batch, SIZE, attn__size_name(f, 0),
                        "must equal the number of starts", v.size[0], batch);
     }
@@ -7144,13 +7189,14 @@ static void attn__find_keys(const attn__call *c, int64_t b, attn__extent *x)
     for (x->keys = i = 0; i < rows; i++) x->keys = attn__max(x->keys, attn__int_at(lengths, b, x->row0 + i));
 }
 
-static void attn__move_array(attn__array *a, const char *shape, const attn__extent *x, int paged)
+/* paged: keys lie in pages; packed: the columns of a mask or a bias are the entry's own keys. */
+static void attn__move_array(attn__array *a, const char *shape, const attn__extent *x, int paged, int packed)
 {
     int64_t by = 0;
     if (!a->rank) return;
     if (shape[2] == 'Q' || shape[2] == 'q') by += x->row0 * a->stride[2];
     if (shape[2] == 'S' && !paged) by += x->key0 * a->stride[2];
-    if (shape[3] == 'S' || shape[3] == 's') by += x->key0 * a->stride[3];
+    if (shape[3] == 'S' || (shape[3] == 's' && !packed)) by += x->key0 * a->stride[3];
     a->data = (void *)((uintptr_t)a->data + (uintptr_t)by * (uintptr_t)attn__type_size(a->type));
 }
 
@@ -7160,24 +7206,30 @@ ATTN__INLINE int attn__has_same_reach(const attn__call *c)
            !c->alibi.rank;
 }
 
+/* Packed, the columns of a mask or a bias count from the entry's first key. */
+ATTN__INLINE int attn__has_own_columns(const attn__call *c) { return (c->packed_queries | c->packed_keys) != 0; }
+
 static void attn__cut_rows(attn__call *c);
 static void attn__open_entry(const attn__call *c, int64_t b, int before, attn__call *e)
 {
     attn__array *a = attn__operands(e, offsetof(attn__call, q));
+    const int packed = attn__has_own_columns(c);
     attn__extent x;
     int i;
     ATTN__COPY(e, c, c->is_backward ? sizeof *e : offsetof(attn__call, d_out));
     attn__find_keys(c, b, &x);
     attn__find_rows(c, b, before, &x);
     for (i = 0; i < ATTN__F_COUNT; i++)
-        if (i != ATTN__F_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0);
+        if (i != ATTN__F_bias || !c->bias_index.rank)
+            attn__move_array(&a[i], attn__fields[i].shape, &x, c->page > 0, packed);
 #ifndef ATTN_NO_BACKWARD
     a = attn__operands(e, offsetof(attn__call, d_out));
     for (i = 0; c->is_backward && i < ATTN__G_COUNT; i++)
-        if (i != ATTN__G_d_bias || !c->bias_index.rank) attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0);
+        if (i != ATTN__G_d_bias || !c->bias_index.rank)
+            attn__move_array(&a[i], attn__grad_fields[i].shape, &x, 0, packed);
     if (c->is_backward) {
-        attn__move_array(&e->saved_out, "BHQV", &x, 0);
-        attn__move_array(&e->saved_stats, "BHQ2", &x, 0);
+        attn__move_array(&e->saved_out, "BHQV", &x, 0, packed);
+        attn__move_array(&e->saved_stats, "BHQ2", &x, 0, packed);
         e->w.blocks = attn__blocks(x.rows, ATTN_GRAD_QUERIES);
     }
 #endif
@@ -7232,8 +7284,9 @@ static attn_status attn__check_side(const attn__array *starts, const attn__array
     return start <= most - length ? ATTN_OK : attn__fail_at(err, name, rule, attn__add64(start, length), most, b, -1);
 }
 
-static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error *err)
+static attn_status attn__check_entry(const attn__checker *w, int64_t b, attn_error *err)
 {
+    const attn__call *c = w->call;
     attn__extent x;
     int64_t rows, most;
     ATTN__TRY(attn__check_side(&c->query_starts, &c->query_lengths, "query_starts",
@@ -7249,6 +7302,9 @@ static attn_status attn__check_entry(const attn__call *c, int64_t b, attn_error 
     ATTN__RULE(c->align != ATTN_ALIGN_UNSET || rows == x.keys || (c->left == ATTN__HUGE && c->right == ATTN__HUGE &&
                !c->alibi.rank), OPTION, "align",
                "must be set where an entry has not as many queries as keys: see ATTN_ALIGN_UNSET");
+    if (w->columns_of && x.keys > w->columns)
+        return attn__fail_at(err, attn__name(w->columns_of), "must have a column for each key of the longest entry",
+                             w->columns, x.keys, b, -1);
     return ATTN_OK;
 }
 
@@ -7285,15 +7341,16 @@ static int attn__knows_entries(const attn__call *c)         /* what they hold ca
            attn__is_known(&c->query_lengths) && attn__is_known(&c->key_lengths) && attn__is_known(&c->page_table);
 }
 
-ATTN__NOINLINE static attn_status attn__check_entries(const attn__call *c, attn_error *err)
+ATTN__NOINLINE static attn_status attn__check_entries(const attn__checker *w, attn_error *err)
 {
+    const attn__call *c = w->call;
     const int starts = c->query_starts.rank || c->key_starts.rank;
     int64_t b, all, end_of_queries = 0, end_of_keys = 0;
     attn__extent x;
     if (!attn__knows_entries(c)) return ATTN_OK;
     all = attn__entries_to_see(c);
     for (b = 0; b < all; b++) {
-        if (starts) ATTN__TRY(attn__check_entry(c, b, err));
+        if (starts) ATTN__TRY(attn__check_entry(w, b, err));
         attn__find_rows(c, b, 0, &x);
         if (c->packed_queries) ATTN__TRY(attn__check_order("query_starts", x.row0, x.rows, b, &end_of_queries, err));
         attn__find_keys(c, b, &x);
@@ -7337,7 +7394,7 @@ typedef struct attn__shared {
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
     float *bias;                /* sums that become a d_bias of 16 bits */
-    float *table;               /* or, by index, [B, H, blocks, ATTN__TABLES, N] */
+    float *table;               /* or, by index, [B, H, blocks, N]: attn__table_blocks. (B 1: packed) */
     float *sums;                /* backward: sums by key, a set per worker; or one per unit, then their cells */
     int64_t *entries;           /* [4*B + 1]: tasks before each entry's, before those in front of it; then slots */
 } attn__shared;
@@ -7452,7 +7509,8 @@ typedef struct attn__score attn__score;
 /* the gradient of a bias: by index, sums of each block of queries, and sums of rows, both made like other parameters;
    block by block added to what is there, or stored */
 enum { ATTN__BIAS_NONE, ATTN__BIAS_TABLE, ATTN__BIAS_ROWS, ATTN__BIAS_ADDED, ATTN__BIAS_STORED };
-enum { ATTN__TABLES = 4 };      /* keys by turns: an element often follows one that is added to the same */
+enum { ATTN__TABLES = 4,        /* keys by turns: an element often follows one that is added to the same */
+       ATTN__TABLE_CLOSES = 1024 };     /* so many numbers of a table for each block of keys that is added to it */
 #ifndef ATTN_NO_BACKWARD
 /* ---- the state of a task */
 enum { ATTN__DO_Q = 1, ATTN__DO_K = 2 };
@@ -7470,6 +7528,7 @@ typedef struct attn__pass_memory {
     float  *dq, *dt;                    /* sums over keys; additive: [size_u][ATTN__GRAD_ROW] */
     float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
+    float  *table;                      /* [ATTN__TABLES][N], of a gradient by index */
     float  *dk, *db, *dv, *attended;    /* sums over queries, by key from key0 on, in attn__shared.sums; attended: does
                                            some query attend to it? */
 } attn__pass_memory;
@@ -7492,6 +7551,7 @@ struct attn__pass {
     float   base[ATTN_GRAD_QUERIES], inverse[ATTN_GRAD_QUERIES], shift[ATTN_GRAD_QUERIES];
     uint8_t is_uniform[ATTN_GRAD_QUERIES];      /* rows under ATTN_EMPTY_UNIFORM */
     uint8_t dead[ATTN_GRAD_QUERIES];    /* rows without mass */
+    int64_t table_blocks;               /* of keys, in m.table */
     uint8_t ascends;                    /* its rows reach ever later keys, and products alone read their P and dS: these
                                            are made within the hulls, and nowhere else */
     uint8_t whole, seen[ATTN_GRAD_KEYS];        /* the block of keys: does every row reach all; does any reach this */
@@ -7794,6 +7854,7 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
     m.result = attn__take(map, attn__max(wide, block), lanes);
     m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
+    m.table = attn__take(map, ATTN__TABLES, w->bias == ATTN__BIAS_TABLE ? c->bias_row : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
     m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
     if (!p) return NULL;
@@ -7814,11 +7875,15 @@ static int64_t attn__bias_floats(const attn__call *c)
 }
 
 #ifndef ATTN_NO_BACKWARD
-/* Of a gradient by index, those of a head. */
-static int64_t attn__table_floats(const attn__call *c)
+/* Of a gradient by index, sums of a head: each block of queries has its own. Packed, an entry begins with a new one. */
+static int64_t attn__table_blocks(const attn__call *c)
 {
     const int64_t blocks = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES);
-    return c->w.bias == ATTN__BIAS_TABLE ? attn__mul64(attn__mul64(blocks, ATTN__TABLES), c->bias_row) : 0;
+    return c->packed_queries ? attn__add64(blocks, c->batch) : blocks;
+}
+static int64_t attn__table_floats(const attn__call *c)
+{
+    return c->w.bias == ATTN__BIAS_TABLE ? attn__mul64(attn__table_blocks(c), c->bias_row) : 0;
 }
 #endif
 
@@ -7838,7 +7903,7 @@ static void attn__take_shared(attn__map *m, const attn__call *c, attn__shared *s
     s->left_b = attn__take(m, 1, w->save_b ? attn__mul64(keys, w->size_u) : 0);
     s->bias = attn__take(m, 1, attn__bias_floats(c));
 #ifndef ATTN_NO_BACKWARD
-    s->table = attn__take(m, 1, attn__mul64(attn__mul64(c->batch, c->heads), attn__table_floats(c)));
+    s->table = attn__take(m, 1, attn__mul64(attn__mul64(attn__batch_of_rows(c), c->heads), attn__table_floats(c)));
 #endif
     s->sums = attn__take(m, 1, w->all_sums);
 }
@@ -7878,9 +7943,8 @@ static void attn__set_sizes(attn__call *c, const attn__checker *w)
     if (!w->layouts) return;
     c->page = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'R') : 0;
     c->pool = w->layouts & ATTN__PAGED ? ATTN__LETTER(w, 'L') : 0;
-    c->packed_queries = attn__is_packed(w, 'I') || attn__is_packed_alone(w, &c->query_starts, &c->query_lengths);
-    c->packed_keys = attn__is_packed(w, 'J') ||
-                     (!c->page && attn__is_packed_alone(w, &c->key_starts, &c->key_lengths));
+    c->packed_queries = attn__packs_queries(w);
+    c->packed_keys = attn__packs_keys(w);
 }
 
 static void attn__set_dropout(attn__call *c, const attn_desc *d)
@@ -8238,13 +8302,15 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
 static void attn__set_bias(attn__call *c)
 {
     const int64_t shape[4] = {c->batch, c->heads, c->queries, c->keys}, *n = c->bias_size;
-    const int batch = shape[0] != n[0], heads = shape[1] != n[1], queries = shape[2] != n[2];   /* summed over? */
+    const int heads = shape[1] != n[1], queries = shape[2] != n[2];     /* summed over? */
+    const int batch = shape[0] != n[0] && (!c->packed_queries || queries), own = attn__has_own_columns(c);
     c->w.bias = ATTN__BIAS_NONE;
     if (!c->d_bias.rank) return;
     if (c->bias_index.rank) c->w.bias = ATTN__BIAS_TABLE;
-    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0))    /* that is a column of a larger bias */
-        c->w.bias = ATTN__BIAS_ROWS;
-    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
+    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0) && (!own || n[2] <= 1))
+        c->w.bias = ATTN__BIAS_ROWS;                /* (else it is a column of a larger bias) */
+    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries || own ? ATTN__BIAS_ADDED :
+                                                                                         ATTN__BIAS_STORED;
     c->w.bias_in_common = c->w.bias > ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
 }
 
@@ -8387,7 +8453,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), w->bias == ATTN__BIAS_ADDED &&
                        (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias :
-                       w->bias == ATTN__BIAS_TABLE ? attn__mul64(c->batch, c->heads) : 0);
+                       w->bias == ATTN__BIAS_TABLE ? attn__mul64(attn__batch_of_rows(c), c->heads) : 0);
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, rows || w->main_tasks || sums ?
@@ -8431,7 +8497,7 @@ static attn_status attn__make_call(const attn__checker *w, const attn_desc *d, c
     c->idle = w->results == 1;
     attn__set_sizes(c, w);
     attn__set_options(c, d);
-    if (w->layouts) ATTN__TRY(attn__check_entries(c, err));
+    if (w->layouts) ATTN__TRY(attn__check_entries(w, err));
 #ifndef ATTN_NO_BACKWARD
     if (g) attn__set_gradients(c, g);
 #endif
@@ -10123,16 +10189,17 @@ static void attn__look_up(const attn__call *c, int64_t h, const void *index, int
         const float *row = attn__at(table, 0, h, 0, 0);
         const int32_t *from = (const int32_t *)index;
         const uint32_t end = (uint32_t)size;
-        for (j = 0; j < n - 3; j += 4, from += 4 * step) {
-            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)from, n, step));
-            const uint32_t x = (uint32_t)from[0], y = (uint32_t)from[step];
-            const uint32_t z = (uint32_t)from[2 * step], u = (uint32_t)from[3 * step];
+        for (j = 0; j < n - 3; j += 4) {
+            const int32_t *at = from + j * step;
+            if (j % 16 == 0) ATTN__PREFETCH(attn__ahead((const float *)(const void *)at, n, step));
+            const uint32_t x = (uint32_t)at[0], y = (uint32_t)at[step];
+            const uint32_t z = (uint32_t)at[2 * step], u = (uint32_t)at[3 * step];
             to[j] = x < end ? row[x] : 0.0f;
             to[j + 1] = y < end ? row[y] : 0.0f;
             to[j + 2] = z < end ? row[z] : 0.0f;
             to[j + 3] = u < end ? row[u] : 0.0f;
         }
-        for (; j < n; j++, from += step) to[j] = (uint32_t)*from < end ? row[*from] : 0.0f;
+        for (; j < n; j++) to[j] = (uint32_t)from[j * step] < end ? row[from[j * step]] : 0.0f;
     } else for (j = 0; j < n; j++) {
         const int64_t at = attn__int_of((const void *)((uintptr_t)index + (uintptr_t)(j * step) *
                                         (uintptr_t)attn__type_size(c->bias_index.type)), c->bias_index.type);
@@ -10141,7 +10208,7 @@ static void attn__look_up(const attn__call *c, int64_t h, const void *index, int
 }
 
 /* A bias by index for n keys of a tile from c0 on: the lanes' rows, in t->m.t. Rows of indices that are the one before
-   shifted by less than their length, as those by distance are, are looked up together. */
+   shifted by at most their length, as those by distance are, are looked up together. */
 static void attn__look_up_lanes(const attn__tile *t, int64_t c0, int64_t n, float **rows)
 {
     const attn__array *a = &t->c->bias_index;
@@ -10313,7 +10380,7 @@ static attn__array attn__bias_sums(const attn__call *c, const attn__shared *s)
     if (!attn__bias_floats(c)) return a;
     a = attn__packed(s->bias, n[1], n[2], n[3]);
     for (axis = 0; axis < 4; axis++) if (n[axis] == 1) a.stride[axis] = 0;
-    a.data = attn__at(&a, 0, 0, c->row0, c->key0);
+    a.data = attn__at(&a, 0, 0, c->row0, attn__has_own_columns(c) ? 0 : c->key0);
     return a;
 }
 
@@ -10336,26 +10403,46 @@ static void attn__store_scores_grad(const attn__pass *p, const attn__array *o, i
     }
 }
 
-/* dS of a block of queries against n keys from c0 on, to the sums of its elements of the table: query by query, in a
-   query key by key, every fourth to the same sums. */
-static void attn__add_to_table(const attn__pass *p, int64_t c0, int64_t n)
+/* What a block of queries has against some blocks of keys, to its sums of the table. */
+static void attn__close_table(attn__pass *p)
+{
+    const attn__call *c = p->c;
+    const int64_t n = c->bias_row, head = (c->packed_queries ? 0 : p->b) * c->heads + p->head;
+    const int64_t first = c->packed_queries ? c->row0 / ATTN_GRAD_QUERIES + p->b : 0;
+    float *t = p->m.table, *to = p->shared.table + head * attn__table_floats(c) +
+                                 (first + p->i0 / ATTN_GRAD_QUERIES) * n;
+    if (!p->table_blocks) return;
+    p->f->scale_store(t + n, t, n, 1.0f, 1);
+    p->f->scale_store(t + 3 * n, t + 2 * n, n, 1.0f, 1);
+    p->f->scale_store(t + 2 * n, t, n, 1.0f, 1);
+    p->f->scale_store(t, to, n, 1.0f, 1);
+    p->table_blocks = 0;
+}
+
+/* dS of a block of queries against n keys from c0 on, to sums of the elements of the table: query by query, in a query
+   key by key, every fourth to the same sums. Closed often, no chain is long, however few the elements are. Rows without
+   mass add nothing: those in front of an entry share their block with the entry's first ones, but not their task. */
+static void attn__add_to_table(attn__pass *p, int64_t c0, int64_t n)
 {
     const attn__call *c = p->c;
     const attn__array *a = &c->bias_index;
     const int64_t size = c->bias_row, step = a->stride[3];
-    float *to = p->shared.table + (p->b * c->heads + p->head) * attn__table_floats(c) +
-                p->i0 / ATTN_GRAD_QUERIES * ATTN__TABLES * size;
-    int64_t i, j;
+    float *to = p->m.table;
+    int64_t i, j, rows = 0;
+    for (i = 0; i < p->n; i++) rows += !p->dead[i];
+    if (!rows) return;
+    if (!p->table_blocks) attn__fill(to, 1, ATTN__TABLES * size, 0.0f);
     for (i = 0; i < p->n; i++) {
         const void *index = attn__place_of(a, p->b, p->head, p->i0 + i, c0);
         const int32_t *from = (const int32_t *)index;
         const int64_t *wide = (const int64_t *)index;
-        for (j = 0; j < n; j++) {
+        for (j = 0; !p->dead[i] && j < n; j++) {
             const int64_t at = a->type == ATTN_I32 ? from[j * step] : wide[j * step];
             float *sum = to + j % ATTN__TABLES * size;
             if (at >= 0 && at < size) sum[at] = sum[at] + p->m.ds[j * ATTN__GRAD_ROW + i];
         }
     }
+    if (++p->table_blocks * ATTN__TABLE_CLOSES >= size) attn__close_table(p);
 }
 
 /* The gradients of bias and ALiBi: sums of dS. */
@@ -12352,6 +12439,7 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
         reach = attn__block_reach(p->c, block);
         if (p->key0 > 0 && p->key0 >= reach * ATTN_GRAD_KEYS) continue;
         attn__open_block(p, block * ATTN_GRAD_QUERIES);
+        p->table_blocks = 0;
         c0 = p->uniform || p->c->w.all_blocks ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
         to = p->uniform || p->c->w.all_blocks ? p->c->keys : p->last;
         for (c0 = attn__max(c0, p->key0); c0 < attn__min(to, p->key1); c0 += ATTN_GRAD_KEYS) {
@@ -12360,6 +12448,7 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
             if (leaves || !cell) attn__grad_block(p, c0);
             else p->f->scale_store(cell, p->m.dq, attn__dq_floats(p), 1.0f, 1);
         }
+        attn__close_table(p);
         if ((p->does & ATTN__DO_Q) && !leaves) attn__finish_block_gradient(p);
         attn__clear_outside(p);
     }
@@ -12715,12 +12804,12 @@ static attn__matmul attn__sum_over(const attn__call *c, const attn__array *a, at
 /* That of a bias by index: what its blocks left. */
 static attn__matmul attn__sum_of_tables(const attn__call *c, const float *from)
 {
-    const int64_t floats = attn__table_floats(c), rows = attn__blocks(c->all_queries, ATTN_GRAD_QUERIES) * ATTN__TABLES;
+    const int64_t floats = attn__table_floats(c), rows = attn__table_blocks(c);
     attn__array a = attn__packed(from, c->heads, rows, c->bias_row);
     attn__matmul m;
     a.stride[0] = c->heads * floats;
     m = attn__matmul_of(c->f, attn__ones(), a, c->d_bias, 1, c->bias_row, rows);
-    m.batch[0] = c->batch;
+    m.batch[0] = attn__batch_of_rows(c);
     m.batch[1] = c->heads;
     m.out_batch[1] = c->bias_size[1];
     return m;
@@ -14628,11 +14717,11 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
                                                &flags, err));)
 #endif
     attn__begin_checks(&w, c, flags | ATTN__NO_RESULT_NEEDED);
+    w.pairs = (d->weights.rank | d->scores.rank | d->scores_softcap.rank | d->scores_masked.rank) != 0;
     ATTN__TRY(attn__mha_check(&w, desc, d, a->grad ? ATTN__OPERAND | ATTN__RESULT : ATTN__OPERAND, err));
 #ifndef ATTN_NO_BACKWARD
     if (wanted) ATTN__TRY(attn__mha_check_grad(&w, desc, a->grad, wanted, d, err));
 #endif
-    w.pairs |= (d->weights.rank | d->scores.rank | d->scores_softcap.rank | d->scores_masked.rank) != 0;
     c->is_backward = a->grad != NULL;           /* a rule looks there */
     ATTN__TRY(attn__make_call(&w, d, wanted, err));
     a->flags = flags;

@@ -80,8 +80,10 @@
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
              queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
-             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive. It
-             rounds no numbers, but weights times scales, so its bits are its own: the same in pages and side by side.
+             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi, weights, scores or a scale that is
+             not positive, by a kernel of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but
+             weights times scales, to bf16 (of f16 in two parts), so its bits are its own: the same in pages and side by
+             side. Sums of q times codes must not overflow.
              In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
@@ -98,8 +100,9 @@
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: pages and
-             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts.
-             Its speed: bench/README.md.
+             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts;
+             weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as they
+             are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -1880,8 +1883,8 @@ ATTN__DEVICE divisor divisor_of(float scale)
     d.reciprocal = hw::div(1.0f, d.scale);
     return d;
 }
-/* x / d: a product with the rounded reciprocal is off by two units of its last place at most. What it leaves of x
-   corrects it twice: to one unit, then to the number next to the quotient. */
+/* x / d, but for quotients so small that their code is 0. A product with the rounded reciprocal is off by two units of
+   its last place at most. What it leaves of x corrects it twice: to one unit, then to the nearest number. */
 ATTN__DEVICE float divided(float x, const divisor &d)
 {
     const float of = hw::mul(x, d.factor);
@@ -4458,7 +4461,7 @@ template <int Keys, int D, int Kind> struct code_tile {
     static constexpr int across = codes_across<D>, at_once = 32 / across;       /* pieces of 16 codes, and rows */
     static constexpr int pieces = Keys / at_once, bytes = Keys * across * 16;   /* pieces of a lane */
     static constexpr int groups = Kind == CODES_IN_GROUPS ? D / 32 : 1, scale_bytes = groups * Keys * 4;
-    static_assert(D % 32 == 0, "whole groups");
+    static_assert(Kind == NUMBERS || D % 32 == 0, "whole groups");
 };
 /* Where column 16 * piece of a row lies in a tile of codes. The pieces of a row are exchanged, so that eight rows that
    follow one another (of K) do not meet in a bank, nor every other of eight (of V). */
@@ -4494,29 +4497,36 @@ ATTN__DEVICE void copy_codes(uint32_t to, const attn__array &a, int h, int64_t c
         }
     }
 }
-/* The scales of the lane's row, as they are stored, in f32 or f16. They stay in registers until the tile before is used
-   up, for then there is room: at [group][key]. An infinite one becomes NaN, for its codes have both signs, or are 0. */
-template <int Groups> struct code_scales { uint32_t of[Groups]; };
+/* Scales of the lane's row, as they are stored, in f32 or f16. They stay in registers until the tile before is used up,
+   for then there is room: at [group][key]. Where a tile has 16 keys, two lanes have a key's groups in turn. An infinite
+   scale becomes NaN, for its codes have both signs, or are 0. */
+template <int Keys, int Groups> struct code_scales {
+    static constexpr int all = Groups * Keys, at_once = 32 / Keys;      /* groups */
+    uint32_t of[(all + 31) / 32];
+};
 template <int Keys, int Groups>
-ATTN__DEVICE void load_scales(code_scales<Groups> &s, const attn__array &a, int h, int64_t columns,
+ATTN__DEVICE void load_scales(code_scales<Keys, Groups> &s, const attn__array &a, int h, int64_t columns,
                               const paged_row &own)
 {
+    typedef code_scales<Keys, Groups> scales;
+    const int first = Keys == 32 ? 0 : hw::lane_anew() / Keys;
     const int64_t at = place(a, own.page, h, own.row, 0);
-    ATTN__UNROLL for (int u = 0; u < Groups; u++) s.of[u] = 0;
-    if (own.page < 0 || hw::lane_anew() >= Keys) return;
-    ATTN__UNROLL for (int u = 0; u < Groups; u++) {
-        if (u * 32 >= columns) continue;
-        if (a.type == ATTN_F32) s.of[u] = ((const uint32_t *)a.data)[at + u * a.stride[3]];
-        else s.of[u] = ((const uint16_t *)a.data)[at + u * a.stride[3]];
+    ATTN__UNROLL for (int i = 0; i * 32 < scales::all; i++) {
+        const int u = i * scales::at_once + first;
+        s.of[i] = 0;
+        if (own.page < 0 || u >= Groups || u * 32 >= columns) continue;
+        if (a.type == ATTN_F32) s.of[i] = ((const uint32_t *)a.data)[at + u * a.stride[3]];
+        else s.of[i] = ((const uint16_t *)a.data)[at + u * a.stride[3]];
     }
 }
 template <int Keys, int Groups>
-ATTN__DEVICE void store_scales(uint32_t to, const code_scales<Groups> &s, int32_t type)
+ATTN__DEVICE void store_scales(uint32_t to, const code_scales<Keys, Groups> &s, int32_t type)
 {
     const int lane = hw::lane_anew();
-    ATTN__UNROLL for (int u = 0; u < Groups && (Keys == 32 || lane < Keys); u++) {
-        const float x = type == ATTN_F32 ? float_of(s.of[u]) : hw::from_f16((uint16_t)s.of[u]);
-        hw::store_shared(to + (u * Keys + lane) * 4, bits_of(hw::fma(x, 0.0f, x)));
+    ATTN__UNROLL for (int i = 0; i * 32 < code_scales<Keys, Groups>::all; i++) {
+        const float x = type == ATTN_F32 ? float_of(s.of[i]) : hw::from_f16((uint16_t)s.of[i]);
+        if (i * 32 + lane < code_scales<Keys, Groups>::all)
+            hw::store_shared(to + (i * 32 + lane) * 4, bits_of(hw::fma(x, 0.0f, x)));
     }
 }
 /* The codes in bytes 0 and 2 of a word as two numbers: what is in the lowest bits of 128 (f16: of 1024) counts 1, so 7
@@ -4553,7 +4563,9 @@ ATTN__DEVICE void product_of_codes(float (&s)[Keys / 2], uint32_t q, uint32_t co
     const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
     const uint32_t at = codes + code_at<D>(g, t / 2) + t % 2 * 8, of_keys = scales + t * 8;
     float sum[Keys / 2];
-    ATTN__UNROLL for (int u = 0; u < D / 32; u++) {
+    constexpr int at_once = D > 192 ? 1 : D / 32;                   /* beside 256 columns registers are few */
+    ATTN__UNROLL_BY(at_once)
+    for (int u = 0; u < D / 32; u++) {
         uint32_t left[2][4];
         ATTN__UNROLL for (int i = 0; i < 2; i++) hw::load_shared(left[i], q + chunk_of(g + 8 * i, 4 * u + t, 16));
         ATTN__UNROLL for (int n = 0; n < Keys / 8; n++) {
@@ -4672,9 +4684,10 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 /* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
-   times latency is 25 KB on an H200. 54 to 72 KB of shared memory: two blocks fit on an A100, three on an H100. Where
-   two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. A lane looks up a row of a tile, so tiles
-   of codes have at most 32 keys; with many sums, or some scales for a row, there are no registers for so many. */
+   times latency is 25 KB on an H200. Numbers take 54 to 72 KB of shared memory: two blocks fit on an A100, three on an
+   H100. Where two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. A lane looks up a row of a
+   tile, so tiles of codes have at most 32 keys; with many sums, or some scales for a row, there are no registers for so
+   many. */
 template <int D, int Kind = NUMBERS> constexpr int mma_decode_keys = D <= (Kind == CODES ? 128 : 64) ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 /* Blocks of a multiprocessor that there are to be registers for. Weights in two parts (add_codes) take some. */
@@ -4690,7 +4703,9 @@ template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, int Kind = NUMB
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
     static constexpr int scales = codes ? tile::scale_bytes : 0;
     static constexpr int copied = 4 * slot + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
-    static constexpr int slots = codes && copied < summed ? summed : copied;    /* of the threads that share tiles */
+    static constexpr int most = codes && copied < summed ? summed : copied;
+    static constexpr int slots = codes ? (most + 255) / 256 * 256 : most;       /* of the threads that share tiles */
+    static_assert(!codes || (slot % 256 == 0 && tile_bytes<rows, D> % 256 == 0), "code_at exchanges within 256 bytes");
     static constexpr int depth = codes ? 2 : 1;                 /* tiles of K and V under way */
     static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
@@ -4826,11 +4841,11 @@ template <class Scales> struct tiled_head {
    the one after it is n + step. */
 template <int D, bool Extra, int Keys, int WarpsKV, int Kind> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
-    typedef code_scales<shape::tile::groups> scales;
+    typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
-       there are no registers for that, in two of the kernels. */
-    static constexpr bool ahead = D <= 192 || (WarpsKV > 1) != Extra;
+       there are no registers for that, in some kernels. */
+    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS);
     const params &p;
     int        b, head, step;
     tile_reach reach;                           /* of all rows of the block */
@@ -4858,12 +4873,13 @@ template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
 {
     typedef typename Task::shape shape;
     constexpr int D = Task::size, Keys = Task::keys, across = shape::codes ? codes_across<D> : copy_across<D>;
-    const int key = n * Keys + row_of_lane<Keys, shape::tile_threads, across>();
+    const int row = shape::codes ? hw::lane_anew() % Keys : row_of_lane<Keys, shape::tile_threads, across>();
+    const int key = n * Keys + row;
     t.own = find_paged_row(t.p, t.b, key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
 }
 template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
 {
-    if (Task::shape::codes || (Task::ahead && t.p.page)) find_rows(t, n);
+    if (Task::ahead && (Task::shape::codes || t.p.page)) find_rows(t, n);
 }
 template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slots, int n)
 {
@@ -4877,15 +4893,16 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
     constexpr int D = Task::size, Keys = Task::keys, sharing = shape::tile_threads;
     const bool any = n < t.tiles.end && from.a.rank;
     const uint32_t to = slot_of(t, from.slots, n);
+    if (any && !Task::ahead) find_rows(t, n);
     if constexpr (shape::codes) {
-        if (from.a.rank) store_scales<Keys>(from.made, from.scales, from.scale.type);
+        if (from.a.rank) store_scales(from.made, from.scales, from.scale.type);
         if (any) {
-            const bool straight = !t.p.page && n * Keys >= t.reach.first && (n + 1) * Keys <= t.reach.last;
+            const bool inside = n * Keys >= t.reach.first && (n + 1) * Keys <= t.reach.last;
+            const bool straight = Task::ahead && !t.p.page && inside;
             copy_codes<Keys, D>(to, from.a, t.head, from.columns, t.own, straight);
-            load_scales<Keys>(from.scales, from.scale, t.head, from.columns, t.own);
+            load_scales(from.scales, from.scale, t.head, from.columns, t.own);
         }
     } else if (any) {
-        if (!Task::ahead) find_rows(t, n);
         if (!Task::ahead || t.p.page) copy_paged_rows<D, Keys, sharing>(to, from.a, from.columns, t.own);
         else copy_rows<D, Keys, sharing>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first, t.reach.last);
     }
@@ -5145,6 +5162,7 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], const params &p, const tile_row 
         const int e = j / 2 % 2;
         float w = hw::ex2((s[j] - of[e].base) * LOG2E) * of[e].inverse;
         if (w < 1.17549435e-38f) w = 0.0f;
+        if (w > 1.0f) w = 1.0f;                         /* stage 3 has found the row's maximum by other products */
         if (drops) w = kept[e] >> (j / 4 * 8 + j % 2) & 1 ? w * p.keep_scale : 0.0f;
         s[j] = is_none(s[j]) ? none[e] : w;
     }
@@ -7997,7 +8015,7 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, NUMBERS>);
     if constexpr (!Extra && D % 32 == 0) {
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, mma_decode_warps<D>, CODES>);
-        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, mma_decode_warps<D>,
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES_IN_GROUPS>, mma_decode_warps<D>,
                                            CODES_IN_GROUPS>);
     }
     f((const void *)mma_weights<T, D, Extra>);
@@ -8490,7 +8508,7 @@ namespace attn__gpu {
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
-           with codes          128, 64  50, 52, 56     all                           254
+           with codes          128, 64  35, 69, 41     all                           255
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
@@ -8508,8 +8526,9 @@ namespace attn__gpu {
        rotate                  128      none           none                          113        rotary
 
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 26 or 28) where two blocks of
-   four do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks.
+   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
+   do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks (two of the
+   kernel of f16, 128 columns and codes with a scale for each row). Codes with a scale for 32 have 36, 38 and 42 KB.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three
    consumers, 512 threads and 160 registers with head sizes up to 64 and no options, else two. */
 

@@ -543,7 +543,7 @@ static inline attn_desc entry_alone(const attn_desc *d, int64_t b) {
     }
     for (int n = 0; n < 2; n++) {
         *added[n] = cut_broadcast(cut_broadcast(*added[n], 0, b, 1), 2, e.q0, e.q);
-        *added[n] = cut_broadcast(*added[n], 3, e.k0, e.k);
+        *added[n] = cut_broadcast(*added[n], 3, r.packed_rows || r.packed_keys ? 0 : e.k0, e.k);
     }
     one.q = cut_entry(d->q, b, e.q0, e.q);
     if (d->given_scores.rank)

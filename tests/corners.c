@@ -802,6 +802,7 @@ static float gradient_of_like(call *c, int which, attn_view above) {
 }
 static void like_terms_of(int64_t n, attn_isa isa) {
     static const float zero = 0, one = 1, zeros[2] = {0, 0};
+    static const int32_t places[2] = {0, 1};
     float x = (float)(1 + test_uniform()), y[1];
     double exact = x, sum = (double)n * x;
     call over_keys = call_of_like(1, n, &x, &zero, isa), over_queries = call_of_like(n, 1, &x, &zero, isa);
@@ -824,6 +825,14 @@ static void like_terms_of(int64_t n, attn_isa isa) {
     over_queries = call_of_like(n, 2, &x, &zero, isa);
     over_queries.d.bias = attn_view_f32(zeros, 1, 2, 0, 0, 0);
     LOSES("d_bias of keys", gradient_of_like(&over_queries, GRAD_BIAS, row), sum / 2, n);
+    over_queries.d.bias_index = attn_view_i32(places, 1, 2, 0, 0, 0);
+    LOSES("d_bias by index", gradient_of_like(&over_queries, GRAD_BIAS, row), sum / 2, 2048);
+    over_queries = call_of_like(1, n, &x, &zero, isa);
+    over_queries.d.bias = attn_view_f32(&zero, 1, 1, 0, 0, 0);
+    over_queries.d.bias_index = attn_view_i32(places, 1, 1, 0, 0, 0);
+    over_queries.d.bias_index.size[0] = n, over_queries.d.bias_index.stride[0] = 0;
+    LOSES("d_bias of one element", gradient_of_like(&over_queries, GRAD_BIAS, attn_view_bhsd(&x, 1, 1, 1, 1)), exact,
+          2048);
     CHECK_STATUS(attn_bmm(attn_view_swap(all, 0, 1), ones, attn_out_f32(y, 2, 1, 1, 0, 0), &o, 0), ATTN_OK);
     LOSES("attn_bmm", y[0], sum, 64);
     CHECK_STATUS(attn_bmm_backward(ones, attn_view_f32(&one, 2, 1, 1, 0, 0), all, attn_out_f32(0, 0, 0, 0, 0, 0),

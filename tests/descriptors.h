@@ -161,14 +161,32 @@ static inline void build_score(attn_desc *d, const int f[FACTOR_COUNT], const sh
     }
 }
 
-/* A view of rank 1..4 that broadcasts against [B,H,Sq,Sk]: some of its axes have size 1. */
+/* Where all arrays lie on a device a bias by index is refused, and a mask by row of packed entries. */
+static inline int takes_indices(void) {
+    static int known, taken;
+    attn_desc d;
+    memset(&d, 0, sizeof d);
+#ifdef DRAWN_FOR_A_DEVICE /* where arrays are put later */
+    known = 1;
+#endif
+    if (known++) return taken;
+    d.q = d.k = d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 1, 1);
+    d.out = make_out(LAYOUT_PACKED, 4, 1, 1, 1, 1), d.bias = make_filled(LAYOUT_PACKED, 1, 1, 1, 0, 0, 0);
+    d.bias_index = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+    return taken = attn_forward(&d, 0) == ATTN_OK;
+}
+
+/* A view of rank 1..4 that broadcasts against [B,H,Sq,Sk]: some of its axes have size 1. Packed, its columns are those
+   of the longest entry, or some more; or it has one row and one column. */
 static inline attn_view make_broadcast(int32_t type, int rank, const shape *s) {
-    const int64_t full[4] = {s->b, s->h, s->sq, s->sk};
-    int64_t n[4] = {0, 0, 0, 0};
-    int packed = drawn.q_b != s->b || (drawn.k_b != s->b && !drawn.page); /* then there are no places [i,j] */
+    int64_t full[4] = {s->b, s->h, s->sq, s->sk}, n[4] = {0, 0, 0, 0}, longest = 0;
+    int packed = drawn.q_b != s->b || (drawn.k_b != s->b && !drawn.page), one = !takes_indices() || test_int(0, 3) == 0;
+    for (int64_t b = 0; packed && b < s->b; b++) longest = drawn.at[b].k > longest ? drawn.at[b].k : longest;
+    if (packed) full[3] = longest + test_int(longest == 1, 3);
     for (int axis = 0; axis < rank; axis++) n[axis] = test_int(0, 3) ? full[axis + 4 - rank] : 1;
+    if (packed) n[rank - 1] = full[3];
     for (int axis = 0; axis < rank; axis++)
-        if (packed && axis + 4 - rank >= 2) n[axis] = 1;
+        if (packed && one && axis + 4 - rank >= 2) n[axis] = 1;
     return make_view(type, test_int(0, 1) ? LAYOUT_MIXED : LAYOUT_PACKED, rank, n[0], n[1], n[2], n[3]);
 }
 
@@ -177,18 +195,6 @@ static inline double draw_some_excluded(double share, double value) {
 }
 static inline double draw_bits(double share, double most) {
     return test_uniform() < share ? test_int(1, (int)most) : 0;
-}
-
-/* Where all arrays lie on a device a bias by index is refused. */
-static inline int takes_indices(void) {
-    static int known, taken;
-    attn_desc d;
-    memset(&d, 0, sizeof d);
-    if (known++) return taken;
-    d.q = d.k = d.v = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 1, 1);
-    d.out = make_out(LAYOUT_PACKED, 4, 1, 1, 1, 1), d.bias = make_filled(LAYOUT_PACKED, 1, 1, 1, 0, 0, 0);
-    d.bias_index = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
-    return taken = attn_forward(&d, 0) == ATTN_OK;
 }
 
 /* A bias by index: any array of them, or by distance, from one vector. */

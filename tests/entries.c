@@ -77,6 +77,36 @@ static attn_out spread_out(const place *p, attn_out o, const char *roles) {
     poison(&to);
     return to;
 }
+/* A mask or a bias of packed entries: rows as the queries lie, columns from each entry's first key on; all else is NaN,
+   a byte of 1 or an index of no element. */
+static attn_view spread_packed(const place *p, attn_view v, int spare) {
+    attn_view w;
+    int64_t keys = 0;
+    if (!v.rank) return v;
+    v = with_four_axes(v);
+    for (int64_t b = 0; b < p->b; b++) keys = p->nk[b] > keys ? p->nk[b] : keys;
+    if (v.size[2] == 1 && v.size[3] == 1 && test_int(0, 1)) return v; /* the same for all keys */
+    if (v.size[3] == 1) v.size[3] = keys, v.stride[3] = 0;
+    w = v;
+    if (v.size[2] > 1) w.size[2] = p->queries;
+    w.size[0] = v.size[2] == 1 ? v.size[0] : p->packed_queries && test_int(0, 1) ? 1 : p->b;
+    w.size[3] = keys + spare;
+    if (w.size[3] == 1 && v.size[2] == 1) w.size[3]++;                         /* else it is for all keys */
+    while (p->b == 1 && (w.size[3] == 1 || w.size[3] == p->keys)) w.size[3]++; /* else columns are those of k */
+    set_strides(&w, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_MIXED);
+    take_memory(&w);
+    for (int64_t b = 0; b < (w.size[0] == 1 && v.size[2] == 1 ? 1 : p->b); b++)
+        for (int64_t h = 0; h < v.size[1]; h++)
+            for (int64_t i = 0; i < (v.size[2] > 1 ? p->nq[b] : 1); i++)
+                for (int64_t j = 0; j < (w.size[0] == 1 && v.size[2] == 1 ? keys : p->nk[b]); j++) {
+                    const int64_t from[4] = {v.size[0] == 1 ? 0 : b, h, i, j};
+                    const int64_t to[4] = {w.size[0] == 1 ? 0 : b, h, v.size[2] > 1 ? p->q0[b] + i : 0, j};
+                    memcpy((char *)(uintptr_t)w.data + offset_of(&w, to) * (int64_t)type_bytes(w.type),
+                           (const char *)v.data + offset_of(&v, from) * (int64_t)type_bytes(v.type),
+                           type_bytes(v.type));
+                }
+    return w;
+}
 /* Part of an array of all entries: entry b's, in its own place. */
 static attn_view part_of(const place *p, attn_view v, int64_t b, const char *roles, int placed, int broadcast) {
     if (!v.rank) return v;
@@ -110,11 +140,14 @@ static void put_side(int how, int64_t entries, int64_t room, const int64_t *n, i
     for (int64_t b = 0; b < entries; b++) start[order[b]] = at, at += n[order[b]] + test_int(0, 3);
     *all = at;
 }
-static int has_pairs(const attn_desc *d) {
+/* May entries not be packed? A mask or a bias of one entry may have the columns of k, and counts where these lie. */
+static int has_pairs(const attn_desc *d, int64_t entries) {
     attn_view bias = with_four_axes(d->bias_index.rank ? d->bias_index : d->bias), mask = with_four_axes(d->mask);
     return d->weights.rank || d->scores.rank || d->scores_softcap.rank || d->scores_masked.rank ||
-           d->given_scores.rank || (d->bias.rank && (bias.size[2] > 1 || bias.size[3] > 1)) ||
-           (d->mask.rank && (mask.size[2] > 1 || mask.size[3] > 1));
+           d->given_scores.rank ||
+           (entries == 1 && test_int(0, 1) &&
+            ((d->bias.rank && (bias.size[2] > 1 || bias.size[3] > 1)) ||
+             (d->mask.rank && (mask.size[2] > 1 || mask.size[3] > 1))));
 }
 static void draw_place(place *p, const attn_desc *d, const int f[FACTOR_COUNT], int pairs, int64_t b, int64_t sq,
                        int64_t sk) {
@@ -178,7 +211,12 @@ static void put_together(attn_desc *e, const place *p, const attn_desc *d, int p
     *e = *d;
     e->q = spread(p, d->q, ".q.", 0), e->k = spread(p, d->k, ".k.", 0), e->v = spread(p, d->v, ".k.", 0);
     e->given_scores = spread(p, d->given_scores, ".qk", 0);
-    *ref_bias_of_pairs(e) = spread(p, *ref_bias_of_pairs(e), ".qk", 1), e->mask = spread(p, d->mask, ".qk", 1);
+    if (p->packed_queries || p->packed_keys) {
+        *ref_bias_of_pairs(e) = spread_packed(p, *ref_bias_of_pairs(e), test_int(0, 2));
+        e->mask = spread_packed(p, d->mask, test_int(0, 2));
+    } else {
+        *ref_bias_of_pairs(e) = spread(p, *ref_bias_of_pairs(e), ".qk", 1), e->mask = spread(p, d->mask, ".qk", 1);
+    }
     if (d->key_lengths.rank == 2) e->key_lengths = spread(p, d->key_lengths, "q", 0);
     if (d->positions.rank == 2) e->positions = spread(p, d->positions, "q", 0);
     if (p->query_starts) e->query_starts = lengths_or(&d->q, p->q0, p->b);
@@ -268,10 +306,10 @@ static void forward(void) {
         place p;
         char what[60];
         draw_factors(f);
-        if (n % 2) f[F_RESULTS] = n % 4 == 1 ? 1 : 2, f[F_BIAS] = f[F_MASK] = 0; /* so that entries may be packed */
+        if (n % 2) f[F_RESULTS] = n % 4 == 1 ? 1 : 2; /* so that entries may be packed */
         build_case(&d, f, &s);
         if (d.weights_after_dropout && !d.weights.rank) d.weights_after_dropout = 0;
-        draw_place(&p, &d, f, has_pairs(&d), s.b, s.sq, s.sk);
+        draw_place(&p, &d, f, has_pairs(&d, s.b), s.b, s.sq, s.sk);
         if (!p.query_starts && !p.key_starts && f[F_PLACE_K] != PAGED) {
             test_release();
             continue;

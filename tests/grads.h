@@ -301,7 +301,7 @@ static inline call entry_of(const call *c, int64_t b) {
         for (int v = 0; v < 2; v++) {
             if (n == GRAD_BIAS && !c->d.bias_index.rank) {
                 views[v] = cut_broadcast(cut_broadcast(views[v], 0, b, 1), 2, e.q0, e.q);
-                views[v] = cut_broadcast(views[v], 3, e.k0, e.k);
+                views[v] = cut_broadcast(views[v], 3, r.packed_rows || r.packed_keys ? 0 : e.k0, e.k);
             }
             if (n > GRAD_GIVEN || !views[v].rank) continue; /* a sum over the batch */
             views[v] = cut_entry(views[v], b, keys ? e.k0 : e.q0, keys ? e.k : e.q);

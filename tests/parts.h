@@ -56,6 +56,11 @@ static inline void cut_starts(attn_desc *d, int64_t first, int64_t end) {
         put_at(&starts, 0, 0, 0, b, (double)(start + (first < keys ? first : keys)));
         put_at(&lengths, 0, 0, 0, b, (double)within(keys, first, end));
     }
+    attn_view *added[] = {ref_bias_of_pairs(d), &d->mask};
+    for (int n = 0; n < 2 && (r.packed_rows || r.packed_keys); n++) { /* columns count from the part's first key */
+        const int64_t columns = added[n]->rank ? added[n]->size[added[n]->rank - 1] : 0;
+        *added[n] = cut_broadcast(*added[n], 3, first < columns ? first : columns, within(columns, first, columns));
+    }
     if (d->key_lengths.rank == 2) d->key_lengths = lengths_within(&d->key_lengths, first, end);
     else d->key_lengths = lengths;
     d->key_starts = starts;

@@ -277,6 +277,10 @@ int ref_has_row(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
 }
 
 /* ---- masks */
+/* The column of a mask or a bias that key j of the arrays has */
+static int64_t ref_column(const attn_desc *d, const ref_result *r, int64_t b, int64_t j) {
+    return r->packed_rows || r->packed_keys ? j - ref_entry_of(d, r, b).k0 : j;
+}
 int64_t ref_key_length(const attn_desc *d, const ref_result *r, int64_t b, int64_t i) {
     return d->key_lengths.rank ? ref_int(&d->key_lengths, b, i) : ref_entry_of(d, r, b).k;
 }
@@ -303,8 +307,8 @@ int ref_allowed(const attn_desc *d, const ref_result *r, int64_t b, int64_t h, i
     int64_t p = ref_position(d, r, b, row), side = j < p ? d->window_left : d->window_right;
     if (d->causal && j > p) return 0;
     if (d->window && j != p && side != ATTN_UNBOUNDED && ref_distance(j, p) > (uint64_t)side) return 0;
-    if (d->mask.rank && ref_at(&d->mask, b, h, row, key) == 0) return 0;
-    return ref_bias(d, b, h, row, key) != -INFINITY;
+    if (d->mask.rank && ref_at(&d->mask, b, h, row, ref_column(d, r, b, key)) == 0) return 0;
+    return ref_bias(d, b, h, row, ref_column(d, r, b, key)) != -INFINITY;
 }
 
 /* ---- one row */
@@ -331,7 +335,7 @@ static void ref_row_scores(ref_head *s, int64_t i) {
         if (ref_is_distance(d->score)) r->exp_scores[at] = exp(r->scores[at]);
         r->softcap[at] = ref_softcap(d, r->scores[at]);
         if (!allowed || r->softcap[at] == -INFINITY) continue;
-        double bias = ref_bias(d, s->b, s->h, i, j);
+        double bias = ref_bias(d, s->b, s->h, i, ref_column(d, r, s->b, j));
         double slope = d->alibi.rank ? ref_at(&d->alibi, 0, 0, 0, s->h) : 0;
         int64_t first = ref_entry_of(d, r, s->b).k0;
         double alibi = slope * (double)ref_distance(ref_position(d, r, s->b, i), j - first);
@@ -426,15 +430,16 @@ static void ref_row_output(ref_head *s, int64_t i) {
     ref_row_bound(s, i, uniform);
 }
 
-/* One entry alone counts as packed where it has starts and lengths and no array of queries by keys. */
-static int ref_pairs(const attn_view *v, int broadcast) {
+/* One entry alone counts as packed where it has starts and lengths and no array of queries by keys; a mask or a bias
+   may have other columns than the keys. */
+static int ref_pairs(const ref_result *r, const attn_view *v, int broadcast) {
     int64_t columns = v->rank > 0 ? v->size[v->rank - 1] : 1, rows = v->rank > 1 ? v->size[v->rank - 2] : 1;
-    return v->rank && (!broadcast || rows > 1 || columns > 1);
+    return v->rank && (!broadcast || ((columns == 1 || columns == r->sk) && (rows > 1 || columns > 1)));
 }
 static int ref_alone(const attn_desc *d, const ref_result *r, const attn_view *starts, const attn_view *lengths) {
-    return r->b == 1 && starts->rank && lengths->rank && !ref_pairs(&d->given_scores, 0) && !d->weights.rank &&
+    return r->b == 1 && starts->rank && lengths->rank && !ref_pairs(r, &d->given_scores, 0) && !d->weights.rank &&
            !d->scores.rank && !d->scores_softcap.rank && !d->scores_masked.rank &&
-           !ref_pairs(d->bias_index.rank ? &d->bias_index : &d->bias, 1) && !ref_pairs(&d->mask, 1);
+           !ref_pairs(r, d->bias_index.rank ? &d->bias_index : &d->bias, 1) && !ref_pairs(r, &d->mask, 1);
 }
 
 /* ---- the whole */
@@ -963,8 +968,9 @@ static void ref_grad_pair(ref_grads *g, ref_head *s, int64_t i, int64_t j, doubl
     int64_t first = ref_entry_of(d, r, s->b).k0;
     double distance = (double)ref_distance(ref_position(d, r, s->b, i), j - first), steep = 1;
     double e = ref_share(error, off);
-    int64_t of_table = d->bias_index.rank ? ref_bias_index(d, s->b, s->h, i, j) : -1;
-    if (d->bias.rank && !d->bias_index.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, j, slope, e);
+    int64_t column = ref_column(d, r, s->b, j);
+    int64_t of_table = d->bias_index.rank ? ref_bias_index(d, s->b, s->h, i, column) : -1;
+    if (d->bias.rank && !d->bias_index.rank) ref_add(&g->g[GRAD_BIAS], s->b, s->h, i, column, slope, e);
     else if (of_table >= 0) ref_add(&g->g[GRAD_BIAS], 0, 0, s->h, of_table, slope, e);
     if (d->alibi.rank) ref_add(&g->g[GRAD_ALIBI], 0, 0, 0, s->h, -slope * distance, e * distance);
     if (d->softcap > 0) { /* the slope of tanh where it is flat is a small difference of rounded numbers */

@@ -55,8 +55,8 @@ FORWARD_EACH(unknown, OPTION, "align must be one of attn_align", valid, d.align 
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.allocate = allocate_nothing)
 FORWARD(NULL, "allocator must have both functions or none", valid, d.allocator.release = no_release)
 FORWARD(NULL, "bias must be given where bias_index is: the table", indexed, CLEAR(d.bias))
-FORWARD(OPTION, "bias must have one row and one column where queries or keys are packed",
-    packed, d.bias = floats(4, B, 1, 1, 2 * SK))
+FORWARD(RANGE, "bias must have a column for each key of the longest entry: 5, is 4 at [0]",
+    packed, d.bias = floats(4, B, 1, 1, SK - 1))
 FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
     valid, d.bias = cut_out(attn_view_f32(m.scores, 3, 4, FAR, FAR, 0), n))
 FORWARD_EACH(one_to_three, OVERFLOW, "bias " TOO_MANY,
@@ -250,7 +250,7 @@ FORWARD(SIZE, "lse.size[2] must equal q.size[2]: 3, is 1", valid, d.lse.size[2] 
 FORWARD(STRIDE, "lse.stride " OVERLAPS_ITSELF, valid, d.lse.stride[0] = 0)
 FORWARD_EACH(not_f32, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = n)
 FORWARD_EACH(no_floats, TYPE, "lse.type must be ATTN_F32, is %", valid, d.lse.type = n)
-FORWARD(OPTION, "mask must have one row and one column where queries or keys are packed",
+FORWARD(RANGE, "mask must have a column for each key of the longest entry: 5, is 1 at [0]",
     packed, d.mask = mask(2, B * SQ, 1, 0, 0))
 FORWARD_EACH(huge, OVERFLOW, "mask " TOO_MANY, valid, d.mask = mask(2, n, SK, 0, 0))
 FORWARD_EACH(one_to_three, OVERFLOW, "mask " TOO_MANY,

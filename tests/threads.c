@@ -781,6 +781,28 @@ static void test_backward_bias_rows(void) {
     }
 }
 
+/* The gradient of a table where rows in front of the entry, which count under ATTN_EMPTY_UNIFORM, are another task's
+   than the entry's rows that go to the same sums: an update that is lost between threads is seen by chance. */
+static void test_backward_table_of_an_entry(void) {
+    enum { FRONT = 6 * 128, ROWS = 11 * 128, KEYS = 512 };
+    int64_t start = FRONT;
+    attn_desc d = make_desc(1, 1, 1, ROWS, KEYS, 8, 8);
+    pool p;
+    d.empty = ATTN_EMPTY_UNIFORM;
+    d.bias = make_filled(LAYOUT_PACKED, 1, 1, 2, 0, 0, 0);
+    d.bias_index = make_ints(ATTN_I32, 2, ROWS, KEYS, 0, 0, 0, 1);
+    d.query_starts = attn_view_i64(&start, 1, 1, 0, 0, 0);
+    call c = make_call(&d, FROM_OUT, 1u << GRAD_BIAS);
+    run_call(&c, "one worker");
+    call want = copy_grads(&c);
+    c.d.parallel = parallel_of(&p, 2);
+    for (int n = 0; n < 200; n++) {
+        run_call(&c, "two workers");
+        if (!same_grads(&want, &c, "two workers")) break;
+    }
+    pthread_mutex_destroy(&p.lock);
+}
+
 static void test_backward_plan_on_threads(void) {
     for (int32_t score = 0; score < ATTN_SCORE_COUNT; score++) {
         call c = some_gradients(score, score % SHAPES);
@@ -1004,6 +1026,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.backward_workers", test_backward_workers},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_bias_rows", test_backward_bias_rows},
+                                   {"threads.backward_table_of_an_entry", test_backward_table_of_an_entry},
                                    {"threads.backward_plan_on_threads", test_backward_plan_on_threads},
                                    {"threads.backward_reentrant", test_backward_reentrant},
                                    {"threads.backward_pieces", test_backward_pieces},

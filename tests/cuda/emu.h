@@ -885,7 +885,7 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared
 #define ATTN__LAUNCH(...) attn_emu::launch_kernel(__VA_ARGS__)
 #define ATTN__UNROLL
-#define ATTN__UNROLL_BY(n)
+#define ATTN__UNROLL_BY(n) (void)(n);
 #define ATTN__LOOP
 
 namespace attn__hw {

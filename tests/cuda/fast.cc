@@ -1484,6 +1484,7 @@ static const struct kind {
     {"stage 2 decode codes", 1, decode_codes<false>, 80, 163 * 1024, {0, 0, 0, 2, 8, 64, 0, 0, true}},
     {"stage 2 decode codes", 1, decode_codes<false>, 80, 163 * 1024, {0, 0, 0, 2, 72, 128, 0, 0, true}},
     {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 0, true}},
+    {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 136, 192, 0, 0, true}},
     {"stage 2 decode codes", 1, decode_codes<false>, 86, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 80, 163 * 1024, {0, 0, 0, 2, 8, 128, 0, 80, true}},
     {"stage 2 decode codes, in pages", 1, decode_codes<true>, 86, 99 * 1024, {0, 0, 0, 2, 136, 256, 0, 80, true}},

@@ -4931,7 +4931,8 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
     const uint32_t tile = slot_of(t, t.v.slots, n);
     if constexpr (shape::codes) {
         constexpr int groups = shape::tile::groups;
-        if (t.v.a.rank && edge) add_codes<T, D, Keys, groups, true>(out, s, tile, t.v.made);
+        constexpr bool always = !Task::ahead;               /* one copy of it, where registers are few */
+        if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups, true>(out, s, tile, t.v.made);
         else if (t.v.a.rank) add_codes<T, D, Keys, groups, false>(out, s, tile, t.v.made);
         hw::sync_warp();
     }
@@ -5007,12 +5008,14 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
     if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
-        const int tiles = packed_count(m.packed, (int)m.tiles), groups = (int)m.groups;
+        /* Codes have no starts. Where no register is free, the compiler is told. */
+        const bool packed = Kind != CODES_IN_GROUPS && m.packed.count;
+        const int tiles = packed ? packed_count(m.packed, (int)m.tiles) : (int)m.tiles, groups = (int)m.groups;
         const int tasks = (int)batch_of_rows(m.p) * groups * tiles * m.splits;
         for (int task = hw::block(); task < tasks; task += hw::blocks()) {  /* causal: those with most keys first */
             const int of_split = task / m.splits, tile = tiles - 1 - of_split % tiles;
             int b = of_split / tiles / groups, first_row = tile * rows;
-            if (m.packed.count) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
+            if (packed) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
             mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, b, of_split / tiles % groups, first_row,
                                                                task % m.splits);
         }

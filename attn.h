@@ -110,10 +110,10 @@
              stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
              must be absent. A mask or a bias (or its index) has the rows of q, [B or 1, H or 1, rows or 1, columns],
              and its columns count from the first key of each entry: as many as the longest entry has keys, or more; or
-             one row and one column. So a tree of drafts is a mask (on a device it has one row and one column). With
-             B = 1 the queries (keys) are packed where they have starts and lengths and the descriptor has none of these
-             results, nor a mask or a bias of more than one row or column that has one column or those of k (so asking
-             for weights may change bits under ATTN_PRECISION_FAST).
+             one row and one column, which is all that a device takes. With B = 1 the queries (keys) are packed where
+             they have starts and lengths and the descriptor has none of these results, nor a mask or a bias of more
+             than one row or column that has one column or those of k (so asking for weights may change bits under
+             ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
              What lies in no entry: it is not read (but scores and scores_softcap are of all queries, and all indices
@@ -186,6 +186,7 @@
              position, for attn_rope, is held plus its depth in the tree.
                  memset(mask + i * (held + n), 1, (size_t)held);
                  for (int64_t j = i; j >= 0; j = parent[j]) mask[i * (held + n) + held + j] = 1;
+             Trees of several sequences, packed, are one mask: its rows those of q, as wide as the longest needs.
 
    ORDER     score (with its scale) -> softcap c*tanh(s/c) -> + bias, + ALiBi -> masks -> softmax (with sink)
              -> dropout -> times V. Every intermediate result can be returned; asking for it changes no bit of the

@@ -8304,15 +8304,21 @@ static void attn__set_bias(attn__call *c)
 {
     const int64_t shape[4] = {c->batch, c->heads, c->queries, c->keys}, *n = c->bias_size;
     const int heads = shape[1] != n[1], queries = shape[2] != n[2];     /* summed over? */
-    const int batch = shape[0] != n[0] && (!c->packed_queries || queries), own = attn__has_own_columns(c);
+    const int batch = shape[0] != n[0] && (!c->packed_queries || queries);
     c->w.bias = ATTN__BIAS_NONE;
     if (!c->d_bias.rank) return;
     if (c->bias_index.rank) c->w.bias = ATTN__BIAS_TABLE;
-    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0) && (!own || n[2] <= 1))
+    else if (n[3] == 1 && !(shape[3] == 1 && c->key_origin > 0) && (!attn__has_own_columns(c) || n[2] <= 1))
         c->w.bias = ATTN__BIAS_ROWS;                /* (else it is a column of a larger bias) */
-    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries || own ? ATTN__BIAS_ADDED :
-                                                                                         ATTN__BIAS_STORED;
+    else c->w.bias = attn__adds(c, ATTN_GRAD_BIAS) || batch || heads || queries ? ATTN__BIAS_ADDED : ATTN__BIAS_STORED;
     c->w.bias_in_common = c->w.bias > ATTN__BIAS_ROWS && (batch || (heads && c->heads_kv > 1));
+}
+
+/* Does d_bias, or the sums that become it, begin as zeros? Packed, not every element is some entry's. */
+static int attn__clears_bias(const attn__call *c)
+{
+    if (c->w.bias == ATTN__BIAS_STORED) return attn__has_own_columns(c);
+    return c->w.bias == ATTN__BIAS_ADDED && (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c));
 }
 
 /* Blocks of keys that a block of queries may reach, as sizes tell: all, or those up to a causal mask's edge. */
@@ -8452,8 +8458,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
-    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), w->bias == ATTN__BIAS_ADDED &&
-                       (!attn__adds(c, ATTN_GRAD_BIAS) || attn__bias_floats(c)) ? bias :
+    rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), attn__clears_bias(c) ? bias :
                        w->bias == ATTN__BIAS_TABLE ? attn__mul64(attn__batch_of_rows(c), c->heads) : 0);
     if (c->ragged) attn__add_step(plan, c, ATTN__STEP_ENTRIES, rows || w->main_tasks || sums);
     if (c->key_blocks > 0)
@@ -12420,7 +12425,8 @@ static void attn__clear_keys(attn__pass *p)
 static void attn__clear_outside(const attn__pass *p)
 {
     const attn__call *c = p->c;
-    const int bias = c->w.bias == ATTN__BIAS_STORED && p->first_part && ((p->does & ATTN__DO_K) || !c->w.key_parts);
+    const int bias = c->w.bias == ATTN__BIAS_STORED && !attn__has_own_columns(c) && p->first_part &&
+                     ((p->does & ATTN__DO_K) || !c->w.key_parts);
     const int scores = (p->does & ATTN__DO_Q) && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES);
     int64_t i;
     for (i = p->i0; c->keys < c->all_keys && i < p->i0 + p->n; i++) {

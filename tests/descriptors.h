@@ -182,7 +182,7 @@ static inline attn_view make_broadcast(int32_t type, int rank, const shape *s) {
     int64_t full[4] = {s->b, s->h, s->sq, s->sk}, n[4] = {0, 0, 0, 0}, longest = 0;
     int packed = drawn.q_b != s->b || (drawn.k_b != s->b && !drawn.page), one = !takes_indices() || test_int(0, 3) == 0;
     for (int64_t b = 0; packed && b < s->b; b++) longest = drawn.at[b].k > longest ? drawn.at[b].k : longest;
-    if (packed) full[3] = longest + test_int(longest == 1, 3);
+    if (packed) full[3] = longest + test_int(0, 3);
     for (int axis = 0; axis < rank; axis++) n[axis] = test_int(0, 3) ? full[axis + 4 - rank] : 1;
     if (packed) n[rank - 1] = full[3];
     for (int axis = 0; axis < rank; axis++)

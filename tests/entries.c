@@ -85,7 +85,7 @@ static attn_view spread_packed(const place *p, attn_view v, int spare) {
     if (!v.rank) return v;
     v = with_four_axes(v);
     for (int64_t b = 0; b < p->b; b++) keys = p->nk[b] > keys ? p->nk[b] : keys;
-    if (v.size[2] == 1 && v.size[3] == 1 && test_int(0, 1)) return v; /* the same for all keys */
+    if (v.size[2] == 1 && v.size[3] == 1 && (!takes_indices() || test_int(0, 1))) return v; /* the same for all keys */
     if (v.size[3] == 1) v.size[3] = keys, v.stride[3] = 0;
     w = v;
     if (v.size[2] > 1) w.size[2] = p->queries;
@@ -145,7 +145,7 @@ static int has_pairs(const attn_desc *d, int64_t entries) {
     attn_view bias = with_four_axes(d->bias_index.rank ? d->bias_index : d->bias), mask = with_four_axes(d->mask);
     return d->weights.rank || d->scores.rank || d->scores_softcap.rank || d->scores_masked.rank ||
            d->given_scores.rank ||
-           (entries == 1 && test_int(0, 1) &&
+           ((!takes_indices() || (entries == 1 && test_int(0, 1))) &&
             ((d->bias.rank && (bias.size[2] > 1 || bias.size[3] > 1)) ||
              (d->mask.rank && (mask.size[2] > 1 || mask.size[3] > 1))));
 }
@@ -307,6 +307,7 @@ static void forward(void) {
         char what[60];
         draw_factors(f);
         if (n % 2) f[F_RESULTS] = n % 4 == 1 ? 1 : 2; /* so that entries may be packed */
+        if (n % 2 && !takes_indices()) f[F_BIAS] = f[F_MASK] = 0;
         build_case(&d, f, &s);
         if (d.weights_after_dropout && !d.weights.rank) d.weights_after_dropout = 0;
         draw_place(&p, &d, f, has_pairs(&d, s.b), s.b, s.sq, s.sk);

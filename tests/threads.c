@@ -782,7 +782,7 @@ static void test_backward_bias_rows(void) {
 }
 
 /* The gradient of a table where rows in front of the entry, which count under ATTN_EMPTY_UNIFORM, are another task's
-   than the entry's rows that go to the same sums: an update that is lost between threads is seen by chance. */
+   than the entry's rows that go to the same sums. ThreadSanitizer tells of an update that may be lost. */
 static void test_backward_table_of_an_entry(void) {
     enum { FRONT = 6 * 128, ROWS = 11 * 128, KEYS = 512 };
     int64_t start = FRONT;
@@ -796,7 +796,7 @@ static void test_backward_table_of_an_entry(void) {
     run_call(&c, "one worker");
     call want = copy_grads(&c);
     c.d.parallel = parallel_of(&p, 2);
-    for (int n = 0; n < 200; n++) {
+    for (int n = 0; n < 8; n++) {
         run_call(&c, "two workers");
         if (!same_grads(&want, &c, "two workers")) break;
     }

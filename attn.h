@@ -6021,6 +6021,9 @@ static void attn__bind(attn__checker *w, char letter, int64_t size, const attn__
     w->axis[letter - 'A'] = (int8_t)axis;
 }
 
+static const char attn__broadcast_rule[] =
+    "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...";
+
 /* One size against its letter. Key heads must divide the heads; most scores multiply keys by queries, so D = E. */
 ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const attn__field *f, char letter, int axis,
                                                      int64_t size, attn_error *err)
@@ -6044,7 +6047,7 @@ ATTN__NOINLINE static attn_status attn__check_letter(attn__checker *w, const att
                    !broadcasts ? attn__size_rule(w->of[n], w->axis[n]) :
                    f->shape[3] == '?' ? "must be 1 or that of the heads, with bias_index" :
                    f->shape[3] != 's' ? "must broadcast with a: be 1 or" :
-                   "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
+                   attn__broadcast_rule,
                    size, w->size[n]);
     return ATTN_OK;
 }
@@ -6453,7 +6456,7 @@ static attn_status attn__check_columns(attn__checker *w, const attn__field *f, c
     const attn_view v = attn__view4(*given, f->shape);
     const int axis = given->rank - 1, one = v.size[2] <= 1 && v.size[3] <= 1;
     ATTN__RULE2_OF(packed || v.size[3] == 1 || v.size[3] == ATTN__LETTER(w, 'S'), SIZE, attn__size_name(f, axis),
-                   "must be 1 or that of [B,H,Sq,Sk], axes counted from the right: [Sq,Sk], [H,Sq,Sk], [B,1,1,Sk], ...",
+                   attn__broadcast_rule,
                    v.size[3], ATTN__LETTER(w, 'S'));
     ATTN__CUDA_ONLY(ATTN__RULE_OF(!packed || one || !(w->flags & ATTN__ON_DEVICE), PLACE, attn__name(f),
                                   "must have one row and one column on a device where queries or keys are packed");)

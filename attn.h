@@ -660,6 +660,10 @@ typedef struct attn_grad {
     attn_out d_sink ATTN__0, d_alibi ATTN__0; /* [H] */
     uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what their arrays hold */
     int32_t reserved ATTN__0;           /* 0 */
+
+    /* of attn_key_sums, without any of the others, incoming or results */
+    attn_out key_sums ATTN__0;          /* [B,H,Sk] */
+    int64_t last_queries ATTN__0;
 } attn_grad;
 #endif
 
@@ -728,6 +732,18 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
 
 /* As attn_explain, for attn_backward. */
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size);
+
+/* What each key got of the attention: sums[b,h,j] is the sum of the weights of key j over the queries, or over the last
+   `last_queries` of each entry if that is not 0, as caches that keep the most important keys want it (H2O: Zhang et al.
+   2023; SnapKV: Li et al. 2024) and explanations do. `weights` is never made. forward: the descriptor of the forward
+   call; out and v are not needed; with its stats q and k are multiplied once, else twice. int8 keys and pages may be
+   used, and keys in parts as in attn_backward; not on a device. Empty rows add 0 (under ATTN_EMPTY_UNIFORM 1/Sk), under
+   ATTN_EMPTY_NAN too; dropout counts with weights_after_dropout alone. The sums of a head are made in blocks of
+   ATTN_GRAD_QUERIES: 16 partial sums by query mod 16, then a tree. As a plan, or explained: attn_plan_backward and
+   attn_explain_backward with key_sums in attn_grad. Cost: half of the forward's or a little more. */
+ATTN_DEF attn_status attn_key_sums(const attn_desc *forward, int64_t last_queries, attn_out sums, attn_error *err);
+ATTN_DEF attn_status attn_key_sums_workspace_size(const attn_desc *forward, int64_t last_queries, attn_out sums,
+                                                  size_t *bytes, attn_error *err);
 
 /* Gradient of attn_softmax: dx from d_out, both of the shape of x. x and options as they were given to attn_softmax (so
    it must not have worked in place). dx must not overlap x or d_out. */
@@ -1645,7 +1661,7 @@ typedef struct attn__rotate {
    an excluded entry (s = -inf) gets -0 and 0, whatever else it holds. keep and more may be NULL (1 and 0). */
 typedef struct attn__softmax_grad {
     const float *s, *dp, *keep, *more, *base, *inverse, *shift;
-    float       *p, *ds;
+    float       *p, *ds;         /* ds: NULL where it is not wanted */
     int64_t      rows, lanes, ld, row;
 } attn__softmax_grad;
 
@@ -2198,7 +2214,7 @@ static void attn__softmax_backward_scalar(const attn__softmax_grad *g)
             const float more = g->more ? g->more[j * g->ld + l] : 0.0f;
             const float ds = w * (attn__fma(g->dp[j * g->ld + l], keep, more) - g->shift[l]);
             g->p[j * g->row + l] = attn__is_none(s) ? -0.0f : keep == 0.0f ? 0.0f : w * keep;
-            g->ds[j * g->row + l] = attn__is_none(s) ? 0.0f : ds;
+            if (g->ds) g->ds[j * g->row + l] = attn__is_none(s) ? 0.0f : ds;
         }
 }
 
@@ -4286,7 +4302,7 @@ ATTN__HELPER void ATTN__V(softmax_backward_keys)(const int N, int plain, const a
 {
     const int64_t ld = g->ld, row = g->row, at = j*ld + l;
     const float *s = g->s + at, *dps = g->dp + at;
-    float *ps = g->p + j*row + l, *ds = g->ds + j*row + l;
+    float *ps = g->p + j*row + l, *ds = g->ds ? g->ds + j*row + l : NULL;
     ATTN__VEC x[4], p, dp, keep;
     int u;
     ATTN__EACH(u, N) x[u] = ATTN__SUB(ATTN__LOAD(s + u*ld), base);
@@ -4302,7 +4318,7 @@ ATTN__HELPER void ATTN__V(softmax_backward_keys)(const int N, int plain, const a
             p = ATTN__CLEAR(ATTN__MUL(x[u], keep), ATTN__SAME(keep, ATTN__ALL(0.0f)));
         }
         ATTN__STORE(ps + u*row, ATTN__PICK(p, ATTN__ALL(-0.0f), out));
-        ATTN__STORE(ds + u*row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
+        if (ds) ATTN__STORE(ds + u*row, ATTN__CLEAR(ATTN__MUL(x[u], ATTN__SUB(dp, shift)), out));
     }
 }
 
@@ -5566,7 +5582,8 @@ enum {
     X(d_sigma, ".?..", "[1], or [H] with sigma_per_head", ATTN__RESULT, 0) \
     X(d_scale, ".1..", "[1]", ATTN__RESULT, 0) \
     X(d_sink, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_sink) \
-    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi)
+    X(d_alibi, ".H..", ATTN__OWNERS, ATTN__RESULT, 1 + ATTN__F_alibi) \
+    X(key_sums, "BHS.", "[B,H,Sk]; without heads H = 1", ATTN__RESULT, 0)
 enum {
 #define ATTN__X(f, shape, axes, flags, owner) ATTN__G_##f,
     ATTN__GRAD_LIST(ATTN__X)
@@ -5639,6 +5656,7 @@ typedef struct ATTN__MAY_ALIAS attn__call {
 #undef ATTN__X
     int32_t  workers;
     uint32_t accumulate;
+    int64_t  last_queries;              /* of key_sums: so many of each entry count */
     float    keep_scale;                /* 1/(1-p) of dropout */
     uint32_t origin[4];
     uint64_t drop_below;                /* a weight is dropped where its number is below: 0 = never, 2^32 = always */
@@ -6004,7 +6022,7 @@ static const char *attn__letters_of(const attn__checker *w, const attn__field *f
     if (shape[3] == 's' && w->layouts & ATTN__STARTS) letters[3] = '?';
     if (shape[0] != 'B') return letters;
     if (shape[3] == 'S') letters[0] = w->layouts & ATTN__STARTS ? '?' : 'B';
-    else if (shape[2] == 'S' && w->layouts & ATTN__PAGED) {
+    else if (shape[1] == 'K' && w->layouts & ATTN__PAGED) {             /* a pool */
         letters[0] = 'L';
         letters[2] = 'R';
     } else if (shape[2] == 'S' && w->layouts & ATTN__STARTS_OF_KEYS) letters[0] = 'J';
@@ -6592,6 +6610,18 @@ static void attn__keep_inputs(attn__checker *w)
     w->results = 0;
 }
 
+/* Sums by key: alone, for nothing else of the pass may count all rows or wants the weights as they are not stored. */
+static attn_status attn__check_sums(const attn__checker *w, const attn_grad *g, int results, attn_error *err)
+{
+    const int alone = !results && w->count == w->inputs + 1;
+    ATTN__RULE(!g->key_sums.rank || alone, OPTION, "key_sums", "must be absent where gradients are given or wanted");
+    ATTN__CUDA_ONLY(ATTN__RULE(!g->key_sums.rank || !(w->flags & ATTN__ON_DEVICE), PLACE, "key_sums",
+                               "must be absent on a device");)
+    ATTN__RULE(g->last_queries >= 0, RANGE, "last_queries", "must be at least 1, or 0 for all");
+    ATTN__RULE(!g->last_queries || g->key_sums.rank, OPTION, "last_queries", "counts for key_sums only");
+    return ATTN_OK;
+}
+
 /* The gradients of a call whose inputs are checked; results: there are some already. */
 static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const attn_grad *g, int results,
                                     attn_error *err)
@@ -6608,7 +6638,8 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
         above |= !written;
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
-    ATTN__RULE(!d->page_table.rank, OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__TRY(attn__check_sums(w, g, results, err));
+    ATTN__RULE(!d->page_table.rank || g->key_sums.rank, OPTION, "page_table", "must be absent: pages have no gradients");
     ATTN__RULE(!d->carry_in.rank, OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, OPTION, "carry_out", "must be absent: gradients carry nothing");
     ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE) || !d->key_origin, PLACE, "key_origin",
@@ -6616,14 +6647,14 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
     ATTN__RULE(!d->key_origin || d->stats.rank, NULL, "stats", "must be given, of all keys, where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_weights.rank, OPTION, "d_weights", "must be absent where key_origin is not 0");
     ATTN__RULE(!d->key_origin || !g->d_sink.rank, OPTION, "d_sink", "must be absent where key_origin is not 0");
-    ATTN__RULE(!d->k_scale.rank, TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
-    ATTN__RULE(!d->v_scale.rank, TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
+    ATTN__RULE(!d->k_scale.rank || g->key_sums.rank, TYPE, "k.type", "must not be ATTN_I8: it has no gradient");
+    ATTN__RULE(!d->v_scale.rank || g->key_sums.rank, TYPE, "v.type", "must not be ATTN_I8: it has no gradient");
     ATTN__RULE(!g->d_out.rank || d->v.rank, OPTION, "d_out", "must be absent where v is");
     ATTN__RULE(!g->d_sigma.rank || is_kernel, OPTION, "d_sigma", "counts for the distance kernels only");
     ATTN__RULE(!g->d_scale.rank || !is_kernel, OPTION, "d_scale", "must be absent for the distance kernels");
     ATTN__RULE2(!g->d_sigma.rank || g->d_sigma.size[0] == sigmas, SIZE, "d_sigma.size[0]",
                 "must be 1, or that of sigma_per_head", g->d_sigma.size[0], sigmas);
-    ATTN__RULE(above, NULL, "d_out",
+    ATTN__RULE(above || g->key_sums.rank, NULL, "d_out",
                "must be given, or d_weights or d_lse: the gradient of the loss with respect to a result");
     ATTN__RULE(w->results || results, NULL, "dq", "must be given, or another gradient that is to be computed");
     ATTN__RULE(g->accumulate <= ATTN_GRAD_ALL, OPTION, "accumulate", "must be ATTN_GRAD_x bits");
@@ -7533,8 +7564,8 @@ typedef struct attn__pass_memory {
     float  *q_rows, *d_out_rows, *k_rows;       /* copies of rows, for the products */
     float  *matrix, *result, *part;
     float  *table;                      /* [ATTN__TABLES][N], of a gradient by index */
-    float  *dk, *db, *dv, *attended;    /* sums over queries, by key from key0 on, in attn__shared.sums; attended: does
-                                           some query attend to it? */
+    float  *dk, *db, *dv, *key_sums, *attended; /* sums over queries, by key from key0 on, in attn__shared.sums;
+                                           attended: does some query attend to it? */
 } attn__pass_memory;
 
 struct attn__pass {
@@ -7812,6 +7843,7 @@ static void attn__take_sums(attn__map *map, const attn__call *c, attn__pass_memo
     m->dk = attn__take(map, w->pad_k, keys);
     m->db = c->score == ATTN_SCORE_ADDITIVE ? attn__take(map, w->pad_u, keys) : NULL;
     m->dv = attn__take(map, w->pad_v, keys);
+    m->key_sums = attn__take(map, 1, c->key_sums.rank ? keys : 0);
     m->attended = attn__take(map, 1, w->save_b ? keys : 0);
 }
 
@@ -7824,6 +7856,7 @@ static void attn__use_sums(attn__pass *p, int64_t n)
     p->m.dk += p->key0 * w->pad_k;
     if (p->m.db) p->m.db += p->key0 * w->pad_u;
     p->m.dv += p->key0 * w->pad_v;
+    if (p->c->key_sums.rank) p->m.key_sums += p->key0;
     p->m.attended += p->key0 * w->save_b;
 }
 
@@ -7857,10 +7890,10 @@ static attn__pass *attn__take_pass(attn__map *map, const attn__call *c)
     m.d_out_rows = attn__take(map, w->value_row ? attn__add64(w->pad_v, 16) : 0, lanes);
     m.matrix = attn__take(map, c->bilinear.rank ? c->size_k : c->w_q.rank || c->w_k.rank ? c->hidden : 0, wide);
     m.result = attn__take(map, attn__max(wide, block), lanes);
-    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : 0);
+    m.part = attn__take(map, 1, additive ? block * 4 * ATTN__PARTS : c->key_sums.rank ? block * ATTN__PARTS : 0);
     m.table = attn__take(map, ATTN__TABLES, w->bias == ATTN__BIAS_TABLE ? c->bias_row : 0);
     m.tile.copy = attn__take(map, 1, c->copy_floats);
-    m.tile.expanded = c->not_f32 ? attn__take_expanded(map, c) : NULL;
+    m.tile.expanded = c->not_f32 || c->page ? attn__take_expanded(map, c) : NULL;
     if (!p) return NULL;
     p->m = m;
     p->c = c;
@@ -8380,7 +8413,8 @@ static void attn__set_block_tasks(attn__call *c)
     const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
     const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
-    const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), attn__add64(w->size_u, c->size_v));
+    const int64_t depth = attn__add64(w->size_u, c->key_sums.rank ? c->size_k : c->size_v);
+    const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), depth);
     const int64_t tasks = ATTN__WORKER_TASKS * workers;
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     int64_t i, rounds = ATTN__MAX_ROUNDS + 1;
@@ -8441,7 +8475,7 @@ static void attn__set_backward(attn__call *c)
     w->all_blocks = w->bias == ATTN__BIAS_STORED || (c->d_given_scores.rank && !attn__adds(c, ATTN_GRAD_GIVEN_SCORES));
     if (below_q || c->d_given_scores.rank || c->d_sigma.rank || c->d_scale.rank || c->d_alibi.rank ||
         w->bias == ATTN__BIAS_ROWS || w->bias == ATTN__BIAS_TABLE) w->does |= ATTN__DO_Q;
-    if (below_k || c->dv.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
+    if (below_k || c->dv.rank || c->key_sums.rank || w->bias > ATTN__BIAS_ROWS) w->does |= ATTN__DO_K;
     w->save_u = w->vectors && (c->d_bilinear.rank || c->d_w_q.rank);
     w->save_t = w->vectors && c->d_w_v.rank;
     w->save_b = w->vectors && (c->d_w_k.rank || c->d_hidden_bias.rank);
@@ -8458,7 +8492,7 @@ static void attn__backward_steps(attn__call *c, attn_plan *plan)
     int64_t sums = 0, rows;
     int i;
     attn__set_backward(c);
-    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || w->save_b))) w->main_tasks = 0;
+    if (!c->queries && !(c->keys && (c->dk.rank || c->dv.rank || c->key_sums.rank || w->save_b))) w->main_tasks = 0;
     for (i = 0; i < ATTN__SUM_COUNT; i++)
         if (attn__parameter_sum(c, &attn__none_shared, i, &m)) sums = attn__add64(sums, attn__sum_tasks(&m));
     rows = attn__add64(attn__row_tasks(c, attn__mul64(c->heads, w->blocks)), attn__clears_bias(c) ? bias :
@@ -8488,6 +8522,11 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
         c->bias_size[2] = 1;
     }
     c->accumulate = g->accumulate;
+    c->last_queries = g->last_queries ? g->last_queries : ATTN__HUGE;
+    if (g->key_sums.rank && !c->weights_after_dropout) {
+        c->dropout = 0.0f;
+        c->drop_below = 0;
+    }
     c->saved_out = c->out;                      /* the forward's results are read here, not made */
     c->saved_stats = c->stats;
     if (!g->d_out.rank) c->saved_out.rank = 0;
@@ -11859,7 +11898,7 @@ static uint8_t attn__block_ascends(const attn__pass *p)
     const attn__score *score = attn__score_of(c);
     int64_t x, l, first = 0, last = 0;
     if (!c->plain_scores || c->dropout > 0.0f || c->d_weights.rank || p->uniform || score->elements || c->fast ||
-        score->vectors != attn__grad_vectors) return 0;
+        c->key_sums.rank || score->vectors != attn__grad_vectors) return 0;
     for (x = 0; x < p->tiles; x++) {
         const attn__tile *t = attn__tile_at(p, x);
         for (l = 0; l < t->lanes; l++) {
@@ -12065,14 +12104,14 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
         for (i = j; i < s.end; i++) p->seen[i] |= s.from < s.to;
     }
     attn__raw_scores(t, c0, n, &r);
-    attn__grad_weights(p, t, lane0, c0, n, &r);
+    if (!c->key_sums.rank) attn__grad_weights(p, t, lane0, c0, n, &r);
     attn__keep_scores(t, n, p->m.square, lane0);
     attn__finish_scores(t, n);
     attn__apply_softcap(t, n);
     attn__keep_scores(t, n, p->m.soft, lane0);
     attn__apply_masks(t, c0, n, &r);
     g.s = t->m.s;
-    g.dp = p->m.dp;
+    g.dp = c->key_sums.rank ? t->m.s : p->m.dp;     /* read, but not used where dS is not wanted */
     g.base = p->base + lane0;
     g.inverse = p->inverse + lane0;
     g.shift = p->shift + lane0;
@@ -12087,7 +12126,7 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
         else for (j = 0; j < n * t->ld; j++) p->m.dp[j] = p->m.dp[j] + t->m.t[j];
     }
     g.p = p->m.p + lane0;
-    g.ds = p->m.ds + lane0;
+    g.ds = c->key_sums.rank ? NULL : p->m.ds + lane0;
     g.row = ATTN__GRAD_ROW;
     g.lanes = g.ld = t->ld;
     g.rows = n;
@@ -12341,6 +12380,33 @@ static const float *attn__turned_rows(const attn__pass *p)
     return p->m.result;
 }
 
+/* ---- sums by key: over the queries of the pass's entry that count, whose last one is not always the arrays' */
+static int64_t attn__last_query(const attn__pass *p) { return attn__int_or(&p->c->query_lengths, p->b, p->c->queries); }
+static int64_t attn__first_query(const attn__pass *p) { return attn__last_query(p) - p->c->last_queries; }
+
+static void attn__sum_weights(attn__pass *p, int64_t c0)
+{
+    const int64_t lanes = attn__up(p->n, ATTN__PARTS), keys = attn__round4(p->nk);
+    const int64_t from = attn__min(attn__max(attn__first_query(p) - p->i0, 0), lanes);
+    const int64_t to = attn__min(attn__max(attn__last_query(p) - p->i0, 0), p->n);
+    float ones[ATTN_GRAD_QUERIES], *part = p->m.part;
+    int64_t j;
+    attn__exclude_lanes(p, p->nk, 0, from);
+    attn__exclude_lanes(p, p->nk, to, lanes);
+    attn__fill(ones, 1, lanes, 1.0f);
+    for (j = 0; j < p->nk; j++, part += ATTN__PARTS)
+        p->f->inner(p->m.p + j * ATTN__GRAD_ROW, ones, ATTN__PARTS, lanes / ATTN__PARTS, part);
+    attn__fill(part, 1, (keys - p->nk) * ATTN__PARTS, 0.0f);
+    p->f->fold(p->m.part, keys / 4, p->m.key_sums + c0 - p->key0, 4);
+}
+
+static void attn__store_sums(const attn__pass *p)
+{
+    const attn__array by_key = attn__transposed(p->c->key_sums);
+    attn__store_grad(p->f, attn__in(&by_key, p->b, p->head, 0, p->key0), p->key1 - p->key0, p->m.key_sums, 1.0f, 0);
+}
+
+/* ---- a block of queries against one of keys */
 static void attn__grad_block(attn__pass *p, int64_t c0)
 {
     const attn__call *c = p->c;
@@ -12358,6 +12424,7 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (score->elements) score->elements(p, c0, p->nk);
     if (c->w.pad_u > 0) (c->fast ? attn__paired_vectors : score->vectors)(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
+    if (c->key_sums.rank) attn__sum_weights(p, c0);
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K)) {
         float *dv = p->m.dv + (c0 - p->key0) * c->w.pad_v;
         if (c->fast) attn__paired_weights(p, dv);
@@ -12448,6 +12515,7 @@ static void attn__run_queries(attn__pass *p, int64_t q0, int64_t q1)
     for (block = q0; block < q1; block++, at += reach * floats) {
         reach = attn__block_reach(p->c, block);
         if (p->key0 > 0 && p->key0 >= reach * ATTN_GRAD_KEYS) continue;
+        if (p->c->key_sums.rank && (block + 1) * ATTN_GRAD_QUERIES <= attn__first_query(p)) continue;
         attn__open_block(p, block * ATTN_GRAD_QUERIES);
         p->table_blocks = 0;
         c0 = p->uniform || p->c->w.all_blocks ? 0 : p->first / ATTN_GRAD_KEYS * ATTN_GRAD_KEYS;
@@ -12481,7 +12549,8 @@ static void attn__part_of_keys(attn__pass *p, int64_t part, int64_t parts)
 static void attn__clear_keys_outside(const attn__pass *p)
 {
     const attn__call *c = p->c;
-    int64_t j;
+    const int64_t group = c->heads / c->heads_kv;
+    int64_t j, h;
     for (j = -c->key0; !c->packed_keys && p->first_part && j < c->all_keys - c->key0; j++) {
         if (j == 0) j = c->keys;
         if (j == c->all_keys - c->key0) return;
@@ -12489,6 +12558,8 @@ static void attn__clear_keys_outside(const attn__pass *p)
                                          attn__adds(c, ATTN_GRAD_K));
         if (c->dv.rank) attn__store_grad(p->f, attn__in(&c->dv, p->b, p->head_kv, j, 0), c->size_v, NULL, 1.0f,
                                          attn__adds(c, ATTN_GRAD_V));
+        for (h = p->head_kv * group; c->key_sums.rank && h < (p->head_kv + 1) * group; h++)
+            attn__store_grad(p->f, attn__in(&c->key_sums, p->b, h, j, 0), 1, NULL, 1.0f, 0);
     }
 }
 
@@ -12509,6 +12580,7 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t pa
     attn__clear_keys(p);
     for (h = 0; h < group; h++) {
         p->head = p->head_kv * group + h;
+        attn__fill(p->m.key_sums, 1, c->key_sums.rank ? p->key1 - p->key0 : 0, 0.0f);
         for (before = 0; before < (own ? 2 : 1); before++) {
             if (own) p->c = &own[before];
             if (p->does == ATTN__DO_Q) attn__run_queries(p, p->c->w.blocks * part / parts,
@@ -12516,6 +12588,8 @@ static void attn__run_unit(attn__pass *p, int64_t unit, int64_t part, int64_t pa
             else attn__run_queries(p, 0, p->c->w.blocks);
         }
         if ((p->does & ATTN__DO_K) && (c->streams == c->heads || h + 1 == group)) attn__finish_stream_gradient(p);
+        if (own) p->c = own;
+        if (c->key_sums.rank) attn__store_sums(p);
     }
     if (p->does & ATTN__DO_K) attn__finish_keys_gradient(p);
     if (own && (p->does & ATTN__DO_K)) attn__clear_keys_outside(p);
@@ -13416,6 +13490,19 @@ ATTN__CALL(attn_backward, attn__attention(forward, grad, 1, bytes, err),
 ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_grad *grad, attn_plan *plan,
                                         attn_error *err)
 { return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
+
+static attn_status attn__key_sums(const attn_desc *forward, int64_t last_queries, attn_out sums, size_t *bytes,
+                                  attn_error *err)
+{
+    attn_grad g;
+    ATTN__RULE(sums.rank, NULL, "key_sums", "must be given: where the sums go");
+    attn__zero(&g, sizeof g);
+    g.key_sums = sums;
+    g.last_queries = last_queries;
+    return attn__attention(forward, &g, 1, bytes, err);
+}
+ATTN__CALL(attn_key_sums, attn__key_sums(forward, last_queries, sums, bytes, err),
+           const attn_desc *forward, int64_t last_queries, attn_out sums)
 #endif
 
 /* ----------------------------------------------------------------------------------------------------- >>explain */
@@ -15108,7 +15195,7 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
                  ATTN__F(beta_fast) ATTN__F(beta_slow) ATTN__F(attention_factor) ATTN__F(first_position)
                  ATTN__F(factors));
 #ifndef ATTN_NO_BACKWARD
-    ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved));
+    ATTN__LAYOUT(attn_grad, ATTN__F(struct_bytes) ATTN__F(accumulate) ATTN__F(reserved) ATTN__F(last_queries));
     attn__put_views(&t, attn__grad_fields, ATTN__G_COUNT);
     ATTN__LAYOUT(attn_mha_grad, ATTN__F(struct_bytes) ATTN__F(attention) ATTN__F(accumulate) ATTN__F(reserved));
     attn__put_views(&t, attn__mha_grad_fields, ATTN__H_COUNT);

@@ -6,7 +6,8 @@
    wall. GCC or clang, POSIX.
    --json: a line of JSON per result. --filter TEXT: rows whose name contains it, and no bars. --isa NAME.
    --threads N: beside one. --samples N. --loops: only the bar of the plain loops, for a build with other flags.
-   --sequences: only the bars of attn_rope and attn_append. */
+   --sequences: only the bars of attn_rope and attn_append. --options: only those of a bias by index, sums by key and
+   quantization, 8x1024 d64. */
 #define _GNU_SOURCE
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
@@ -30,9 +31,9 @@ enum { MAX_SAMPLES = 101, FEW = 5, ROWS_CHECKED = 8, MOST_D = 256 };
 static const double BUDGET = 0.8, WRONG = 2e-5; /* seconds of a result; error */
 
 static struct {
-    int json, samples, loops_only, sequences_only, threads;
+    int json, samples, loops_only, sequences_only, options_only, threads;
     const char *filter, *isa;
-} options = {0, 9, 0, 0, 0, NULL, NULL};
+} options = {0, 9, 0, 0, 0, 0, NULL, NULL};
 static pool one, all;
 
 static pool *pool_of(int threads) { return threads > 1 ? &all : &one; }
@@ -562,6 +563,82 @@ static void bars_of_sequences(void) {
             bar_of_append(8, 32, 1, page, type), bar_of_append(1, 8, 512, page, type);
 }
 
+/* ---- options: a bias by index over the call without; sums by key over the forward; codes over a copy, in bytes read and
+   written */
+typedef struct option {
+    attn_desc desc;
+    attn_out sums, codes, scales;
+} option;
+static void run_forward(void *arg) {
+    if (attn_forward(&((const option *)arg)->desc, NULL)) stop("attn_forward refused the call");
+}
+static void run_sums(void *arg) {
+    const option *o = (const option *)arg;
+    if (attn_key_sums(&o->desc, 0, o->sums, NULL)) stop("attn_key_sums refused the call");
+}
+static void run_codes(void *arg) {
+    const option *o = (const option *)arg;
+    if (attn_quantize(o->desc.k, o->codes, o->scales, NULL)) stop("attn_quantize refused the call");
+}
+static void bar_of_option(const char *name, void (*run)(void *), option *with, const option *plain, double bar) {
+    double ratios[MAX_SAMPLES];
+    for (int i = 0; i < options.samples; i++) ratios[i] = rate(run, with, 0) / rate(run_forward, (void *)plain, 0);
+    print_bar(name, ratios, bar);
+}
+static void bars_of_bias(const option *plain, int heads, int rows) {
+    enum { TABLE = 256 };
+    int32_t *index = (int32_t *)must_have((size_t)rows * (size_t)rows * sizeof *index), *distances = index + rows;
+    float *bias = random_floats((size_t)heads * (size_t)rows * (size_t)rows);
+    option with = *plain;
+    with.desc.bias = attn_view_f32(bias, 4, 1, heads, rows, rows);
+    bar_of_option("bias of all pairs, over the call without", run_forward, &with, plain, 0);
+    with.desc.bias = attn_view_f32(bias, 2, heads, TABLE, 0, 0);
+    for (int i = -rows + 1; i < rows; i++) distances[i] = (i < 0 ? -i : i) % TABLE;
+    with.desc.bias_index = attn_view_i32(distances, 2, rows, rows, 0, 0);
+    with.desc.bias_index.stride[0] = -1, with.desc.bias_index.stride[1] = 1;
+    bar_of_option("bias by distance, over the call without", run_forward, &with, plain, 1 / 1.15);
+    for (int i = 0; i < rows * rows; i++) index[i] = (int32_t)((uint32_t)i * 2654435761u >> 24);
+    with.desc.bias_index = attn_view_i32(index, 2, rows, rows, 0, 0);
+    bar_of_option("bias by any index, over the call without", run_forward, &with, plain, 1 / 1.15);
+    free(index), free(bias);
+}
+static void bars_of_codes(int heads, int rows, int d) {
+    const size_t n = (size_t)heads * (size_t)rows * (size_t)d;
+    float *x = random_floats(n), *y = random_floats(n), *scales = random_floats(n / 32);
+    double ratios[MAX_SAMPLES];
+    option o;
+    sequence s;
+    memset(&o, 0, sizeof o), memset(&s, 0, sizeof s);
+    o.desc.k = s.x = attn_view_bhsd(x, 1, heads, rows, d);
+    s.straight = attn_out_bhsd(y, 1, heads, rows, d), s.bytes = n * sizeof *x;
+    o.codes = attn_out_typed(ATTN_I8, must_have(n), 4, 1, heads, rows, d);
+    for (int groups = 1; groups <= d / 32; groups += d / 32 - 1) {
+        o.scales = attn_out_f32(scales, 4, 1, heads, rows, groups);
+        for (int i = 0; i < options.samples; i++) ratios[i] = 5 * rate(run_codes, &o, 0) / (8 * rate(run_copy, &s, 0));
+        print_bar(groups == 1 ? "attn_quantize, a scale per row, over memcpy, bytes a second"
+                              : "attn_quantize, a scale per 32, over memcpy, bytes a second",
+                  ratios, 0.5);
+    }
+    free(x), free(y), free(scales), free(o.codes.data);
+}
+static void bars_of_options(void) {
+    enum { HEADS = 8, ROWS = 1024, D = 64 };
+    const size_t n = (size_t)HEADS * ROWS * D;
+    float *x[4], *stats = random_floats(2 * HEADS * ROWS), *sums = random_floats(HEADS * ROWS);
+    option plain;
+    for (int i = 0; i < 4; i++) x[i] = random_floats(n);
+    memset(&plain, 0, sizeof plain);
+    plain.desc.q = attn_view_bhsd(x[0], 1, HEADS, ROWS, D), plain.desc.k = attn_view_bhsd(x[1], 1, HEADS, ROWS, D);
+    plain.desc.v = attn_view_bhsd(x[2], 1, HEADS, ROWS, D), plain.desc.out = attn_out_bhsd(x[3], 1, HEADS, ROWS, D);
+    plain.sums = attn_out_f32(sums, 3, 1, HEADS, ROWS, 0);
+    bars_of_bias(&plain, HEADS, ROWS);
+    plain.desc.stats = attn_out_f32(stats, 4, 1, HEADS, ROWS, 2);
+    bar_of_option("attn_key_sums with stats, over attn_forward", run_sums, &plain, &plain, 1 / 0.6);
+    bars_of_codes(8, 4096, 128);
+    for (int i = 0; i < 4; i++) free(x[i]);
+    free(stats), free(sums);
+}
+
 static void print_machine(void) {
     if (options.json)
         printf("{\"cpu\":\"%s\",\"threads\":%d,\"compiler\":\"%s\",\"flags\":\"%s\",\"commit\":\"%s\",\"version\":%d,"
@@ -582,11 +659,14 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--json")) options.json = 1;
         else if (!strcmp(argv[i], "--loops")) options.loops_only = 1;
         else if (!strcmp(argv[i], "--sequences")) options.sequences_only = 1;
+        else if (!strcmp(argv[i], "--options")) options.options_only = 1;
         else if (!strcmp(argv[i], "--filter")) options.filter = value, i++;
         else if (!strcmp(argv[i], "--isa")) options.isa = value, i++;
         else if (!strcmp(argv[i], "--threads")) options.threads = atoi(value), i++;
         else if (!strcmp(argv[i], "--samples")) options.samples = atoi(value), i++;
-        else stop("options: --json, --filter TEXT, --isa NAME, --threads N, --samples N, --loops, --sequences");
+        else
+            stop("options: --json, --filter TEXT, --isa NAME, --threads N, --samples N, --loops, --sequences, "
+                 "--options");
     }
     if (options.threads < 1) options.threads = 1;
     if (options.samples < FEW) options.samples = FEW;
@@ -601,11 +681,15 @@ int main(int argc, char **argv) {
         bars_of_sequences();
         return 0;
     }
+    if (options.options_only) {
+        bars_of_options();
+        return 0;
+    }
     print_machine();
     if (!options.filter) print_limits();
     measure_rows();
     if (options.filter) return 0;
     for (int isa = ATTN_ISA_AVX2; isa < ATTN_ISA_COUNT; isa++) bar_of_product(isa);
-    bar_of_fixed_cost(), bar_of_plan(), bar_of_loops(), bars_of_sequences();
+    bar_of_fixed_cost(), bar_of_plan(), bar_of_loops(), bars_of_sequences(), bars_of_options();
     return 0;
 }

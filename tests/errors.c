@@ -358,7 +358,7 @@ static int is_field(const char *field) {
         "d_alibi accumulate dx da db dquery dkey dvalue dw_query dw_key dw_value dw_result db_query db_key db_value "
         "db_result bias_index query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to "
         "codes "
-        "blocks ";
+        "blocks key_sums last_queries ";
     char name[40];
     snprintf(name, sizeof name, " %.*s ", (int)strcspn(field, ".["), field);
     return strstr(known, name) != 0;
@@ -1269,7 +1269,8 @@ static void test_layout(void) {
         AT(attn_grad, d_w_q, 728), AT(attn_grad, d_w_k, 808), AT(attn_grad, d_w_v, 888),
         AT(attn_grad, d_hidden_bias, 968), AT(attn_grad, d_sigma, 1048), AT(attn_grad, d_scale, 1128),
         AT(attn_grad, d_sink, 1208), AT(attn_grad, d_alibi, 1288), AT(attn_grad, accumulate, 1368),
-        AT(attn_grad, reserved, 1372), {"sizeof attn_grad", sizeof(attn_grad), 1376},
+        AT(attn_grad, reserved, 1372), AT(attn_grad, key_sums, 1376), AT(attn_grad, last_queries, 1456),
+        {"sizeof attn_grad", sizeof(attn_grad), 1464},
         AT(attn_mha_grad, struct_bytes, 0), AT(attn_mha_grad, d_out, 8), AT(attn_mha_grad, dquery, 88),
         AT(attn_mha_grad, dkey, 168), AT(attn_mha_grad, dvalue, 248), AT(attn_mha_grad, dw_query, 328),
         AT(attn_mha_grad, dw_key, 408), AT(attn_mha_grad, dw_value, 488), AT(attn_mha_grad, dw_result, 568),
@@ -1310,8 +1311,9 @@ static void test_struct_bytes(void) {
     static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
-/* attn_desc has grown after `stream` */
+/* attn_desc has grown after `stream`, attn_grad after `reserved` */
 #define WRONG_DESC (i == 4 ? offsetof(attn_desc, stream) : WRONG(attn_desc))
+#define WRONG_GRAD (i == 4 ? offsetof(attn_grad, reserved) : WRONG(attn_grad))
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
     static struct { /* of a later version: less than 64 KB */
         attn_desc d;
@@ -1331,7 +1333,7 @@ static void test_struct_bytes(void) {
         CLEAR(options);
         REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG_DESC);
         BACKWARD_REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", d.struct_bytes = WRONG_DESC);
-        BACKWARD_REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = WRONG(attn_grad));
+        BACKWARD_REFUSED(valid, ATTN_ERR_OPTION, "struct_bytes", g.struct_bytes = WRONG_GRAD);
         options.struct_bytes = WRONG_DESC; /* nested and as options */
         attn_mha_desc h = heads(&options);
         FAILS(attn_mha(&h, &err), ATTN_ERR_OPTION, "struct_bytes");
@@ -1352,7 +1354,7 @@ static void test_struct_bytes(void) {
         FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
         g.struct_bytes = 0;
         g.attention = &own;
-        own.struct_bytes = WRONG(attn_grad);
+        own.struct_bytes = WRONG_GRAD;
         FAILS(attn_mha_backward(&h, &g, &err), ATTN_ERR_OPTION, "struct_bytes");
         attn_heatmap map;
         int calls = 1000000;
@@ -1735,6 +1737,32 @@ static void test_backward_packed(void) {
     refused(&d, &g, ATTN_ERR_SIZE, "d_bias.size[2]", __LINE__);
 }
 
+static void test_key_sums(void) {
+    attn_desc d = valid();
+    attn_grad g;
+    attn_error err;
+    CLEAR(g);
+    g.key_sums = attn_out_f32(m.gradients[0], 3, B, H, SK, 0);
+    accepted(&d, &g, __LINE__);
+    paint();
+    FAILS(attn_key_sums(&d, -1, g.key_sums, &err), ATTN_ERR_RANGE, "last_queries");
+    FAILS(attn_key_sums(&d, 0, attn_out_f32(m.gradients[0], 3, B, H, SK - 1, 0), &err), ATTN_ERR_SIZE,
+          "key_sums.size[2]");
+    FAILS(attn_key_sums(&d, 0, attn_out_f32(m.gradients[0], 3, B, HKV, SK, 0), &err), ATTN_ERR_SIZE,
+          "key_sums.size[1]");
+    FAILS(attn_key_sums(&d, 0, attn_out_f32(NULL, 3, B, H, SK, 0), &err), ATTN_ERR_NULL, "key_sums.data");
+    attn_out none;
+    CLEAR(none);
+    FAILS(attn_key_sums(&d, 0, none, &err), ATTN_ERR_NULL, "key_sums must be given: where the sums go");
+    g.d_lse = floats(3, B, H, SQ, 0);
+    refused(&d, &g, ATTN_ERR_OPTION, "key_sums must be absent where gradients are given or wanted", __LINE__);
+    CLEAR(g.d_lse);
+    g.dq = attn_out_f32(m.gradients[1], 4, B, H, SQ, D);
+    refused(&d, &g, ATTN_ERR_OPTION, "key_sums", __LINE__);
+    BACKWARD_REFUSED(valid, ATTN_ERR_OPTION, "last_queries", g.last_queries = 1);
+    BACKWARD_REFUSED(valid, ATTN_ERR_RANGE, "last_queries", g.last_queries = INT64_MIN);
+}
+
 #define TEST(name) \
     { "errors." #name, test_##name }
 // clang-format off
@@ -1746,6 +1774,6 @@ const test_case suite_errors[] = {
     TEST(backward_null), TEST(backward_views), TEST(backward_options), TEST(backward_overlap), TEST(mha_results),
     TEST(layout), TEST(struct_bytes), TEST(numbers), TEST(strings), TEST(words), TEST(explain),
     TEST(explained_options), TEST(backward_explain), TEST(write), TEST(far_pictures), TEST(third_entry),
-    TEST(packed_many), TEST(backward_packed),
+    TEST(packed_many), TEST(backward_packed), TEST(key_sums),
     {0, 0}};
 // clang-format on

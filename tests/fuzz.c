@@ -27,6 +27,7 @@
 #include "elementary.h"
 #include "grads.h"
 #include "parts.h"
+#include "sums.h"
 #include <stdarg.h>
 #include <time.h>
 
@@ -459,6 +460,45 @@ static void check_backward(job *j) {
     ref_backward(&j->c.d, &up, &g);
     check_grads(&j->c, &g, now.name);
     ref_free_grads(&g);
+}
+
+/* ---- sums by key: j->c.g holds where they go, and of how many queries */
+static void build_key_sums(job *j) {
+    static const layout layouts[] = {LAYOUT_PACKED, LAYOUT_BSHD, LAYOUT_GAPS, LAYOUT_MIXED};
+    attn_desc *d = &j->c.d;
+    ref_result r;
+    memset(&j->c, 0, sizeof j->c);
+    *d = draw_with_gradients(-1, draw_shape_small());
+    ask_for(d, one_in(2) ? RESULT_STATS : 0, LAYOUT_PACKED);
+    attn_desc forward = *d;
+    forward.weights_after_dropout = 0;
+    if (d->stats.rank) run_desc(&forward, "the forward");
+    if (d->k.rank && one_in(2)) memset(&d->v, 0, sizeof d->v);
+    ref_sizes(d, &r);
+    j->c.g.key_sums = make_out(PICK(layouts), 3, r.packed_keys ? 1 : r.b, r.h, r.sk, 0);
+    if (one_in(2)) j->c.g.last_queries = test_int(1, (int)r.sq + 1);
+    poison(&j->c.g.key_sums);
+}
+static void slots_key_sums(job *j) {
+    attn_desc *d = &j->c.d;
+    attn_grad *g = &j->c.g;
+    slots_of_call(d);
+    INPUT(d, stats), OUTPUT(g, key_sums);
+}
+static attn_status run_key_sums(job *j, attn_error *err) {
+    return attn_key_sums(&j->c.d, j->c.g.last_queries, j->c.g.key_sums, err);
+}
+static attn_status size_key_sums(job *j, size_t *bytes, attn_error *err) {
+    return attn_key_sums_workspace_size(&j->c.d, j->c.g.last_queries, j->c.g.key_sums, bytes, err);
+}
+static void check_key_sums(job *j) {
+    sums_case s = {j->c.d, j->c.g.key_sums, j->c.g.last_queries};
+    ref_result r;
+    ref_sizes(&s.d, &r);
+    if (r.b == 0 || r.h == 0 || r.sq == 0) return;
+    ref_forward(&s.d, &r);
+    check_reference(&s, &r, now.name);
+    ref_free(&r);
 }
 
 /* ---- masked softmax: x of rank 4, or without axes that have size 1 */
@@ -1189,6 +1229,11 @@ static void far_backward(job *j) {
             *grad_of(g, n) = far_out(far, like.rank, like.size[0], like.size[1], like.size[2], like.size[3]);
     }
 }
+static void far_key_sums(job *j) {
+    shape s = far_inputs(&j->c.d);
+    j->c.g.key_sums = far_out(is_far(&s), 3, s.b, s.h, s.sk, 0);
+    if (one_in(2)) j->c.g.last_queries = (int64_t)(test_bits() >> 1);
+}
 static void far_softmax(job *j) {
     shape s = far_inputs(&j->c.d);
     attn_desc *d = &j->c.d;
@@ -1320,6 +1365,7 @@ static void as_codes(slot *s, slot *scales, int quarters) {
     set_view(s, codes);
     set_view(scales, scale);
 }
+static int reads_results(const job *j) { return j->e->slots == slots_backward || j->e->slots == slots_key_sums; }
 static void retype(job *j) {
     int adds = j->adds || j->c.g.accumulate || j->hg.accumulate, results = !adds || one_in(2),
         exact = ref_is_distance(j->c.d.score);
@@ -1340,7 +1386,7 @@ static void retype(job *j) {
         if (s->output && adds) convert(&v, &w);
         set_view(s, w);
     }
-    if (j->e->slots == slots_backward || adds) j->no_reference = 1; /* out and stats are of other inputs */
+    if (reads_results(j) || adds) j->no_reference = 1; /* out and stats are of other inputs */
 }
 static attn_view meaning_of(const attn_view *v, const attn_view *scale) { /* of codes, as floats */
     attn_view w = make_view(ATTN_F32, LAYOUT_PACKED, 4, v->size[0], v->size[1], v->size[2], v->size[3]);
@@ -1453,6 +1499,9 @@ static int far_from_others(const slot *s, attn_view *v) {
     if (has_sequences() && strchr("kv", *s->name) && strlen(s->name) == 1) return ACCEPTED; /* a pool's are its own */
     if (!strcmp(s->name, "page_table") || strstr(s->name, "_starts")) return ACCEPTED;      /* and so are these */
     v->size[axis] = PICK(sizes);
+    /* so may be those of a table; packed, a bias or a mask has as many as it likes beyond the longest entry */
+    if (!strcmp(s->name, "bias") && is_there(slot_of("bias_index"))) return EITHER;
+    if (has_sequences() && (!strcmp(s->name, "mask") || !strncmp(s->name, "bias", 4))) return EITHER;
     return !strcmp(s->name, "v") ? EITHER : REFUSED; /* its columns are its own where there is no out */
 }
 static int break_stride(const slot *s, attn_view *v) {
@@ -1662,7 +1711,7 @@ static int break_option(job *j) {
     attn_desc *d = &j->c.d;
     int which = 1 << test_int(0, 4), result = ACCEPTED;
     if (!(which == 16 ? j->e->options : j->e->options & which)) return ACCEPTED;
-    j->no_reference |= j->e->slots == slots_backward; /* its out and stats are of other options */
+    j->no_reference |= reads_results(j); /* its out and stats are of other options */
     if (which == 16) return break_rule_3(j);
     if (which == OPTIONS_MASK) result = one_in(4) ? break_positions(j) : break_mask_option(d);
     if (which == OPTIONS_WEIGHTS) result = break_weights_option(d);
@@ -1941,7 +1990,7 @@ static void run_entry(const entry *e, int number) {
         if (one_in(8)) put_odd_numbers(&j);
         if (one_in(2)) expected = break_something(&j);
         else if (one_in(8)) attempt_short(&j);
-        j.no_reference |= expected != ACCEPTED && e->slots == slots_backward; /* out and stats are not of this call */
+        j.no_reference |= expected != ACCEPTED && reads_results(&j); /* out and stats are not of this call */
     }
     attn_status st = attempt(&j, &err, expected);
     if (st == ATTN_OK) counts[number].accepted++;
@@ -2790,6 +2839,7 @@ static const entry entries[] = {
     {"attn_backward in parts", 0, 0, 0, 0, 0, 0, run_gradients_in_parts, 0},
     {"attn_plan_backward", build_backward, far_backward, slots_backward, run_plan_backward, size_backward,
      check_backward, 0, 15},
+    {"attn_key_sums", build_key_sums, far_key_sums, slots_key_sums, run_key_sums, size_key_sums, check_key_sums, 0, 15},
     {"attn_softmax", build_softmax, far_softmax, slots_softmax, run_softmax, size_softmax, check_softmax, 0,
      OPTIONS_MASK | OPTIONS_WEIGHTS | OPTIONS_HOOKS},
     {"attn_softmax_backward", build_softmax_backward, far_softmax, slots_softmax_backward, run_softmax_backward,

@@ -2,7 +2,7 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences|index] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
+   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences|index|sums] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,
@@ -12,7 +12,8 @@
                     gradients are computed f16, for codes have none), the other arrays f32, f16 and bf16 in turn.
                     amx-i8: this, forward passes with ATTN_PRECISION_FAST by AMX.
                     sequences: another set, of batches of unequal length in arrays of all types, each call in all ways
-                    to store them. index: calls with a bias by index, its index in every way to store it
+                    to store them. index: calls with a bias by index, its index in every way to store it.
+                    sums: attn_key_sums, of all queries and of the last ones
    --workers N      1: attn_forward; more: attn_plan_forward and its tasks in a shuffled order, as N workers
    --cut            one call; one call per query; one call per block of batches, heads and queries; out and lse
                     from calls over 256, 512 or 1024 keys each, of which one carries on what the one before it left
@@ -1187,7 +1188,7 @@ static const struct {
     int type;
 } type_names[] = {{"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {"i8", ATTN_I8}};
 
-static int is_sequences, is_index;
+static int is_sequences, is_index, is_sums;
 static const char *type_name(void) {
     int i = 0;
     while (type_names[i].type != storage.type) i++;
@@ -1198,7 +1199,8 @@ static void choose_type(const char *name) {
     is_sequences = !strcmp(name, "sequences");
     is_amx = !strncmp(name, "amx", 3);
     is_index = !strcmp(name, "index");
-    if (is_sequences || is_index) return;
+    is_sums = !strcmp(name, "sums");
+    if (is_sequences || is_index || is_sums) return;
     if (is_amx) name = name[3] == '-' ? name + 4 : "bf16";
     for (i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (!strcmp(name, type_names[i].name)) {
@@ -1647,14 +1649,44 @@ static void indexed(int n, const way *w, uint64_t hash[2]) {
         if (!form) hash[0] = so_far[0], hash[1] = so_far[1];
     }
 }
-static void run_indices(const way *given, int is_mixed, int show, uint64_t total[2]) {
+/* ---- sums by key: of all queries, and of the last ones; with and without stats; keys as floats, and as codes */
+static void summed(int n, const way *w, uint64_t hash[2]) {
+    static const int64_t rows[] = {1, 7, 64, 130, 300}, keys[] = {300, 33, 70, 257, 150};
+    const int64_t b = 1 + n % 2, heads = 2 + 2 * (n % 3), kv = n % 4 ? heads : 2, sq = rows[n % 5], sk = keys[n % 5];
+    const int64_t d_k = 8 * between(1, 8);
+    attn_view shape = floats(PLAIN, 3, b, heads, sk, 0);
+    attn_desc d;
+    int form;
+    memset(&d, 0, sizeof d);
+    d.q = floats(PLAIN, 4, b, heads, sq, d_k), d.k = floats(PLAIN, 4, b, kv, sk, d_k);
+    if (n % 3 == 1) d.k = coded(&d.k, &d.k_scale);
+    d.stats = writable(floats(PLAIN, 4, b, heads, sq, 2));
+    d.causal = n % 2, d.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (n % 5 == 2) d.softcap = 4;
+    CALL(attn_forward, &d);
+    for (form = 0; form < 4; form++) {
+        attn_desc one = d;
+        attn_grad g;
+        attn_view sums = lay_out(&shape, w->layout, 1);
+        memset(&g, 0, sizeof g);
+        if (form & 1) memset(&one.stats, 0, sizeof one.stats);
+        if (form & 2) g.last_queries = 1 + sq / 3;
+        g.key_sums = writable(sums);
+        one.isa = w->isa, one.parallel.workers = w->workers;
+        run_backward(&one, &g, w);
+        hash[form / 2] = hash_view(form & 1 ? hash[form / 2] + 1 : 3, &sums);
+    }
+}
+
+static void run_small(void (*run)(int n, const way *w, uint64_t hash[2]), const way *given, int is_mixed, int show,
+                      uint64_t total[2]) {
     int n;
     for (n = 0; n < 20; n++) {
         way w = is_mixed ? mixed(given, n) : *given;
         uint64_t hash[2] = {0, 0};
         current = n;
         state = 0x1DE8u + (uint64_t)n;
-        indexed(n, &w, hash);
+        run(n, &w, hash);
         free_blocks();
         add_call(&total[0], hash[0], show);
         add_call(&total[1], hash[1], show);
@@ -1669,8 +1701,8 @@ static void run_set(const way *w, int is_mixed, int show, uint64_t total[2]) {
         run_sequences(w, is_mixed, show, total);
         return;
     }
-    if (is_index) {
-        run_indices(w, is_mixed, show, total);
+    if (is_index || is_sums) {
+        run_small(is_index ? indexed : summed, w, is_mixed, show, total);
         return;
     }
     for (n = 0; n < ATTENTIONS + pieces; n++) {
@@ -1699,6 +1731,7 @@ static void report(const way *w, int is_mixed, int show) {
         printf("0x%08lx%08lx ", (unsigned long)(total[i] >> 32), (unsigned long)(total[i] & 0xFFFFFFFFu));
     if (is_sequences) printf("sequences ");
     else if (is_index) printf("index ");
+    else if (is_sums) printf("sums ");
     else if (is_amx) printf(storage.type == ATTN_I8 ? "amx-i8 " : "amx ");
     else if (storage.type != ATTN_F32) printf("%s ", type_name());
     printf("%s", attn_isa_string(w->isa));

@@ -9,7 +9,7 @@
 dir=$out/golden
 mkdir -p "$dir"
 expected=$(sed -n 1p tests/golden.txt 2>/dev/null) # of the results, of the gradients
-types="f16 bf16 i8 sequences index"
+types="f16 bf16 i8 sequences index sums"
 case $(uname -m) in aarch64) instruction_sets="scalar neon" ;; *) instruction_sets="scalar portable avx2 avx512" ;; esac
 
 # run NAME PROGRAM OPTIONS...: every line it prints is one way

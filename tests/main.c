@@ -32,6 +32,7 @@
     X(errors) \
     X(entries) \
     X(parts) \
+    X(sums) \
     X(sequence) \
     X(memory) X(threads) X(isa) X(softmax) X(bmm) X(mha) X(pieces) X(heatmap) X(align) X(train_align) X(amx)
 #endif

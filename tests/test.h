@@ -49,6 +49,8 @@ void test_count_call(void); /* on any thread */
 #define attn_backward_workspace_size(...) TEST_CALL(attn_backward_workspace_size(__VA_ARGS__))
 #define attn_plan_backward(...) TEST_CALL(attn_plan_backward(__VA_ARGS__))
 #define attn_explain_backward(...) TEST_CALL(attn_explain_backward(__VA_ARGS__))
+#define attn_key_sums(...) TEST_CALL(attn_key_sums(__VA_ARGS__))
+#define attn_key_sums_workspace_size(...) TEST_CALL(attn_key_sums_workspace_size(__VA_ARGS__))
 #define attn_softmax(...) TEST_CALL(attn_softmax(__VA_ARGS__))
 #define attn_softmax_workspace_size(...) TEST_CALL(attn_softmax_workspace_size(__VA_ARGS__))
 #define attn_softmax_backward(...) TEST_CALL(attn_softmax_backward(__VA_ARGS__))

@@ -128,7 +128,8 @@ class attn_grad(Structure):
         ("dq", attn_out), ("dk", attn_out), ("dv", attn_out), ("d_given_scores", attn_out), ("d_bias", attn_out),
         ("d_bilinear", attn_out), ("d_w_q", attn_out), ("d_w_k", attn_out), ("d_w_v", attn_out),
         ("d_hidden_bias", attn_out), ("d_sigma", attn_out), ("d_scale", attn_out), ("d_sink", attn_out),
-        ("d_alibi", attn_out), ("accumulate", c_uint32), ("reserved", c_int32)]
+        ("d_alibi", attn_out), ("accumulate", c_uint32), ("reserved", c_int32), ("key_sums", attn_out),
+        ("last_queries", c_int64)]
 
 
 class attn_plan(Structure):
@@ -276,6 +277,8 @@ FUNCTIONS = {  # result, parameters
     "attn_backward_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "attn_plan_backward": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "attn_explain_backward": (c_size_t, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "attn_key_sums": (c_int, [c_void_p, c_int64, attn_out, c_void_p]),
+    "attn_key_sums_workspace_size": (c_int, [c_void_p, c_int64, attn_out, c_void_p, c_void_p]),
     "attn_softmax_backward": (c_int, [attn_view, attn_view, attn_out, c_void_p, c_void_p]),
     "attn_softmax_backward_workspace_size": (c_int, [attn_view, attn_view, attn_out, c_void_p, c_void_p, c_void_p]),
     "attn_bmm_backward": (c_int, [attn_view, attn_view, attn_view, attn_out, attn_out, c_uint32, c_void_p, c_void_p]),

@@ -27,6 +27,7 @@
 extern "C" {
 #endif
 ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err);
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_lines_svg(const attn_heatmap *map, attn_writer writer, attn_error *err);
 #ifdef __cplusplus
 }
 #endif
@@ -296,6 +297,10 @@ static const char attn_html__help[] =
     "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
 /* clang-format on */
 
+/* How thick a line is, in the page and in an SVG file: in proportion to the magnitude, up to so many pixels for the
+   largest one of the range; what is less than this part of it has no line. It is as opaque as (1 + 3 share) / 4. */
+enum { ATTN_HTML__WIDEST = 8, ATTN_HTML__FAINTEST = 200 };
+
 /* ---- how the values are stored */
 typedef struct attn_html__kind {
     int bytes;               /* of a value */
@@ -317,6 +322,7 @@ typedef struct attn_html__page {
     uint32_t waiting; /* the lowest bits are those that base64 has not written yet, */
     int waiting_bits; /* so many */
     size_t length;    /* of what is not written yet */
+    int64_t room;     /* columns that the rest of a string may take */
     char bytes[512];
     char bar[4096]; /* an SVG file with the colour bar */
 } attn_html__page;
@@ -366,7 +372,8 @@ static void attn_html__see(attn_html__page *p, attn_html__range *r, int64_t b, i
     if (x < r->low) r->low = x, r->least = word;
     if (x > r->high) r->high = x, r->most = word;
 }
-/* The range over the finite values that are not masked, as in the other pictures; one value alone is seen against 0. */
+/* The range over the finite values that are not masked, as in the other pictures; one value alone is seen against 0,
+   and both sides of a diverging map are equally long. */
 static void attn_html__find_range(attn_html__page *p) {
     attn_html__range r = {INT64_MAX, INT64_MIN, 0, 0};
     attn_heatmap *m = &p->map;
@@ -381,9 +388,11 @@ static void attn_html__find_range(attn_html__page *p) {
     m->range_set = 1;
     m->range_min = attn_html__as_float(m->values.type, r.least);
     m->range_max = attn_html__as_float(m->values.type, r.most);
-    if (r.low < r.high) return;
-    if (r.low > 0) m->range_min = 0;
-    else m->range_max = r.low < 0 ? 0.0f : 1.0f;
+    if (r.low == r.high && r.low > 0) m->range_min = 0;
+    else if (r.low == r.high) m->range_max = r.low < 0 ? 0.0f : 1.0f;
+    if (m->colormap != ATTN_COLORMAP_DIVERGING) return;
+    if (r.high < -r.low) m->range_max = -m->range_min;
+    else m->range_min = -m->range_max;
 }
 
 /* ---- writing */
@@ -407,29 +416,58 @@ static void attn_html__print(attn_html__page *p, const char *format, ...) {
     attn_html__puts(p, text);
 }
 
+/* Columns that a byte begins; letters of East Asia have two, and what else has three bytes or more. */
+static int attn_html__columns_of(char byte) {
+    const int c = byte & 255;
+    return c == '\n' || (c & 0xC0) == 0x80 ? 0 : c >= 0xE2 ? 2 : 1;
+}
+static int attn_html__count(void *columns, const char *s, size_t n) {
+    for (; n > 0; s++, n--) *(int64_t *)columns += attn_html__columns_of(*s);
+    return 0;
+}
 /* A line for a terminal becomes text of the page. */
 static int attn_html__escape(void *page, const char *s, size_t n) {
     attn_html__page *p = (attn_html__page *)page;
     for (; n > 0; s++, n--) {
+        p->room -= attn_html__columns_of(*s);
+        if (p->room < 0) continue;
         if (strchr("&<>\"'", *s)) attn_html__print(p, "&#%d;", *s);
         else if (*s != '\n') attn_html__put(p, s, 1);
     }
     return p->failed;
 }
 /* A string of the caller's: the title of a picture without a panel, for that is UTF-8 without control characters. */
-static void attn_html__text(attn_html__page *p, const char *s) {
-    const attn_writer escape = {attn_html__escape, p};
+static void attn_html__line_of(const char *s, attn_writer writer) {
     attn_heatmap line;
     memset((void *)&line, 0, sizeof line);
     line.values = attn_view_u8(NULL, 4, 0, 0, 0, 0);
     line.no_colorbar = 1;
     line.title = s;
-    attn_heatmap_ansi(&line, escape, NULL);
+    attn_heatmap_ansi(&line, writer, NULL);
+}
+static void attn_html__text(attn_html__page *p, const char *s) {
+    const attn_writer escape = {attn_html__escape, p};
+    p->room = INT64_MAX;
+    attn_html__line_of(s, escape);
+}
+static int64_t attn_html__columns(const char *s) {
+    int64_t columns = 0;
+    const attn_writer count = {attn_html__count, &columns};
+    attn_html__line_of(s, count);
+    return columns;
+}
+/* At most so many columns of it. */
+static void attn_html__cut(attn_html__page *p, const char *s, int64_t most) {
+    const attn_writer escape = {attn_html__escape, p};
+    const int whole = attn_html__columns(s) <= most;
+    p->room = whole ? most : most - 1;
+    attn_html__line_of(s, escape);
+    if (!whole) attn_html__puts(p, "\342\200\246");
 }
 static const char *attn_html__word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
 
 /* The SVG file of a cell, high enough that each tick of the colour bar has a label. */
-static void attn_html__draw_bar(attn_html__page *p) {
+static void attn_html__draw_bar(attn_html__page *p, int32_t colormap) {
     static const uint8_t cell = 0;
     attn_buffer buffer = {NULL, 0, 0};
     attn_heatmap bar;
@@ -438,7 +476,7 @@ static void attn_html__draw_bar(attn_html__page *p) {
     bar.range_set = 1;
     bar.range_min = p->map.range_min;
     bar.range_max = p->map.range_max;
-    bar.colormap = p->map.colormap;
+    bar.colormap = colormap;
     bar.height = 300;
     buffer.data = p->bar;
     buffer.size = sizeof p->bar;
@@ -467,10 +505,10 @@ static void attn_html__bits(attn_html__page *p, uint32_t x, int count) {
 static void attn_html__number(attn_html__page *p, uint32_t word, int bytes) {
     for (; bytes > 0; bytes--, word >>= 8) attn_html__bits(p, word, 8);
 }
-static void attn_html__float(attn_html__page *p, float x) {
+static uint32_t attn_html__bits_of(float x) {
     uint32_t word;
     memcpy(&word, &x, sizeof word);
-    attn_html__number(p, word, 4);
+    return word;
 }
 static void attn_html__end_data(attn_html__page *p) {
     attn_html__bits(p, 0, (6 - p->waiting_bits) % 6);
@@ -506,6 +544,14 @@ static void attn_html__words(attn_html__page *p, int axis, const char *const *wo
     attn_html__puts(p, "</ul>\n");
 }
 
+static void attn_html__panel_name(attn_html__page *p, int64_t i, int64_t most) {
+    const int64_t *n = p->map.values.size;
+    const char *title = attn_html__word(p->map.panel_titles, i);
+    const long long batch = i / n[1], head = i % n[1];
+    if (*title) attn_html__cut(p, title, most);
+    else if (n[0] > 1) attn_html__print(p, "Batch %lld, head %lld", batch, head);
+    else attn_html__print(p, "Head %lld", head);
+}
 static void attn_html__picker(attn_html__page *p) {
     const int64_t *n = p->map.values.size;
     int64_t i;
@@ -513,12 +559,8 @@ static void attn_html__picker(attn_html__page *p) {
     attn_html__puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
                        "<select id=panel aria-label=Panel>\n");
     for (i = 0; i < n[0] * n[1] && !p->failed; i++) {
-        const char *title = attn_html__word(p->map.panel_titles, i);
-        const long long batch = i / n[1], head = i % n[1];
         attn_html__print(p, "<option value=%lld>", (long long)i);
-        if (*title) attn_html__text(p, title);
-        else if (n[0] > 1) attn_html__print(p, "Batch %lld, head %lld", batch, head);
-        else attn_html__print(p, "Head %lld", head);
+        attn_html__panel_name(p, i, INT64_MAX);
         attn_html__puts(p, "</option>\n");
     }
     attn_html__puts(p, "</select>\n<button id=after aria-label='Next panel'>&gt;</button></nav>\n");
@@ -569,8 +611,8 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__words(p, 0, m->y_ticks);
     attn_html__words(p, 1, m->x_ticks);
     attn_html__puts(p, "<script type=text/plain id=range>");
-    attn_html__float(p, m->range_min);
-    attn_html__float(p, m->range_max);
+    attn_html__number(p, attn_html__bits_of(m->range_min), 4);
+    attn_html__number(p, attn_html__bits_of(m->range_max), 4);
     attn_html__end_data(p);
     for (b = 0; b < n[0] && !p->failed; b++)
         for (h = 0; h < n[1] && !p->failed; h++) attn_html__values(p, b, h);
@@ -582,10 +624,193 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__puts(p, attn_html__draw);
     attn_html__puts(p, attn_html__use);
     attn_html__puts(p, "}</script>\n");
-    attn_html__flush(p);
 }
 
-/* ---- the public function */
+/* ---- lines: an SVG file. All is in whole pixels and reckoned in whole numbers. */
+enum {
+    ATTN_HTML__PAD = 12,
+    ATTN_HTML__CHAR = 7,
+    ATTN_HTML__PITCH = 20,
+    ATTN_HTML__HIGHEST = 8000,
+    ATTN_HTML__SPAN = 160
+};
+typedef struct attn_html__lines {
+    int64_t words[2];      /* the longest label of each side */
+    int64_t top, height;   /* above the words of a panel, of the words */
+    int64_t across, below; /* from one panel to the next */
+    int64_t head;          /* above the panels */
+} attn_html__lines;
+
+static int64_t attn_html__least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t attn_html__most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The bits of a magnitude. */
+static uint32_t attn_html__size(float x) { return attn_html__bits_of(x) & 0x7fffffffu; }
+/* x / most, at most 1, in units of 1/65536. */
+static int64_t attn_html__share(uint32_t x, uint32_t most) {
+    const int64_t a = x >> 23 ? (x & 0x7fffff) | 0x800000 : x, b = most >> 23 ? (most & 0x7fffff) | 0x800000 : most;
+    const int64_t shift = attn_html__most(most >> 23, 1) - attn_html__most(x >> 23, 1);
+    return x >= most ? 65536 : shift > 40 ? 0 : (a * 65536 / b) >> shift;
+}
+
+static const char *const *attn_html__ticks(const attn_html__page *p, int side) {
+    return side ? p->map.x_ticks : p->map.y_ticks;
+}
+static void attn_html__lay_out(attn_html__page *p, attn_html__lines *l) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size, longest = attn_html__most(n[2], n[3]);
+    int side;
+    for (side = 0; side < 2; side++) {
+        const char *const *words = attn_html__ticks(p, side), *title = side ? m->x_label : m->y_label;
+        int64_t i, columns = title ? attn_html__columns(title) : 0;
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)n[2 + side]);
+        columns = attn_html__most(columns, words ? 0 : (int64_t)strlen(number));
+        for (i = 0; words && i < n[2 + side]; i++)
+            columns = attn_html__most(columns, attn_html__columns(attn_html__word(words, i)));
+        l->words[side] = attn_html__least(columns, 32) * ATTN_HTML__CHAR;
+    }
+    l->head = ATTN_HTML__PAD + (m->title ? 30 : 0);
+    l->top = (n[0] * n[1] > 1 || m->panel_titles ? 22 : 0) + (m->x_label || m->y_label ? ATTN_HTML__PITCH : 0);
+    l->height = attn_html__least(longest * ATTN_HTML__PITCH, ATTN_HTML__HIGHEST);
+    l->below = l->top + l->height + 2 * ATTN_HTML__PAD;
+    l->across = l->words[0] + l->words[1] + ATTN_HTML__SPAN + 16 + 2 * ATTN_HTML__PAD;
+}
+
+static void attn_html__svg_text(attn_html__page *p, int64_t x, int64_t y, const char *anchor) {
+    attn_html__print(p, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"%s\">", (long long)x, (long long)y, anchor);
+}
+/* The words of a side, those that have room. */
+static void attn_html__svg_words(attn_html__page *p, const attn_html__lines *l, int side, int64_t x, int64_t y) {
+    const int64_t n = p->map.values.size[2 + side], step = l->height ? 12 * n / l->height + 1 : 1;
+    const char *const *words = attn_html__ticks(p, side), *title = side ? p->map.x_label : p->map.y_label;
+    const char *anchor = side ? "start" : "end";
+    int64_t i;
+    if (title) {
+        attn_html__svg_text(p, x, y - 8, anchor);
+        attn_html__puts(p, "<tspan font-weight=\"bold\">");
+        attn_html__cut(p, title, l->words[side] / ATTN_HTML__CHAR);
+        attn_html__puts(p, "</tspan></text>\n");
+    }
+    for (i = 0; i < n && !p->failed; i += step) {
+        attn_html__svg_text(p, x, y + (2 * i + 1) * l->height / (2 * n) + 4, anchor);
+        if (words) attn_html__cut(p, attn_html__word(words, i), 32);
+        else attn_html__print(p, "%lld", (long long)i);
+        attn_html__puts(p, "</text>\n");
+    }
+}
+
+/* What is above 0 has the red of a diverging map that is read on light and dark paper, what is below it its blue. */
+static void attn_html__stroke(attn_html__page *p, int below) {
+    const char *s = p->bar;
+    int k;
+    for (k = below ? 1 : 5; s && k >= 0; k--) s = strstr(s + 1, "stop-color=");
+    if (s) attn_html__print(p, " stroke=%.9s", s + 11);
+}
+/* The line of a pair: as thick as its share of the largest magnitude, and as dark. */
+static void attn_html__svg_line(attn_html__page *p, int64_t x, int64_t y1, int64_t y2, uint32_t word, uint32_t most) {
+    const uint32_t size = word & ~p->kind.sign;
+    const int nan = size > p->kind.infinity;
+    const uint32_t bits =
+        size == p->kind.infinity ? most : attn_html__size(attn_html__as_float(p->map.values.type, size));
+    const int64_t share = nan ? 65536 : attn_html__share(bits, most);
+    const long width = (long)(share * 100 * ATTN_HTML__WIDEST / 65536), dark = (long)(25 + share * 75 / 65536);
+    if (share * ATTN_HTML__FAINTEST < 65536) return;
+    attn_html__print(p, "<line x1=\"%lld\" y1=\"%lld\" x2=\"%lld\" y2=\"%lld\" ", (long long)x, (long long)y1,
+                     (long long)(x + ATTN_HTML__SPAN), (long long)y2);
+    if (nan) attn_html__puts(p, "stroke=\"#f0f\" stroke-width=\"1\" stroke-dasharray=\"4\"");
+    else
+        attn_html__print(p, "stroke-width=\"%ld.%02ld\" stroke-opacity=\"%ld.%02ld\"", width / 100, width % 100,
+                         dark / 100, dark % 100);
+    if (!nan && word & p->kind.sign) attn_html__stroke(p, 1);
+    attn_html__puts(p, "/>\n");
+}
+static void attn_html__svg_panel(attn_html__page *p, const attn_html__lines *l, int64_t b, int64_t h, uint32_t most) {
+    const int64_t *n = p->map.values.size, left = ATTN_HTML__PAD + h * l->across + l->words[0] + 8;
+    const int64_t top = l->head + b * l->below + l->top;
+    int64_t i, j;
+    if (n[0] * n[1] > 1 || p->map.panel_titles) {
+        attn_html__svg_text(p, left + ATTN_HTML__SPAN / 2, l->head + b * l->below + 12, "middle");
+        attn_html__panel_name(p, b * n[1] + h, l->across / ATTN_HTML__CHAR - 3);
+        attn_html__puts(p, "</text>\n");
+    }
+    attn_html__svg_words(p, l, 0, left - 8, top);
+    attn_html__svg_words(p, l, 1, left + ATTN_HTML__SPAN + 8, top);
+    attn_html__puts(p, "<g");
+    attn_html__stroke(p, 0);
+    attn_html__puts(p, ">\n");
+    for (i = 0; i < n[2] && !p->failed; i++)
+        for (j = 0; j < n[3]; j++)
+            if (!attn_html__is_masked(p, b, h, i, j))
+                attn_html__svg_line(p, left, top + (2 * i + 1) * l->height / (2 * n[2]),
+                                    top + (2 * j + 1) * l->height / (2 * n[3]), attn_html__stored(p, b, h, i, j), most);
+    attn_html__puts(p, "</g>\n");
+}
+
+/* What the thickest lines mean, on one line: the number is the last one of a map's on a terminal. */
+static void attn_html__svg_legend(attn_html__page *p, int64_t y, uint32_t low, uint32_t high) {
+    static const uint8_t cell = 0;
+    char text[256] = "";
+    attn_buffer buffer = {NULL, 0, 0};
+    attn_heatmap map;
+    const int signs = low > 0 && attn_html__bits_of(p->map.range_min) != low;
+    int k, x = ATTN_HTML__PAD;
+    memset((void *)&map, 0, sizeof map);
+    map.values = attn_view_u8(&cell, 2, 1, 1, 0, 0);
+    map.terminal = ATTN_TERMINAL_ASCII;
+    map.range_set = 1;
+    map.range_max = low > high ? -p->map.range_min : p->map.range_max;
+    buffer.data = text;
+    buffer.size = sizeof text;
+    attn_heatmap_ansi(&map, attn_buffer_writer(&buffer), NULL);
+    text[strcspn(text, "]") + strcspn(strchr(text, ']'), "\n")] = 0;
+    for (k = 0; k < 3; k++) {
+        if (k == 1 ? !signs : k == 2 && !p->has_nan) continue;
+        attn_html__print(p, "<path d=\"M%d %lldh24\" stroke-width=\"%d\"", x, (long long)y,
+                         k < 2 ? ATTN_HTML__WIDEST : 1);
+        if (k < 2) attn_html__stroke(p, k);
+        else attn_html__puts(p, " stroke=\"#f0f\" stroke-dasharray=\"4\"");
+        attn_html__puts(p, "/>\n");
+        attn_html__svg_text(p, x + 32, y + 4, "start");
+        attn_html__print(p, k < 2 ? "%s%s</text>\n" : "NaN</text>\n", k ? "-" : "", strchr(text, ']') + 2);
+        x += 120;
+    }
+}
+
+static void attn_html__write_lines(attn_html__page *p) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    const uint32_t low = attn_html__size(m->range_min), high = attn_html__size(m->range_max);
+    const char *title = m->title ? m->title : "Attention as lines";
+    int64_t width, height, b, h;
+    attn_html__lines l;
+    attn_html__lay_out(p, &l);
+    attn_html__draw_bar(p, ATTN_COLORMAP_DIVERGING);
+    width = attn_html__most(n[1] * l.across, m->no_colorbar ? 1 : 3 * 120 + 2 * ATTN_HTML__PAD);
+    if (m->title) width = attn_html__most(width, attn_html__least(attn_html__columns(title), 80) * 10 + 24);
+    height = l.head + n[0] * l.below + (m->no_colorbar ? 0 : 24);
+    attn_html__print(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" ", (long long)width,
+                     (long long)height);
+    attn_html__print(p, "viewBox=\"0 0 %lld %lld\" role=\"img\" ", (long long)width, (long long)height);
+    attn_html__puts(p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n<title>");
+    attn_html__text(p, title);
+    attn_html__print(p, "</title>\n<desc>A line from each of %lld rows, on the left, to each of %lld columns, ",
+                     (long long)n[2], (long long)n[3]);
+    attn_html__puts(p, "as thick as its value is large: red above 0, blue below.</desc>\n"
+                       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    if (m->title) {
+        attn_html__print(p, "<text x=\"%lld\" y=\"26\" text-anchor=\"middle\" font-size=\"16\">",
+                         (long long)(width / 2));
+        attn_html__cut(p, title, (width - 2 * ATTN_HTML__PAD) / 10);
+        attn_html__puts(p, "</text>\n");
+    }
+    for (b = 0; b < n[0] && !p->failed; b++)
+        for (h = 0; h < n[1] && !p->failed; h++) attn_html__svg_panel(p, &l, b, h, low > high ? low : high);
+    if (!m->no_colorbar) attn_html__svg_legend(p, height - 20, low, high);
+    attn_html__puts(p, "</svg>\n");
+}
+
+/* ---- the public functions */
 static attn_status attn_html__tell(attn_error *err, attn_status status, const char *field, const char *rule) {
     const attn_error told = {(int32_t)status, field, rule, 0, 0, 0, 0, {0, 0}, 0, 0, 0};
     if (err) *err = told;
@@ -630,7 +855,7 @@ static attn_status attn_html__open(attn_html__page *p, const attn_heatmap *map, 
     attn_html__to_four_axes(&p->map.values);
     attn_html__to_four_axes(&p->map.mask);
     attn_html__find_range(p);
-    attn_html__draw_bar(p);
+    attn_html__draw_bar(p, p->map.colormap);
     return ATTN_OK;
 }
 
@@ -639,18 +864,26 @@ static int attn_html__refuse(void *user, const char *bytes, size_t count) {
     (void)user, (void)bytes, (void)count;
     return 1;
 }
-ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+static attn_status attn_html__run(void (*write)(attn_html__page *), const attn_heatmap *map, attn_writer writer,
+                                  attn_error *err) {
     const attn_writer refuse = {writer.write ? attn_html__refuse : NULL, NULL};
     attn_html__page p;
     attn_status status = attn_heatmap_ansi(map, refuse, err);
     if (status != ATTN_OK && status != ATTN_ERR_WRITE) return status;
     status = attn_html__open(&p, map, writer, err);
     if (status == ATTN_OK) {
-        attn_html__write(&p);
+        write(&p);
+        attn_html__flush(&p);
         status = p.failed ? attn_html__tell(err, ATTN_ERR_WRITE, "writer.write", "must return 0")
                           : attn_html__tell(err, ATTN_OK, "", "");
     }
     free(p.memory);
     return status;
+}
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    return attn_html__run(attn_html__write, map, writer, err);
+}
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_lines_svg(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    return attn_html__run(attn_html__write_lines, map, writer, err);
 }
 #endif /* ATTN_HEATMAP_HTML_IMPLEMENTATION */

@@ -1246,7 +1246,7 @@ static void check_lines(const attn_heatmap *m, const float *x, const uint8_t *ke
         if (!CHECKF(next_line(&at, &l), "no line of cell %d", k)) return;
         if (!drawn++) first = l;
         CHECK_CLOSE(l.width, 8 * part, 0.011);
-        CHECK_CLOSE(l.opacity, 0.25 + 0.75 * part, 0.011);
+        CHECK_CLOSE(l.opacity, 0.4 + 0.6 * part, 0.011);
         CHECKF(l.rgb == (v < 0 ? 0x2D71C7 : 0xB9473D), "cell %d, %g: %06x", k, v, l.rgb);
         CHECK(l.x2 - l.x1 == first.x2 - first.x1 && l.x2 > l.x1);
         CHECK_CLOSE(l.y2 - l.y1, ((j + 0.5) / columns - (i + 0.5) / rows) * high * 20, 1.01);
@@ -1533,7 +1533,7 @@ static void html_labels(void) {
 typedef struct {
     int calls, fail_at;
     size_t length;
-    char data[20000];
+    char data[40000];
 } sink;
 
 static int put(void *user, const char *bytes, size_t n) {

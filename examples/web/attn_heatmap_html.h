@@ -1,4 +1,4 @@
-/* attn_heatmap_html.h - a heatmap of attn.h as a web page in one file - MIT or Unlicense, as attn.h, which has the text
+/* attn_heatmap_html.h - heatmaps of attn.h as a web page and as lines - MIT or Unlicense, as attn.h, which has the text
    SPDX-License-Identifier: MIT OR Unlicense
 
        #include "attn.h"
@@ -7,14 +7,25 @@
 
    Copy it beside attn.h; `make install` does not install it.
 
-   The page shows one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of
-   one that the arrow keys move to; zoom; light and dark; phones. It loads nothing. It never cuts labels, and ignores
-   width, height and numbers. It has 13 KB and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each
-   cell. mask_of takes a byte of memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none.
+   attn_heatmap_html writes a page in one file, which loads nothing. All panels are seen small, beside each other; a
+   click or Enter opens one, Escape goes back. A panel is shown as cells, with the labels and the value of the one under
+   the pointer, or that the arrow keys move to, and zoom; or as lines between two columns of words, queries on the left
+   and keys on the right, of which a word under the pointer, or that the arrow keys move to, shows its own alone, with
+   their values. Light and dark; phones; keyboard and screen readers. Labels are all there in full. The page has 21 KB
+   and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each cell.
 
-   It is made of the public functions of attn.h alone, so that all pictures of a map agree: it refuses what
-   attn_heatmap_ansi refuses, in the same words; strings are what attn_heatmap_ansi makes of a title; the colours and
-   the ticks of the colour bar are read from a small SVG file. Its linkage is ATTN_DEF, or ATTN_HEATMAP_HTML_DEF. */
+   attn_heatmap_lines_svg writes the lines as an SVG file, panels beside and below each other as in attn_heatmap_svg.
+
+   A line is as thick, and as opaque, as its value is large: 8 pixels for the largest magnitude of the range of the
+   colours; red above 0 and blue below it, the colours of ATTN_COLORMAP_DIVERGING. There is none where a cell is masked
+   or less than 1/200 of that magnitude; that of NaN is thin, dashed and magenta. The page shows at most 4000 lines, the
+   thickest. In the file labels are cut at 32 columns and thinned out where there are more than some 600.
+
+   Both ignore width, height, numbers, ticks_on_top (but for the page's cells) and cell_titles. mask_of takes a byte of
+   memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none. They are made of the public
+   functions of attn.h alone, so that all pictures of a map agree: they refuse what attn_heatmap_ansi refuses, in the
+   same words; strings are what attn_heatmap_ansi makes of a title; the colours and the ticks of the colour bar are read
+   from a small SVG file. Their linkage is ATTN_DEF, or ATTN_HEATMAP_HTML_DEF. */
 #ifndef ATTN_HEATMAP_HTML_INCLUDED
 #define ATTN_HEATMAP_HTML_INCLUDED
 #if !defined(ATTN_H_INCLUDED) || defined(ATTN_NO_HEATMAP)
@@ -48,9 +59,11 @@ static const char attn_html__style[] =
     "body { max-width: 76em; margin: auto; padding: 1.5em; background: Canvas; color: CanvasText;"
         "font: 15px/1.45 system-ui, sans-serif }"
     "header { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-bottom: 1.5em }"
-    "h1 { flex: 1; margin: 0; font-size: 1.35em }"
+    "h1 { flex: 1 1 9em; margin: 0; font-size: 1.35em; overflow-wrap: anywhere }"
     "button, select { font: inherit; color: inherit; background: Canvas; padding: .3em .7em;"
         "border: 1px solid var(--line); border-radius: .4em }"
+    "[aria-pressed=true] { background: color-mix(in srgb, #2a7de1 25%, Canvas) }"
+    "[hidden] { display: none !important }"
     ":focus-visible { outline: 3px solid #2a7de1; outline-offset: 2px }"
     "#plot { display: grid; grid-template-columns: repeat(4, max-content); column-gap: .5em }"
     "#plot > * { grid-row: 3; position: relative }"
@@ -75,6 +88,24 @@ static const char attn_html__style[] =
         "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
+    "#wall { display: grid; grid-template-columns: repeat(auto-fill,"
+        "minmax(max(9.5em, 100% / var(--across) - .6em), 1fr)); gap: .6em; max-width: calc(var(--across) * 13em) }"
+    "#wall button { display: flex; flex-direction: column; align-items: center; justify-content: space-between;"
+        "gap: .4em; min-width: 0; padding: .6em; overflow-wrap: anywhere }"
+    "#wall canvas { max-width: 100%; cursor: inherit }"
+    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
+    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
+    "#pair > :nth-child(3n + 1) { text-align: right }"
+    "#pair > div { position: relative }"
+    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
+        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
+    "#side0 i { right: 0 }"
+    "#side1 i { left: 0; flex-direction: row-reverse }"
+    "#pair span { overflow: hidden; text-overflow: ellipsis }"
+    "#pair .on { font-weight: bold; text-decoration: underline }"
+    "#threads { width: 100%; overflow: visible }"
+    "#tell { display: block; position: sticky; bottom: 0; min-height: 3em; margin-top: .5em; padding: .3em 0;"
+        "background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
     "#help { opacity: .75; margin-top: 1.5em }"
     "#touch { display: none }"
     "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
@@ -124,17 +155,19 @@ static const char attn_html__draw[] =
         "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
     "const narrow = matchMedia('(max-width: 600px)');"
     "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
-    "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
-    "function spans(a, pixels) {"
-        "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
+    "const load = n => [new stored(bytes('panel' + n)), $('mask' + n) && new Uint8Array(bytes('mask' + n))];"
+    "const masked = (k, kept) => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
+    "function spans(pixels, first, n) {"
+        "const grid = pixels >= 12 * devicePixelRatio * n;"
         "return Array.from({ length: pixels }, (_, k) => {"
             "const from = Math.floor(k * n / pixels), to = Math.floor((k + 1) * n / pixels);"
-            "return grid && to > from ? null : [first[a] + from, first[a] + Math.max(to, from + 1)];"
+            "return grid && to > from ? null : [first + from, first + Math.max(to, from + 1)];"
         "});"
     "}"
-    "function paint() {"
+    "function paint(map, [values, kept], size, first, shown) {"
         "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
-        "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
+        "const rows = spans(height, first[0], shown[0]), columns = spans(width, first[1], shown[1]);"
+        "const pen = map.getContext('2d'), image = pen.createImageData(width, height);"
         "const pixels = new Uint32Array(image.data.buffer), hatch = Math.round(6 * devicePixelRatio);"
         "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
             "if (!c) return;"
@@ -142,12 +175,14 @@ static const char attn_html__draw[] =
             "for (let i = r[0]; i < r[1]; i++)"
                 "for (let j = c[0]; j < c[1]; j++) {"
                     "const k = i * count[1] + j, v = number(values[k]);"
-                    "if (!masked(k) && !(v <= most) && most == most) most = v;"
+                    "if (!masked(k, kept) && !(v <= most) && most == most) most = v;"
                 "}"
             "pixels[y * width + x] = most !== undefined ? colour(most) : (x + y) % hatch ? 0 : 0xff999999;"
         "}));"
         "map.width = width;"
         "map.height = height;"
+        "map.style.height = size[0] + 'px';"
+        "map.style.width = size[1] + 'px';"
         "pen.putImageData(image, 0, 0);"
     "}"
     "function label(a, turned) {"
@@ -161,7 +196,7 @@ static const char attn_html__draw[] =
             "text.style[a ? 'left' : 'top'] = (k - first[a] + .5) * pitch + 'px';"
         "}"
     "}"
-    "function draw() {"
+    "function draw_cells() {"
         "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
         "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
         "left.width = wide + 'px';"
@@ -174,18 +209,91 @@ static const char attn_html__draw[] =
         "}"
         "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
         "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
-        "map.style.height = size[0] + 'px';"
-        "map.style.width = size[1] + 'px';"
         "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
         "$('names1').style.height = slant + 28 + 'px';"
         "$('names1').className = turned ? 'turned' : '';"
-        "paint();"
+        "paint(map, [values, kept], size, first, shown);"
         "label(0);"
         "label(1, turned);"
         "$('dense').hidden = Math.min(size[0] / shown[0], pitch) * devicePixelRatio >= 1;"
         "if (say.textContent) mark();"
     "}";
-/* What the reader does: a cell is marked and told, another panel is shown, the colours change. */
+/* Lines between two columns of words: all of a panel, or those of a word, which have their values beside them. */
+static const char attn_html__lines_of_page[] =
+    "const pair = $('pair'), threads = $('threads'), most = Math.max(Math.abs(low), Math.abs(high));"
+    "const axis = a => $('title' + a).textContent || ['row', 'column'][a];"
+    "const short = v => String(+v.toPrecision(3));"
+    "const part = v => v != v ? 1 : Math.min(1, Math.abs(v) / most), grade = v => Math.floor(part(v) * faintest);"
+    "let word = null;" /* [its side, its number] */
+    "function strands() {"
+        "const [rows, columns] = [0, 1].map(a => word && word[0] == a ? [word[1], word[1] + 1] : [0, count[a]]);"
+        "const each = f => {"
+            "for (let i = rows[0]; i < rows[1]; i++)"
+                "for (let j = columns[0]; j < columns[1]; j++) {"
+                    "const k = i * count[1] + j;"
+                    "if (!masked(k, kept)) f(i, j, number(values[k]));"
+                "}"
+        "};"
+        "const grades = new Float64Array(faintest + 1), all = [], room = 4000;"
+        "each((i, j, v) => grades[grade(v)]++);"
+        "let least = faintest, sum = grades[least];"
+        "while (least > 1 && sum + grades[least - 1] <= room) sum += grades[--least];"
+        "each((i, j, v) => grade(v) >= least && all.length < room && all.push([i, j, v]));"
+        "$('many').hidden = least == 1;"
+        "return all;"
+    "}"
+    "function draw_lines() {"
+        "const height = Math.min(24 * Math.max(...count), 6144), lines = strands(), other = word && 1 - word[0];"
+        "const wide = longest.map(w => Math.min(w + 64, pair.parentNode.clientWidth * .33) + 'px ');"
+        "const y = (a, k) => (k + .5) * height / count[a];"
+        "pair.style.gridTemplateColumns = wide[0] + 'minmax(0, 22em) ' + wide[1];"
+        "threads.style.height = height + 'px';"
+        "threads.innerHTML = lines.map(([i, j, v]) => `<line x1='0' y1='${y(0, i)}' x2='100%' y2='${y(1, j)}' ` +"
+            "(v != v ? `stroke='#f0f' stroke-width='1' stroke-dasharray='4'/>` : `stroke='${poles[v < 0 ? 1 : 5]}' `"
+            "+ `stroke-width='${widest * part(v)}' stroke-opacity='${(2 + 3 * part(v)) / 5}'/>`)).join('');"
+        "for (const a of [0, 1]) {"
+            "const side = $('side' + a), step = Math.ceil(15 * count[a] / height);"
+            "side.replaceChildren();"
+            "$('head' + a).textContent = $('title' + a).textContent;"
+            "for (let k = 0; k < count[a]; k += step) {"
+                "const line = side.appendChild(document.createElement('i'));"
+                "line.style.top = y(a, k) + 'px';"
+                "line.appendChild(document.createElement('span')).textContent = name(a, k);"
+                "if (word && a == word[0]) line.className = k == word[1] ? 'on' : '';"
+                "if (!word || a != other) continue;"
+                "const index = a ? word[1] * count[1] + k : k * count[1] + word[1];"
+                "line.appendChild(document.createElement('strong')).textContent ="
+                    "masked(index, kept) ? 'masked' : short(number(values[index]));"
+            "}"
+        "}"
+        "lines.sort((a, b) => part(b[2]) - part(a[2]));"
+        "$('tell').textContent = word ? axis(word[0]) + ': ' + name(...word) + '\\n' + lines.slice(0, 5).map(line =>"
+            "name(other, line[other]) + ' ' + short(line[2])).join(', ') : '';"
+    "}"
+    "function choose(to) {"
+        "if (String(to) == String(word)) return;"
+        "word = to;"
+        "draw();"
+    "}"
+    "const along = (a, k) => [a, Math.max(0, Math.min(count[a] - 1, Math.floor(k)))];"
+    "const steps = { ArrowUp: -1, ArrowDown: 1, Home: -1 / 0, End: 1 / 0 };"
+    "pair.onkeydown = e => {"
+        "if (e.ctrlKey || e.altKey || e.metaKey) return;"
+        "const [a, k] = word, to = { ArrowLeft: 0, ArrowRight: 1 }[e.key];"
+        "if (steps[e.key]) choose(along(a, k + steps[e.key]));"
+        "else if (turns[e.key]) show(panel + turns[e.key]);"
+        "else if (to === undefined) return;"
+        "else if (to != a) choose(along(to, (k + .5) * count[to] / count[a]));"
+        "e.preventDefault();"
+    "};"
+    "pair.onpointermove = pair.onpointerdown = e => {"
+        "const box = threads.getBoundingClientRect(), a = +(e.clientX > box.left + box.width / 2);"
+        "choose(along(a, (e.clientY - box.top) * count[a] / box.height));"
+    "};"
+    "pair.onpointerleave = () => document.activeElement == pair || choose(null);"
+    "pair.onfocus = () => choose(word || [0, 0]);"
+    "pair.onblur = () => choose(null);";
+/* What the reader does: a cell is marked and told, part of a panel enlarged, the colours change. */
 static const char attn_html__use[] =
     "function mark() {"
         "const pitch = size.map((s, a) => s / shown[a]), from = at.map((k, a) => (k - first[a]) * pitch[a]);"
@@ -198,21 +306,14 @@ static const char attn_html__use[] =
             "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
         "});"
         "cell.hidden = false;"
-        "const title = a => $('title' + a).textContent || ['row', 'column'][a], index = at[0] * count[1] + at[1];"
+        "const index = at[0] * count[1] + at[1];"
         "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
-            "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
-            "(masked(index) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
+            "at.map((k, a) => axis(a) + ': ' + name(a, k) + '\\n').join('') +"
+            "(masked(index, kept) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
     "}"
     "function hide() {"
         "cell.hidden = true;"
         "say.textContent = '';"
-    "}"
-    "function show(n) {"
-        "panel = (n + panels) % panels;"
-        "values = new stored(bytes('panel' + panel));"
-        "kept = $('mask' + panel) && new Uint8Array(bytes('mask' + panel));"
-        "$('panel').value = panel;"
-        "draw();"
     "}"
     "function go(to) {"
         "const before = String(first);"
@@ -237,7 +338,7 @@ static const char attn_html__use[] =
     "}"
     "const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],"
         "Home: [0, -count[1]], End: [0, count[1]] };"
-    "const turns = { PageUp: -1, PageDown: 1 }, zooms = { '+': 2, '=': 2, '-': .5 };"
+    "const zooms = { '+': 2, '=': 2, '-': .5 };"
     "map.onkeydown = e => {"
         "if (e.ctrlKey || e.altKey || e.metaKey) return;"
         "if (moves[e.key]) go(at.map((k, a) => k + moves[e.key][a]));"
@@ -285,20 +386,98 @@ static const char attn_html__use[] =
             "text.textContent = t;"
             "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
         "}"
+    "}";
+/* Which panel is shown, and how; all beside each other, of which one opens. */
+static const char attn_html__wall[] =
+    "let view = 'cells', last = view;" /* or lines, or all: an overview of the panels; the last that was not all */
+    "const draw = () => view == 'cells' ? draw_cells() : view == 'lines' && draw_lines();"
+    "function take(n) {"
+        "panel = (n + panels) % panels;"
+        "[values, kept] = load(panel);"
+        "$('panel').value = panel;"
     "}"
+    "function show(n) {"
+        "take(n);"
+        "draw();"
+    "}"
+    "function look(to) {"
+        "view = to;"
+        "if (view != 'all') last = view;"
+        "for (const e of document.querySelectorAll('[data-in]')) e.hidden = !e.dataset.in.includes(view);"
+        "for (const id of ['all', 'cells', 'lines']) $(id).setAttribute('aria-pressed', id == view);"
+        "if (panels < 2) $('choice').hidden = true;"
+        "hide();"
+        "draw();"
+    "}"
+    "const wall = $('wall'), tiles = [];"
+    "function overview() {"
+        "look('all');"
+        "tiles[panel].focus();"
+    "}"
+    "const watch = new IntersectionObserver(seen => seen.forEach(({ target, isIntersecting }) => {"
+        "if (!isIntersecting) return;"
+        "const n = tiles.indexOf(target), scale = 128 / Math.max(...count);"
+        "paint(target.firstChild, load(n), count.map(n => Math.max(8, Math.round(n * scale))), [0, 0], count);"
+        "watch.unobserve(target);"
+    "}));"
+    "for (let n = 0; n < panels && panels > 1 && count[0] * count[1]; n++) {"
+        "const tile = wall.appendChild(document.createElement('button'));"
+        "tiles.push(tile);"
+        "tile.append(document.createElement('canvas'), $('panel').options[n].text);"
+        "tile.tabIndex = n ? -1 : 0;"
+        "tile.onfocus = () => {"
+            "tiles[panel].tabIndex = -1;"
+            "take(n);"
+            "tile.tabIndex = 0;"
+        "};"
+        "tile.onclick = () => {"
+            "take(n);"
+            "look(last);"
+            "(last == 'lines' ? pair : map).focus();"
+        "};"
+        "watch.observe(tile);"
+    "}"
+    "wall.onkeydown = e => {"
+        "const across = tiles.filter(t => t.offsetTop == tiles[0].offsetTop).length;"
+        "const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across,"
+            "Home: -panel, End: panels - 1 - panel }[e.key];"
+        "if (step === undefined || e.ctrlKey || e.altKey || e.metaKey) return;"
+        "(tiles[panel + step] || tiles[panel]).focus();"
+        "e.preventDefault();"
+    "};"
+    "onkeydown = e => {" /* returns nothing: false would take the other keys from the page */
+        "if (e.key == 'Escape' && view != 'all' && tiles.length) overview();"
+    "};"
+    "$('all').onclick = overview;"
+    "$('cells').onclick = () => look('cells');"
+    "$('lines').onclick = () => look('lines');"
     "if (panels * count[0] * count[1]) {"
-        "show(0);"
+        "$('views').hidden = false;"
+        "$('all').hidden = panels < 2;"
+        "take(0);"
+        "look(panels > 1 ? 'all' : 'cells');"
         "onresize = draw;"
     "} else plot.textContent = 'There are no cells.';";
 static const char attn_html__help[] =
-    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
-    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
+    "<p id=help><span data-in=cells><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it "
+    "holds. + and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
     "+ and - zoom; what is enlarged follows the finger.</span>"
-    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+    "<span id=dense hidden> A pixel shows the largest of its cells.</span></span>"
+    "<span data-in=lines hidden>The thicker a line, the larger its value: red above 0, blue below. Point at a word, or "
+    "move to it with the arrow keys, to see its lines alone, with their values."
+    "<span id=many hidden> The 4000 thickest are shown.</span></span>"
+    "<span data-in=all hidden>A click, or the arrow keys and Enter, open a panel.</span>";
+/* Beside the plot: the lines, and a wall of all panels. */
+static const char attn_html__views[] =
+    "<div data-in=lines hidden><div id=pair tabindex=0 role=application aria-describedby=help "
+    "aria-label='Lines between two columns of words'>"
+    "<strong id=head0></strong><strong></strong><strong id=head1></strong>"
+    "<div id=side0 aria-hidden=true></div><svg id=threads aria-hidden=true></svg><div id=side1 aria-hidden=true></div>"
+    "</div><output id=tell></output></div>\n";
 /* clang-format on */
 
 /* How thick a line is, in the page and in an SVG file: in proportion to the magnitude, up to so many pixels for the
-   largest one of the range; what is less than this part of it has no line. It is as opaque as (1 + 3 share) / 4. */
+   largest one of the range; what is less than this part of it has no line. It is as opaque as (2 + 3 share) / 5. */
 enum { ATTN_HTML__WIDEST = 8, ATTN_HTML__FAINTEST = 200 };
 
 /* ---- how the values are stored */
@@ -555,7 +734,10 @@ static void attn_html__panel_name(attn_html__page *p, int64_t i, int64_t most) {
 static void attn_html__picker(attn_html__page *p) {
     const int64_t *n = p->map.values.size;
     int64_t i;
-    attn_html__puts(p, n[0] * n[1] > 1 && n[2] * n[3] > 0 ? "<nav>" : "<nav hidden>");
+    attn_html__puts(p, "<div id=views hidden role=group aria-label=View><button id=all>All</button>\n"
+                       "<button id=cells>Cells</button>\n<button id=lines>Lines</button></div>\n");
+    attn_html__puts(p, n[0] * n[1] > 1 && n[2] * n[3] > 0 ? "<nav id=choice data-in='cells lines'>"
+                                                          : "<nav id=choice hidden>");
     attn_html__puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
                        "<select id=panel aria-label=Panel>\n");
     for (i = 0; i < n[0] * n[1] && !p->failed; i++) {
@@ -569,7 +751,7 @@ static void attn_html__picker(attn_html__page *p) {
 static void attn_html__plot(attn_html__page *p) {
     const attn_heatmap *m = &p->map;
     const int64_t *n = m->values.size;
-    attn_html__puts(p, m->ticks_on_top ? "<div id=plot class=top>\n" : "<div id=plot>\n");
+    attn_html__puts(p, m->ticks_on_top ? "<div id=plot data-in=cells class=top>\n" : "<div id=plot data-in=cells>\n");
     attn_html__puts(p, "<div id=title0>");
     attn_html__text(p, m->y_label);
     attn_html__puts(p, "</div><div id=names0 aria-hidden=true></div>\n"
@@ -583,11 +765,20 @@ static void attn_html__plot(attn_html__page *p) {
     }
     attn_html__puts(p, "<div id=names1 aria-hidden=true></div><div id=title1>");
     attn_html__text(p, m->x_label);
-    attn_html__puts(p, "</div>\n");
+    attn_html__puts(p, "</div></div>\n");
+    attn_html__puts(p, attn_html__views);
+    attn_html__print(p, "<div id=wall data-in=all hidden role=group aria-label=Panels style='--across: %lld'></div>\n",
+                     (long long)n[1]);
     attn_html__puts(p, attn_html__help);
-    if (n[0] * n[1] > 1) attn_html__puts(p, " Page Up and Page Down change the panel.");
-    if (p->has_nan) attn_html__puts(p, " Cells in magenta are NaN.");
-    if (p->has_masked) attn_html__puts(p, " Hatched cells are masked.");
+    if (n[0] * n[1] > 1)
+        attn_html__puts(
+            p, "<span data-in='cells lines'> Page Up and Page Down change the panel, Escape shows all panels.</span>");
+    if (p->has_nan)
+        attn_html__puts(p, "<span data-in='all cells'> Cells in magenta are NaN.</span>"
+                           "<span data-in=lines hidden> Dashed lines are NaN.</span>");
+    if (p->has_masked)
+        attn_html__puts(p, "<span data-in='all cells'> Hatched cells are masked.</span>"
+                           "<span data-in=lines hidden> Masked pairs have no line.</span>");
     attn_html__puts(p, "</p>\n");
 }
 
@@ -605,8 +796,9 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__text(p, title);
     attn_html__puts(p, "</h1>\n");
     attn_html__picker(p);
-    attn_html__puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
-                       "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
+    attn_html__puts(p,
+                    "<span data-in=cells><button id=farther aria-label='Zoom out'>-</button>\n"
+                    "<button id=nearer aria-label='Zoom in'>+</button></span>\n<button id=theme></button></header>\n");
     attn_html__plot(p);
     attn_html__words(p, 0, m->y_ticks);
     attn_html__words(p, 1, m->x_ticks);
@@ -619,10 +811,16 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__print(p, "<script>'use strict'; {\nconst count = [%lld, %lld], panels = %lld, type = %d, shades = '",
                      (long long)n[2], (long long)n[3], (long long)(n[0] * n[1]), (int)m->values.type);
     attn_html__of_bar(p, "stop-color=\"", "\"", " ");
-    attn_html__puts(p, "'.split(' ');\n");
+    attn_html__draw_bar(p, ATTN_COLORMAP_DIVERGING);
+    attn_html__puts(p, "'.split(' '), poles = '");
+    attn_html__of_bar(p, "stop-color=\"", "\"", " ");
+    attn_html__print(p, "'.split(' '), widest = %d, faintest = %d, turns = { PageUp: -1, PageDown: 1 };\n",
+                     ATTN_HTML__WIDEST, ATTN_HTML__FAINTEST);
     attn_html__puts(p, attn_html__data);
     attn_html__puts(p, attn_html__draw);
+    attn_html__puts(p, attn_html__lines_of_page);
     attn_html__puts(p, attn_html__use);
+    attn_html__puts(p, attn_html__wall);
     attn_html__puts(p, "}</script>\n");
 }
 
@@ -714,7 +912,7 @@ static void attn_html__svg_line(attn_html__page *p, int64_t x, int64_t y1, int64
     const uint32_t bits =
         size == p->kind.infinity ? most : attn_html__size(attn_html__as_float(p->map.values.type, size));
     const int64_t share = nan ? 65536 : attn_html__share(bits, most);
-    const long width = (long)(share * 100 * ATTN_HTML__WIDEST / 65536), dark = (long)(25 + share * 75 / 65536);
+    const long width = (long)(share * 100 * ATTN_HTML__WIDEST / 65536), dark = (long)(40 + share * 60 / 65536);
     if (share * ATTN_HTML__FAINTEST < 65536) return;
     attn_html__print(p, "<line x1=\"%lld\" y1=\"%lld\" x2=\"%lld\" y2=\"%lld\" ", (long long)x, (long long)y1,
                      (long long)(x + ATTN_HTML__SPAN), (long long)y2);

@@ -1813,6 +1813,8 @@ static void random_maps(void) {
         while (next_rect(&s, &r))
             CHECKF(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= w && r.y + r.h <= h,
                    "round %d: %d %d %d %d", round, r.x, r.y, r.w, r.h);
+        s = draw(LINES, &m, NULL);
+        CHECKF(!xml_fault(s), "round %d: %.60s", round, xml_fault(s) ? xml_fault(s) : "");
         s = draw(ANSI, &m, NULL);
         CHECK(m.terminal != ATTN_TERMINAL_ASCII || (utf8_ok(s) && !strchr(s, '\033')));
         p = draw_ppm(&m);

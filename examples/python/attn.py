@@ -1830,7 +1830,7 @@ class Heatmap:
         return _png(self.ppm())
 
     def html(self) -> str:
-        """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
+        """A whole web page that loads nothing: all panels, each as cells or lines, with every value."""
         if not hasattr(lib, "attn_heatmap_html"):       # another library (ATTN_LIBRARY): one that has it is built
             headers = _headers()
             if len(headers) < 2:

@@ -973,7 +973,7 @@ typedef struct attn_buffer { char *data; size_t size, length; } attn_buffer;
 ATTN_DEF attn_writer attn_buffer_writer(attn_buffer *buffer);
 
 typedef enum attn_colormap {
-    ATTN_COLORMAP_REDS = 0, ATTN_COLORMAP_VIRIDIS, ATTN_COLORMAP_GREY, ATTN_COLORMAP_COUNT
+    ATTN_COLORMAP_REDS = 0, ATTN_COLORMAP_VIRIDIS, ATTN_COLORMAP_GREY, ATTN_COLORMAP_DIVERGING, ATTN_COLORMAP_COUNT
 } attn_colormap;
 typedef enum attn_terminal {
     ATTN_TERMINAL_TRUECOLOR = 0, ATTN_TERMINAL_256, ATTN_TERMINAL_ASCII, ATTN_TERMINAL_COUNT
@@ -981,7 +981,10 @@ typedef enum attn_terminal {
 
 /* One heatmap or a grid of them, row 0 on top, one range of colours for all panels. Zero means default. Infinities take
    the end colours, NaN is magenta (?? in ASCII); masked cells are hatched (// in a terminal) and do not count for the
-   range. If all values are equal, the range includes 0. Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At
+   range. If all values are equal, the range includes 0. DIVERGING is for numbers of both signs, as a bias or gradients
+   are: its range is -m..m, m the largest magnitude, so that 0 is light grey, what is below it blue, what is above it
+   red, and x as dark as -x (in ASCII a shade after a sign); of a range_set that is no -m..m the middle is grey instead.
+   Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At
    most 65536 rows and columns over all panels and 32767 pixels a side; a width or height too small for the labels is an
    error that gives the minimum. If only one of the two is given, cells are square. View panels as [n,1,rows,cols] to
    have them below each other. Only the outer panels have tick labels. */
@@ -15994,11 +15997,13 @@ static attn__cell attn__pic_cell(const attn__pic *p, int64_t row, int64_t column
     return cell;
 }
 
-/* Piecewise linear through equally spaced points, fitted to the maps of these names. */
+/* Piecewise linear through equally spaced points, fitted to the maps of these names; those of the last have the
+   lightness .38, .55, .77 and .97 of OKLab on both sides, at the hues 256 and 28 degrees. */
 static const uint32_t attn__pic_maps[ATTN_COLORMAP_COUNT][ATTN__PIC_POINTS] = {
     { 0xFFF5F0, 0xFDD6C4, 0xFB9F80, 0xFD6A49, 0xE52B25, 0xB41017, 0x67000D },
     { 0x440154, 0x463B87, 0x31688F, 0x1D908D, 0x2EB87E, 0x8ED83C, 0xFDE725 },
-    { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 }
+    { 0xFFFFFF, 0xD5D5D5, 0xAAAAAA, 0x808080, 0x555555, 0x2B2B2B, 0x000000 },
+    { 0x004085, 0x2D71C7, 0x91B7EA, 0xF5F5F5, 0xE5A096, 0xB9473D, 0x791A16 }
 };
 
 /* Where a cell lies in the range: 0..1, infinities at the ends; -1 for NaN, -2 where it is masked. */
@@ -16116,7 +16121,7 @@ static attn_status attn__pic_check(attn__pic *p, attn_error *err)
 }
 
 /* The range over the finite values that are not masked. One value alone is seen against 0, so that all ones look full
-   and all zeros empty; a mask runs from 0 to 1. */
+   and all zeros empty; a mask runs from 0 to 1. Around the middle of a diverging map both sides are equally long. */
 static void attn__pic_range(attn__pic *p)
 {
     const attn_heatmap *m = p->map;
@@ -16135,6 +16140,7 @@ static void attn__pic_range(attn__pic *p)
     if (low > high) low = high = 0;
     if (low == high && low > 0) low = 0;
     else if (low == high) high = low < 0 ? 0 : 1;
+    if (m->colormap == ATTN_COLORMAP_DIVERGING) low = -(high = high > -low ? high : -low);
     p->low = m->range_set ? (double)m->range_min : low;
     p->high = m->range_set ? (double)m->range_max : high;
 }
@@ -16388,9 +16394,10 @@ static void attn__pic_svg(attn__pic *p)
     const int top = m->ticks_on_top;
     int64_t r, c;
     ATTN__FORMAT(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%\" height=\"%\" viewBox=\"0 0 % %\" "
-                 "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n"
-                 "<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n",
-                 p->x.total, p->y.total, p->x.total, p->y.total, p->x.total, p->y.total);
+                 "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\" role=\"img\" "
+                 "aria-label=\"", p->x.total, p->y.total, p->x.total, p->y.total);
+    attn__pic_text(p, m->title ? m->title : "Heatmap", ATTN__HUGE);
+    ATTN__FORMAT(&p->out, "\">\n<rect width=\"%\" height=\"%\" fill=\"#fff\"/>\n", p->x.total, p->y.total);
     if (p->has_masked)
         ATTN__FORMAT(&p->out, "<pattern id=\"attn-masked\" width=\"%\" height=\"%\" patternUnits=\"userSpaceOnUse\">"
                      "<path d=\"M-1 1L1-1M-1 7L7-1M5 7L7 5\" stroke=\"@\"/></pattern>\n",
@@ -16460,13 +16467,18 @@ static int attn__ansi_256(uint32_t rgb)
     return best;
 }
 
-/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades. */
+/* A field up to column `end` in the colour of a place in the range, with text in it; plain terminals get shades,
+   after a sign where the colours have two sides. */
 static void attn__ansi_field(attn__pic *p, double place, const char *text, int64_t end)
 {
     const uint32_t rgb = attn__pic_colour(p, place);
     const int masked = rgb == ATTN__PIC_MASKED;
-    const char shade = masked ? '/' : place < 0 ? '?' : " .:-=+*#%@"[(int)(place * 9 + 0.5)];
+    const int two_sides = p->map->colormap == ATTN_COLORMAP_DIVERGING && place >= 0;
+    const double size = !two_sides ? place : place < 0.5 ? 1 - 2*place : 2*place - 1;
+    const char *shades = two_sides ? " .:~=o*#%@" : " .:-=+*#%@";
+    const char shade = masked ? '/' : place < 0 ? '?' : shades[(int)(size * 9 + 0.5)];
     if (masked && !p->plain) attn__pic_puts(p, "\033[0m");
+    if (two_sides && p->plain && shade != ' ') attn__pic_code(p, place < 0.5 ? '-' : '+');
     while ((masked || p->plain) && p->column < end) attn__pic_code(p, (unsigned char)shade);
     if (masked || p->plain) return;
     if (p->map->terminal == ATTN_TERMINAL_256) ATTN__FORMAT(&p->out, "\033[48;5;%m", attn__ansi_256(rgb));
@@ -16527,12 +16539,13 @@ static void attn__ansi_row(attn__pic *p, int64_t r, int64_t i)
 /* What the colours mean, on one line. */
 static void attn__ansi_legend(attn__pic *p)
 {
+    const int fields = p->plain ? 10 : 20;          /* a sign and a shade take two columns */
     int k;
     attn__pic_code(p, '\n');
     attn__pic_spaces(p, p->x.before);
     attn__pic_puts(p, attn__pic_number(p, (float)p->low));
     attn__pic_puts(p, p->plain ? " [" : " ");
-    for (k = 0; k < 20; k++) attn__ansi_field(p, k / 19.0, "", p->column + 1);
+    for (k = 0; k < fields; k++) attn__ansi_field(p, k / (fields - 1.0), "", p->column + 20 / fields);
     attn__pic_puts(p, p->plain ? "] " : "\033[0m ");
     attn__pic_puts(p, attn__pic_number(p, (float)p->high));
     if (p->has_nan) {

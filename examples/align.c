@@ -16,6 +16,7 @@
        --sharpness X            a factor on the scores (default 1): the larger, the more for the best partner
        --max-words N            read the first N words of each file (default: all)
        --svg FILE               write the heatmap as a picture too
+       --lines FILE             and as lines between the words, as thick as the weights
        --html FILE              and as a web page, where each cell tells its words and its weight
        --map reds|grey          in these colours
        --terminal true|256|ascii    how to draw it here (default: as the terminal can; ascii into a file)  */
@@ -51,7 +52,7 @@ typedef struct {
     int columns, map, terminal;
     float sharpness;
     int64_t max_words; /* 0 = all */
-    const char *svg, *html;
+    const char *svg, *lines, *html;
 } options;
 
 static int is(const char *a, const char *b) { return strcmp(a, b) == 0; }
@@ -193,6 +194,7 @@ static int draw(const sentence *q, const sentence *k, const options *o, const fl
     if (attn_heatmap_ansi(&map, writer, NULL) != ATTN_OK) return FAIL(log, "the heatmap cannot be written");
     map.ticks_on_top = 0;
     return draw_file(&map, attn_heatmap_svg, o->svg, "picture", out, log) &&
+           draw_file(&map, attn_heatmap_lines_svg, o->lines, "picture of lines", out, log) &&
            draw_file(&map, attn_heatmap_html, o->html, "web page", out, log);
 }
 
@@ -252,6 +254,7 @@ static int set_option(options *o, const char *name, const char *value, FILE *log
     if (is(name, "--terminal") && is(value, "256")) return o->terminal = ATTN_TERMINAL_256, 1;
     if (is(name, "--terminal") && is(value, "ascii")) return o->terminal = ATTN_TERMINAL_ASCII, 1;
     if (is(name, "--svg")) return o->svg = value, 1;
+    if (is(name, "--lines")) return o->lines = value, 1;
     if (is(name, "--html")) return o->html = value, 1;
     if (is(name, "--sharpness")) return take_real(log, "align", name, value, FLT_MIN, FLT_MAX, &o->sharpness);
     if (is(name, "--max-words")) return take_whole(log, "align", name, value, 1, INT32_MAX, &o->max_words);
@@ -276,7 +279,7 @@ static int align(int argc, char **argv, FILE *out, FILE *log) {
     }
     if (!ok || count % 2 != 0) {
         fprintf(log, "usage: align [--softmax rows|columns] [--sharpness X] [--max-words N] [--svg FILE]\n"
-                     "    [--html FILE] [--map reds|grey] [--terminal true|256|ascii]\n"
+                     "    [--lines FILE] [--html FILE] [--map reds|grey] [--terminal true|256|ascii]\n"
                      "    [SENTENCE SENTENCE [VECTORS VECTORS]]\n");
         return 2;
     }

@@ -1,9 +1,11 @@
 /* cc -O2 heads.c -lm */
 /* Heads: multi-head attention with its projections, grouped and multi-query heads, and what the causal masks
    look like. Heatmaps go to the terminal and, as SVG, into the directory given as the first argument (the
-   current one without). */
+   current one without); the heads as lines between queries and keys, too. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
+#define ATTN_HEATMAP_HTML_IMPLEMENTATION
+#include "web/attn_heatmap_html.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,21 +39,26 @@ static void fill(float *x, int n) { /* -1 .. 1, the same on every machine */
 
 static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, n, (FILE *)file) != n; }
 
-static void draw(attn_heatmap map, const char *name) {
+typedef attn_status (*picture)(const attn_heatmap *, attn_writer, attn_error *);
+static void draw_file(const attn_heatmap *map, picture draw_as, const char *name) {
     char path[1024];
+    attn_writer writer = {put, NULL};
+    snprintf(path, sizeof path, "%s/heads_%s.svg", directory, name);
+    FILE *file = fopen(path, "wb");
+    if (file) {
+        writer.user = file;
+        must(draw_as(map, writer, &err));
+        printf("written: %s\n\n", path);
+    }
+    check(file && fclose(file) == 0, path);
+}
+static void draw(attn_heatmap map, const char *name) {
     attn_writer writer = {put, stdout};
     map.x_label = "Keys";
     map.y_label = "Queries";
     map.terminal = getenv("COLORTERM") ? ATTN_TERMINAL_TRUECOLOR : ATTN_TERMINAL_ASCII;
     must(attn_heatmap_ansi(&map, writer, &err));
-    snprintf(path, sizeof path, "%s/heads_%s.svg", directory, name);
-    FILE *file = fopen(path, "wb");
-    if (file) {
-        writer.user = file;
-        must(attn_heatmap_svg(&map, writer, &err));
-        printf("written: %s\n\n", path);
-    }
-    check(file && fclose(file) == 0, path);
+    draw_file(&map, attn_heatmap_svg, name);
 }
 
 /* ---- multi-head attention: 2 sentences, 4 queries, 6 keys (3 and 2 of them valid), 5 heads of 4 numbers */
@@ -134,6 +141,7 @@ static void multi_head(void) {
     map.mask = attn_view_u8(mask, 4, B, H, SQ, SK); /* what lies beyond a sentence is hatched */
     map.panel_titles = titles;
     draw(map, "multi_head");
+    draw_file(&map, attn_heatmap_lines_svg, "lines");
 }
 
 /* ---- grouped heads: query head h reads key head h / (4 / heads_kv). The bits are those of copied heads. */

@@ -3,7 +3,8 @@
    32 buckets, and each head has a number for each bucket; its scores are not divided by a square root. Swin
    Transformer (Liu et al. 2021): queries and keys are the places of a window of M x M, and each head has a number for
    each of the (2M - 1)^2 ways one place can lie beside another; all windows of a picture share them. Outputs and the
-   gradients of both tables are compared with double precision. */
+   gradients of both tables are compared with double precision, and two heads' gradients drawn, blue below 0 and red
+   above. */
 #define ATTN_IMPLEMENTATION
 #include "../attn.h"
 #include <math.h>
@@ -102,6 +103,25 @@ static void compare(const attn_desc *d, const float *d_out, const float *d_table
     free(p), free(dp), free(want);
 }
 
+static int put(void *file, const char *text, size_t n) { return fwrite(text, 1, n, (FILE *)file) != n; }
+
+/* The gradients of the tables of Swin's first two heads: how many rows a key lies above its query or below it, how many
+   columns to its left or right; in the middle it is the query's own place. */
+static void draw(const float *d_table) {
+    static const char *const titles[] = {"head 0", "head 1"};
+    const attn_writer terminal = {put, stdout};
+    attn_heatmap map;
+    memset(&map, 0, sizeof map);
+    map.values = attn_view_f32(d_table, 3, 2, 2 * WINDOW - 1, 2 * WINDOW - 1, 0);
+    map.title = "Gradient of a bias table";
+    map.y_label = "rows apart";
+    map.x_label = "columns apart";
+    map.panel_titles = titles;
+    map.colormap = ATTN_COLORMAP_DIVERGING;
+    map.terminal = getenv("COLORTERM") ? ATTN_TERMINAL_TRUECOLOR : ATTN_TERMINAL_ASCII;
+    must(attn_heatmap_ansi(&map, terminal, &err));
+}
+
 static void run(const char *name, int64_t batch, int64_t n, int64_t size, float scale, attn_view index) {
     const int64_t all = batch * HEADS * n * SIZE;
     float *q = numbers(all), *k = numbers(all), *v = numbers(all), *d_out = numbers(all), *out = numbers(all);
@@ -124,6 +144,7 @@ static void run(const char *name, int64_t batch, int64_t n, int64_t size, float 
            "tables' gradient by %.1e\n",
            name, (long)batch, HEADS, (long)n, (long)size, worst[0], worst[1]);
     expect(worst[0] < 1e-5 && worst[1] < 1e-3, name);
+    if (size == (2 * WINDOW - 1) * (2 * WINDOW - 1)) draw(d_table);
     free(q), free(k), free(v), free(d_out), free(out), free(table), free(d_table);
 }
 

@@ -184,8 +184,12 @@ static void test_pictures(void) {
         CHECK(strstr(svg[i], ">chien<") && strstr(svg[i], ">dog<") && strstr(svg[i], "</svg>"));
     }
     CHECK(strcmp(svg[0], svg[1]) != 0);
-    CHECK(RUN("Un chien & un chat", "A dog < a cat", "--html", path) == 0);
+    CHECK(RUN("Un chien & un chat", "A dog < a cat", "--lines", path) == 0);
     FILE *f = fopen(path, "rb");
+    if (CHECK(f != NULL)) slurp(f, svg[0], sizeof svg[0]);
+    CHECK(strncmp(svg[0], "<svg", 4) == 0 && strstr(svg[0], "<line ") && strstr(svg[0], ">&#60;</text>"));
+    CHECK(RUN("Un chien & un chat", "A dog < a cat", "--html", path) == 0);
+    f = fopen(path, "rb");
     if (CHECK(f != NULL)) slurp(f, svg[0], sizeof svg[0]);
     CHECK(strncmp(svg[0], "<!DOCTYPE html>", 15) == 0 && strstr(svg[0], "<li>chien<li>") &&
           strstr(svg[0], "<li>dog<li>"));

@@ -867,7 +867,7 @@ def test_heatmap():
     assert np.array_equal(pixels_of_png(picture.png()), np.frombuffer(ppm[-3 * width * height:], "uint8").reshape(
         height, width, 3)), "PNG and PPM are one picture"
     raises(attn.Error, lambda: attn.heatmap(w, width=3).svg(), "width")
-    raises(ValueError, lambda: attn.heatmap(w, colormap="jet"), "'jet' is none of reds, viridis, grey")
+    raises(ValueError, lambda: attn.heatmap(w, colormap="jet"), "'jet' is none of reds, viridis, grey, diverging")
     raises(TypeError, lambda: attn.heatmap(w, titel="w"), "no field of a heatmap 'titel': is title meant?")
 
 
@@ -894,7 +894,8 @@ def test_inline():
     w = draw(2, 3, 40, 50)
     w[1, 0, :3, :4] = np.nan
     for values, fields in ((w, {}), (w, dict(range=(-1, 2), title="<t>", no_colorbar=True)), (w[0], dict(width=300)),
-                           (w > 0, {}), (w.astype("float16"), dict(y_ticks=list(range(40)), ticks_on_top=True)),
+                           (w + 1, dict(colormap="diverging")), (w > 0, {}),
+                           (w.astype("float16"), dict(y_ticks=list(range(40)), ticks_on_top=True)),
                            (rounded(w, "bfloat16"), dict(panel_titles=list("abcdef"), colormap="grey"))):
         picture = attn.heatmap(values, **fields)
         plain, inline = picture.svg(), picture._repr_svg_()

@@ -1608,7 +1608,9 @@ static void test_explained_options(void) {
 
 /* ---- pictures */
 typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
-static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm, attn_heatmap_html};
+static const drawer drawers[] = {attn_heatmap_svg, attn_heatmap_ansi, attn_heatmap_ppm, attn_heatmap_html,
+                                 attn_heatmap_lines_svg};
+enum { DRAWERS = sizeof drawers / sizeof *drawers };
 /* A writer that fails at any of its calls. */
 static void test_write(void) {
     float x[4] = {0, 1, 2, 3};
@@ -1616,7 +1618,7 @@ static void test_write(void) {
     attn_error err;
     CLEAR(map);
     map.values = attn_view_f32(x, 2, 2, 2, 0, 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < DRAWERS; i++) {
         int calls = 1000000, good = 0;
         attn_writer writer = {broken_pipe, &calls};
         CHECK_STATUS(drawers[i](&map, writer, 0), ATTN_OK);
@@ -1639,7 +1641,7 @@ static void test_far_pictures(void) {
     static const int64_t sizes[][4] = {
         {0, 1, 1, 1 << 20}, {1, 0, 1 << 20, 1}, {0, 0, 1 << 20, 1 << 20}, {1 << 20, 1, 0, 1}, {1, 1 << 20, 1, 0}};
     for (int i = 0; i < 5; i++)
-        for (int kind = 0; kind < 4; kind++) {
+        for (int kind = 0; kind < DRAWERS; kind++) {
             attn_heatmap map;
             attn_error err;
             size_t written = 0;

@@ -2433,7 +2433,7 @@ static void check_picture(int kind, const attn_heatmap *map, const sheet *s) {
         if (!CHECKF(c >= 32 || c == '\n' || colour, "a control character %d", c)) return;
     }
     if (kind == 0) CHECKF(!strstr(s->text, "\x1b[31m"), "a label's own colours");
-    if (kind == 1) CHECKF(!strncmp(s->text, "<svg", 4) && strstr(s->text, "</svg>"), "no SVG");
+    if (kind == 1 || kind == 4) CHECKF(!strncmp(s->text, "<svg", 4) && strstr(s->text, "</svg>"), "no SVG");
     if (kind == 3)
         CHECKF(!strncmp(s->text, "<!DOCTYPE html>", 15) && !strcmp(s->text + s->length - 10, "</script>\n"), "no page");
     for (int n = 0; n < 2 && FUZZ_RULES >= 3; n++)
@@ -2448,9 +2448,9 @@ static int without_data(attn_desc *d) {
 }
 static void run_heatmap(job *j) {
     static attn_status (*const kinds[])(const attn_heatmap *, attn_writer, attn_error *) = {
-        attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
+        attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html, attn_heatmap_lines_svg};
     enum { ROOM = 1 << 16, MOST = 1 << 23 };
-    int kind = test_int(0, 3), far = 0;
+    int kind = test_int(0, 4), far = 0;
     attn_desc d = draw_piece(ATTN_SCORE_DOT, draw_shape_small());
     d.weights_after_dropout = 0;
     attn_heatmap map = draw_map(one_in(5) ? &d : 0);

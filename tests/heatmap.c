@@ -5,8 +5,9 @@
 #include "test.h"
 
 typedef attn_status (*draw_fn)(const attn_heatmap *, attn_writer, attn_error *);
-enum { ANSI, SVG, PPM, HTML, KINDS };
-static const draw_fn draws[KINDS] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
+enum { ANSI, SVG, PPM, HTML, LINES, KINDS };
+static const draw_fn draws[KINDS] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html,
+                                     attn_heatmap_lines_svg};
 
 static attn_heatmap make_map(const float *data, int64_t rows, int64_t cols) {
     attn_heatmap m;
@@ -239,9 +240,11 @@ static int far_apart(unsigned a, unsigned b) {
 
 /* ---- colours and ranges */
 
-static const unsigned lowest[3] = {0xFFF5F0, 0x440154, 0xFFFFFF}; /* what the maps of these names begin, */
-static const unsigned middle[3] = {0xFA6A4A, 0x21918C, 0x808080}; /* pass through and end with */
-static const unsigned highest[3] = {0x67000D, 0xFDE725, 0x000000};
+static const unsigned lowest[] = {0xFFF5F0, 0x440154, 0xFFFFFF, 0x004085}; /* what the maps of these names begin, */
+static const unsigned middle[] = {0xFA6A4A, 0x21918C, 0x808080, 0xF5F5F5}; /* pass through and end with */
+static const unsigned highest[] = {0x67000D, 0xFDE725, 0x000000, 0x791A16};
+
+static double lightness(unsigned rgb) { return 0.3 * (rgb >> 16) + 0.59 * (rgb >> 8 & 255) + 0.11 * (rgb & 255); }
 
 static void colours(void) {
     float x[101], y[4] = {0.0f, NAN, 1.0f, 0.5f};
@@ -251,17 +254,18 @@ static void colours(void) {
         image p;
         unsigned nan;
         m.colormap = c;
+        m.range_set = 1;
+        m.range_max = 1;
         p = draw_cells(m);
         CHECK(p.w == 101 && p.h == 1);
         CHECKF(pixel(&p, 0, 0) == lowest[c], "map %d begins with %06x", c, pixel(&p, 0, 0));
         CHECKF(pixel(&p, 100, 0) == highest[c], "map %d ends with %06x", c, pixel(&p, 100, 0));
         CHECKF(far_apart(pixel(&p, 50, 0), middle[c]) <= 16, "map %d has %06x in the middle", c, pixel(&p, 50, 0));
-        for (int i = 1; i <= 100; i++) { /* one step is a small one, and lightness goes one way */
+        for (int i = 1; i <= 100; i++) { /* one step is a small one, and lightness goes one way, or up to the middle */
             unsigned a = pixel(&p, i - 1, 0), b = pixel(&p, i, 0);
-            double la = 0.3 * (a >> 16) + 0.59 * (a >> 8 & 255) + 0.11 * (a & 255);
-            double lb = 0.3 * (b >> 16) + 0.59 * (b >> 8 & 255) + 0.11 * (b & 255);
+            int up = c == ATTN_COLORMAP_VIRIDIS || (c == ATTN_COLORMAP_DIVERGING && i <= 50);
             CHECKF(far_apart(a, b) > 0 && far_apart(a, b) < 16, "map %d, step %d: %06x %06x", c, i, a, b);
-            CHECKF((c == ATTN_COLORMAP_VIRIDIS) == (lb > la), "map %d, step %d: %06x %06x", c, i, a, b);
+            CHECKF(up == (lightness(b) > lightness(a)), "map %d, step %d: %06x %06x", c, i, a, b);
         }
         const char *stop = draw(SVG, &m, NULL), *from = stop;
         int at = -1, n = 0;
@@ -317,6 +321,60 @@ static void ranges(void) {
     m.colormap = ATTN_COLORMAP_GREY;
     p = draw_cells(m);
     CHECK(pixel(&p, 0, 0) == 0xFFFFFF && pixel(&p, 1, 0) == 0xFEFEFE && pixel(&p, 2, 0) == 0);
+}
+
+/* Two sides: 0 is grey whatever the other values are, blue is below it and red above, x as dark as -x. The colours are
+   those of a calculation by hand from the seven points, at -3, -2, -1, 0, 1, 2, 3. */
+static void diverging(void) {
+    static const float x[] = {-3, -2, -1, 0, 0.5f, 1.5f, -INFINITY, INFINITY, -2.5f};
+    static const unsigned want[] = {0x004085, 0x2D71C7, 0x91B7EA, 0xF5F5F5, 0xEDCBC6,
+                                    0xCF746A, 0x004085, 0x791A16, 0x1759A6};
+    const float up[2] = {0, 4}, down[3] = {-4, 0, 2}, zeros[2] = {0, 0}, huge[3] = {-1, 0, 3.4e38f};
+    static const uint8_t bytes[2] = {0, 200};
+    float both[101];
+    attn_heatmap m = make_map(x, 1, sizeof x / sizeof *x), n;
+    attn_desc d;
+    image p;
+    m.colormap = ATTN_COLORMAP_DIVERGING;
+    p = draw_cells(m);
+    for (int i = 0; i < p.w; i++) CHECKF(pixel(&p, i, 0) == want[i], "%g is %06x", (double)x[i], pixel(&p, i, 0));
+    n = m;
+    n.range_set = 1;
+    n.range_min = -3;
+    n.range_max = 3;
+    for (int kind = 0; kind < KINDS; kind++) CHECK(same(kind, &m, &n));
+    n.range_min = -2; /* of a range that is set the middle is grey, here 0.5 */
+    p = draw_cells(n);
+    CHECK(pixel(&p, 4, 0) == 0xF5F5F5 && pixel(&p, 3, 0) != 0xF5F5F5 && pixel(&p, 1, 0) == lowest[3]);
+    n = m;
+    for (int i = 0; i <= 100; i++) both[i] = (float)(i - 50);
+    n.values = attn_view_f32(both, 2, 1, 101, 0, 0);
+    p = draw_cells(n);
+    for (int i = 0; i < 50; i++) {
+        unsigned a = pixel(&p, i, 0), b = pixel(&p, 100 - i, 0);
+        CHECKF(fabs(lightness(a) - lightness(b)) < 3 && far_apart(a, b) > 2 * (50 - i), "%d: %06x %06x", i, a, b);
+        CHECK((a >> 16) < (a & 255) && (b >> 16) > (b & 255));
+    }
+#define AT(view, i) (n = m, n.values = view, p = draw_cells(n), pixel(&p, i, 0))
+    CHECK(AT(attn_view_f32(up, 2, 1, 2, 0, 0), 0) == 0xF5F5F5 && pixel(&p, 1, 0) == highest[3]);
+    CHECK(AT(attn_view_f32(down, 2, 1, 3, 0, 0), 1) == 0xF5F5F5 && pixel(&p, 0, 0) == lowest[3]);
+    CHECK(AT(attn_view_f32(zeros, 2, 1, 2, 0, 0), 0) == 0xF5F5F5 && pixel(&p, 1, 0) == 0xF5F5F5);
+    CHECK(AT(attn_view_f32(huge, 2, 1, 3, 0, 0), 1) == 0xF5F5F5 && pixel(&p, 2, 0) == highest[3]);
+    CHECK(AT(attn_view_u8(bytes, 2, 1, 2, 0, 0), 0) == 0xF5F5F5 && pixel(&p, 1, 0) == highest[3]);
+#undef AT
+    memset(&d, 0, sizeof d); /* a mask: all is kept */
+    n = m;
+    n.values = attn_view_u8(NULL, 4, 1, 1, 1, 2);
+    n.mask_of = &d;
+    n.width = 2;
+    n.height = n.no_colorbar = 1;
+    p = draw_ppm(&n);
+    CHECK(pixel(&p, 0, 0) == highest[3]);
+    n = m;
+    n.terminal = ATTN_TERMINAL_ASCII; /* a sign and a shade of the size; none for 0 */
+    n.values = attn_view_f32(x, 2, 1, 6, 0, 0);
+    const char *s = draw(ANSI, &n, NULL);
+    CHECKF(!strcmp(s, "0 -@-*-~  +:+o\n  0 1 2 3 4 5\n\n  -3.0 [-@-#-o-~-.+.+~+o+#+@] 3.0\n"), "%s", s);
 }
 
 /* ---- places */
@@ -692,12 +750,16 @@ static void escaping(void) {
             snprintf(body, sizeof body, ">%s</text>", set[i].svg);
             s = draw(SVG, &m, NULL);
             CHECKF(!xml_fault(s) && strstr(s, body), "string %zu at place %d", i, place);
+            snprintf(body, sizeof body, " role=\"img\" aria-label=\"%s\">", place ? "Heatmap" : set[i].svg);
+            CHECKF(strstr(s, body), "the alternative text of string %zu at place %d", i, place);
             s = draw(ANSI, &m, NULL);
             CHECKF(utf8_ok(set[i].terminal) && strstr(s, set[i].terminal), "string %zu at place %d", i, place);
             CHECK(count(s, "\033") == count(s, "\033[48;2;") + count(s, "\033[0m"));
             snprintf(body, sizeof body, ">%s<", set[i].svg);
             s = draw(HTML, &m, NULL);
             CHECKF(utf8_ok(s) && strstr(s, body), "string %zu at place %d", i, place);
+            s = draw(LINES, &m, NULL);
+            CHECKF(!xml_fault(s) && strstr(s, body), "string %zu at place %d", i, place);
         }
     }
 }
@@ -726,7 +788,7 @@ static void directions(void) {
             strcpy(want + 1 + write_code(want + 1, replaced ? 0xFFFD : c), "b");
             m.title = m.x_label = m.y_label = text;
             m.x_ticks = m.y_ticks = m.panel_titles = one;
-            CHECKF(count(draw(SVG, &m, NULL), want) == 6, "U+%04X in an SVG", c);
+            CHECKF(count(draw(SVG, &m, NULL), want) == 7, "U+%04X in an SVG", c); /* the title twice */
             CHECKF(count(draw(ANSI, &m, NULL), want) == 6, "U+%04X on a terminal", c);
         }
 }
@@ -926,7 +988,7 @@ static void terminal_cells(void) {
 /* Each palette entry is the nearest of the 240 to what the true colours say. */
 static void terminal_256(void) {
     float x[64] = {0};
-    for (int i = 0; i < 64; i++) x[i] = (float)i;
+    for (int i = 0; i < 64; i++) x[i] = (float)(i - 32);
     for (int c = 0; c < ATTN_COLORMAP_COUNT; c++) {
         attn_heatmap m = make_map(x, 1, 64);
         const char *a, *b;
@@ -1078,6 +1140,7 @@ static void empty(void) {
         m.title = axes & 1 ? "nothing" : NULL;
         m.numbers = axes >> 1 & 1;
         CHECK(!xml_fault(draw(SVG, &m, NULL)));
+        CHECK(!xml_fault(draw(LINES, &m, NULL)));
         CHECK(count(draw(HTML, &m, NULL), "id=panel") == 1 + (int)(m.values.size[0] * m.values.size[1]));
         m.terminal = ATTN_TERMINAL_ASCII;
         CHECK(utf8_ok(draw(ANSI, &m, NULL)));
@@ -1140,6 +1203,133 @@ static void many_titles(void) {
         CHECK_STATUS(attn_heatmap_html(&m, attn_buffer_writer(&size), NULL), ATTN_OK); /* where it does not count */
         size.length = 0;
     }
+}
+
+/* ---- lines between two columns of words */
+
+typedef struct {
+    double x1, y1, x2, y2, width, opacity;
+    unsigned rgb;
+} line;
+/* The next line at or after *s; what NaN has is none. */
+static int next_line(const char **s, line *l) {
+    const char *end, *stroke;
+    while ((*s = strstr(*s, "<line ")) != NULL) {
+        int n =
+            sscanf(*s, "<line x1=\"%lf\" y1=\"%lf\" x2=\"%lf\" y2=\"%lf\" stroke-width=\"%lf\" stroke-opacity=\"%lf\"",
+                   &l->x1, &l->y1, &l->x2, &l->y2, &l->width, &l->opacity);
+        end = strchr(*s, '>');
+        stroke = strstr(*s, " stroke=\"#");
+        l->rgb = 0xB9473D; /* of the group, as the diverging map has it between its middle and its end */
+        if (stroke && stroke < end) CHECK(sscanf(stroke, " stroke=\"#%6x", &l->rgb) == 1);
+        *s = end;
+        if (n == 6) return 1;
+    }
+    return 0;
+}
+
+/* The lines of a map, one after another in the order of its cells, against numbers reckoned here: 8 pixels for the
+   largest magnitude of the range, from the height of the query's label to that of the key's; none below 1/200. */
+static void check_lines(const attn_heatmap *m, const float *x, const uint8_t *kept, int panels, int rows, int columns,
+                        double most) {
+    const char *s = draw(LINES, m, NULL), *at = s;
+    const double high = rows > columns ? rows : columns;
+    int drawn = 0, dashed = 0;
+    CHECK(!xml_fault(s));
+    for (int k = 0; k < panels * rows * columns; k++) {
+        const double v = (double)x[k], part = isinf(v) ? 1 : fmin(1, fabs(v) / most);
+        const int i = k / columns % rows, j = k % columns;
+        line l, first;
+        if (kept && !kept[k]) continue;
+        if (isnan(v)) dashed++;
+        if (isnan(v) || part < 1.0 / 200) continue;
+        if (!CHECKF(next_line(&at, &l), "no line of cell %d", k)) return;
+        if (!drawn++) first = l;
+        CHECK_CLOSE(l.width, 8 * part, 0.011);
+        CHECK_CLOSE(l.opacity, 0.4 + 0.6 * part, 0.011);
+        CHECKF(l.rgb == (v < 0 ? 0x2D71C7 : 0xB9473D), "cell %d, %g: %06x", k, v, l.rgb);
+        CHECK(l.x2 - l.x1 == first.x2 - first.x1 && l.x2 > l.x1);
+        CHECK_CLOSE(l.y2 - l.y1, ((j + 0.5) / columns - (i + 0.5) / rows) * high * 20, 1.01);
+    }
+    line extra;
+    CHECK(!next_line(&at, &extra) && count(s, "stroke=\"#f0f\" stroke-width=\"1\"") == dashed);
+    CHECK(count(s, ">NaN<") == (dashed > 0));
+}
+
+static void lines(void) {
+    enum { PANELS = 3, R = 4, C = 7, N = PANELS * R * C };
+    float x[N];
+    uint8_t kept[N], bytes[N];
+    uint16_t half[N];
+    for (int round = 0; round < 12; round++) {
+        attn_heatmap m = make_map(x, 1, 1);
+        double most = 0;
+        for (int i = 0; i < N; i++) {
+            x[i] = round % 3 ? (float)test_normal() : (float)test_uniform();
+            if (round == 5) x[i] *= 1e-40f;
+            if (round == 6) x[i] *= 3e37f;
+            if (round % 4 == 1 && i % 9 == 2) x[i] = i % 2 ? NAN : i % 4 ? INFINITY : -INFINITY;
+            if (i % 11 == 3) x[i] = i % 2 ? -0.0f : x[i] * 0.004f;
+            kept[i] = (uint8_t)(test_int(0, 3) != 0);
+            if (isfinite(x[i]) && (round % 2 == 0 || kept[i])) most = fmax(most, fabs((double)x[i]));
+        }
+        m.values = attn_view_f32(x, 3, PANELS, R, C, 0);
+        m.colormap = round % ATTN_COLORMAP_COUNT;
+        if (round % 2) m.mask = attn_view_u8(kept, 3, PANELS, R, C, 0);
+        check_lines(&m, x, round % 2 ? kept : NULL, PANELS, R, C, most);
+        m.range_set = 1;
+        m.range_min = round % 4 ? -2 : 0.5f;
+        m.range_max = 1;
+        check_lines(&m, x, round % 2 ? kept : NULL, PANELS, R, C, round % 4 ? 2 : 1);
+    }
+    for (int i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 3), x[i] = (float)(i - 40) / 64;
+    for (int type = ATTN_F16; type <= ATTN_BF16; type++) {
+        attn_heatmap m = make_map(x, 1, 1), n;
+        m.values = attn_view_f32(x, 2, PANELS * R, C, 0, 0);
+        n = m;
+        n.values = attn_view_typed((attn_type)type, half, 2, PANELS * R, C, 0, 0);
+        CHECK_STATUS(attn_convert(m.values, attn_out_typed((attn_type)type, half, 2, PANELS * R, C, 0, 0), NULL), 0);
+        CHECK(same(LINES, &m, &n));
+    }
+    attn_heatmap m = make_map(x, 1, 1);
+    for (int i = 0; i < N; i++) x[i] = bytes[i];
+    m.values = attn_view_u8(bytes, 3, PANELS, R, C, 0);
+    check_lines(&m, x, NULL, PANELS, R, C, 3 * (N - 1));
+}
+
+/* Words on both sides, each at the end of its lines; names of panels; what the thickest line means; a text for whom the
+   picture is not seen by. */
+static void lines_words(void) {
+    static const char *const rows[2] = {"first", "second & <last>"}, *const heads[2] = {"one", NULL};
+    float x[2 * 2 * 4];
+    attn_heatmap m = make_map(x, 1, 1);
+    const char *s;
+    label l;
+    line of;
+    for (int i = 0; i < 16; i++) x[i] = 0.5f;
+    m.values = attn_view_f32(x, 3, 2, 2, 4, 0);
+    m.y_ticks = rows;
+    m.panel_titles = heads;
+    m.title = "a \"title\"";
+    m.y_label = "queries";
+    m.x_label = "a title that is as long as no word of the picture's columns is";
+    s = draw(LINES, &m, NULL);
+    CHECK(strstr(s, " role=\"img\" ") &&
+          strstr(s, "<title>a &#34;title&#34;</title>\n<desc>A line from each of 2 rows"));
+    CHECK(count(s, ">first<") == 2 && count(s, ">second &#38; &#60;last&#62;<") == 2 && count(s, ">3</text>") == 2);
+    CHECK(count(s, ">one<") == 1 && count(s, ">Head 1<") == 1 && count(s, ">0.50<") == 1 && count(s, ">queries<") == 2);
+    CHECK(count(s, ">a title that is as long as no w\342\200\246<") == 2);
+    const char *at = s;
+    CHECK(next_line(&at, &of) && of.width == 8 && find_label(s, "first", &l) && !strcmp(l.anchor, "end"));
+    CHECKF(l.x < of.x1 && fabs(l.y - 4 - of.y1) <= 1, "a word at %d %d, its line from %g %g", l.x, l.y, of.x1, of.y1);
+    CHECK(find_label(s, "0", &l) && !strcmp(l.anchor, "start") && l.x > of.x2 && fabs(l.y - 4 - of.y2) <= 1);
+    m.no_colorbar = 1;
+    CHECK(!strstr(draw(LINES, &m, NULL), ">0.50<"));
+    m.values = attn_view_f32(x, 2, 5000, 1, 0, 0); /* more words than have room: some are left out */
+    m.values.stride[0] = 0;
+    m.y_ticks = NULL;
+    s = draw(LINES, &m, NULL);
+    CHECK(!xml_fault(s) && count(s, "<line ") == 5000 && count(s, "<text ") > 200 && count(s, "<text ") < 1000);
 }
 
 /* ---- the web page. What it shows and does tests/web/heatmap.js looks at, in a browser. */
@@ -1343,7 +1533,7 @@ static void html_labels(void) {
 typedef struct {
     int calls, fail_at;
     size_t length;
-    char data[20000];
+    char data[40000];
 } sink;
 
 static int put(void *user, const char *bytes, size_t n) {
@@ -1614,7 +1804,7 @@ static void random_maps(void) {
         m.no_colorbar = test_int(0, 3) == 0;
         m.numbers = test_int(0, 3) == 0;
         m.cell_titles = m.values.rank == 2;
-        m.colormap = test_int(0, 2);
+        m.colormap = test_int(0, ATTN_COLORMAP_COUNT - 1);
         m.terminal = test_int(0, 2);
         s = draw(SVG, &m, NULL);
         CHECKF(!xml_fault(s), "round %d: %.60s", round, xml_fault(s) ? xml_fault(s) : "");
@@ -1623,6 +1813,8 @@ static void random_maps(void) {
         while (next_rect(&s, &r))
             CHECKF(r.x >= 0 && r.y >= 0 && r.w > 0 && r.h > 0 && r.x + r.w <= w && r.y + r.h <= h,
                    "round %d: %d %d %d %d", round, r.x, r.y, r.w, r.h);
+        s = draw(LINES, &m, NULL);
+        CHECKF(!xml_fault(s), "round %d: %.60s", round, xml_fault(s) ? xml_fault(s) : "");
         s = draw(ANSI, &m, NULL);
         CHECK(m.terminal != ATTN_TERMINAL_ASCII || (utf8_ok(s) && !strchr(s, '\033')));
         p = draw_ppm(&m);
@@ -1653,6 +1845,7 @@ const test_case suite_heatmap[] = {{"heatmap.sixteen_bits", sixteen_bits},
                                    {"heatmap.checker_itself", checker_itself},
                                    {"heatmap.colours", colours},
                                    {"heatmap.ranges", ranges},
+                                   {"heatmap.diverging", diverging},
                                    {"heatmap.ppm_places", ppm_places},
                                    {"heatmap.svg_places", svg_places},
                                    {"heatmap.large_maps", large_maps},
@@ -1677,6 +1870,8 @@ const test_case suite_heatmap[] = {{"heatmap.sixteen_bits", sixteen_bits},
                                    {"heatmap.empty", empty},
                                    {"heatmap.cell_titles", cell_titles},
                                    {"heatmap.many_titles", many_titles},
+                                   {"heatmap.lines", lines},
+                                   {"heatmap.lines_words", lines_words},
                                    {"heatmap.html_values", html_values},
                                    {"heatmap.hatched", hatched},
                                    {"heatmap.html_size", html_size},

@@ -214,8 +214,9 @@ static void run_planned_here(attn_desc *d, outcome *o) {
 
 static void run_pictures(outcome *o) {
     typedef attn_status (*drawer)(const attn_heatmap *, attn_writer, attn_error *);
-    static const drawer drawers[] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html};
-    for (int i = 0; i < 4; i++) {
+    static const drawer drawers[] = {attn_heatmap_ansi, attn_heatmap_svg, attn_heatmap_ppm, attn_heatmap_html,
+                                     attn_heatmap_lines_svg};
+    for (int i = 0; i < 5; i++) {
         attn_heatmap map;
         attn_buffer buffer = {o->text + o->length, TEXT_BYTES - o->length, 0};
         memset(&map, 0, sizeof map);

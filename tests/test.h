@@ -81,6 +81,7 @@ void test_count_call(void); /* on any thread */
 #define attn_heatmap_svg(...) TEST_CALL(attn_heatmap_svg(__VA_ARGS__))
 #define attn_heatmap_ppm(...) TEST_CALL(attn_heatmap_ppm(__VA_ARGS__))
 #define attn_heatmap_html(...) TEST_CALL(attn_heatmap_html(__VA_ARGS__))
+#define attn_heatmap_lines_svg(...) TEST_CALL(attn_heatmap_lines_svg(__VA_ARGS__))
 
 /* ---- options of the program */
 int test_verbose(void);

@@ -246,7 +246,7 @@ ENUMS = {
         "w_v": 256, "hidden_bias": 512, "sigma": 1024, "scale": 2048, "sink": 4096, "alibi": 8192, "all": 16383},
     "attn_rope_scaling": {"plain": 0, "linear": 1, "ntk": 2, "yarn": 3, "llama3": 4},
     "attn_function": {"exp": 0, "log": 1, "tanh": 2},
-    "attn_colormap": {"reds": 0, "viridis": 1, "grey": 2},
+    "attn_colormap": {"reds": 0, "viridis": 1, "grey": 2, "diverging": 3},
     "attn_terminal": {"truecolor": 0, "256": 1, "ascii": 2},
 }
 FUNCTIONS = {  # result, parameters
@@ -1833,7 +1833,7 @@ class Heatmap:
         return _png(self.ppm())
 
     def html(self) -> str:
-        """A whole web page that loads nothing: each cell's labels and value under the pointer, a picker of panels."""
+        """A whole web page that loads nothing: all panels, each as cells or lines, with every value."""
         if not hasattr(lib, "attn_heatmap_html"):       # another library (ATTN_LIBRARY): one that has it is built
             headers = _headers()
             if len(headers) < 2:
@@ -1871,6 +1871,9 @@ class Heatmap:
         c = attn_heatmap.from_buffer_copy(self.c)
         if not c.range_set:
             c.range_set, c.range_min, c.range_max = 1, finite.min(), finite.max()
+            if c.colormap == ENUMS["attn_colormap"]["diverging"]:
+                c.range_max = abs(finite).max()
+                c.range_min = -c.range_max
         nan = np.isnan(values if self.mask is None else values[self.mask != 0]).any()   # then it is explained, too
         flat = np.broadcast_to(np.float32(np.nan if nan else c.range_min), values.shape)
         c.values = _view("values", flat)
@@ -1901,7 +1904,7 @@ class Heatmap:
 def heatmap(values: Numbers, **fields: Any) -> Heatmap:
     """A picture of [rows,cols], of a row of panels [cols,rows,cols] or of a grid of them, so of weights [B,H,Sq,Sk] as
     they are. Fields of attn_heatmap: title, x_label, y_label, x_ticks and y_ticks (a text per column and row),
-    panel_titles, colormap ("reds", "viridis", "grey"), range=(low, high), width, height, ticks_on_top, no_colorbar,
-    numbers, mask (bool or uint8, broadcast to the values, as attn.mask makes it; where it is false, cells are
-    hatched)."""
+    panel_titles, colormap ("reds", "viridis", "grey", or "diverging" for both signs), range=(low, high), width, height,
+    ticks_on_top, no_colorbar, numbers, mask (bool or uint8, broadcast to the values, as attn.mask makes it; where it is
+    false, cells are hatched)."""
     return Heatmap(values, **fields)

@@ -110,7 +110,8 @@ pub type attn_colormap = c_int;
 pub const ATTN_COLORMAP_REDS: attn_colormap = 0;
 pub const ATTN_COLORMAP_VIRIDIS: attn_colormap = 1;
 pub const ATTN_COLORMAP_GREY: attn_colormap = 2;
-pub const ATTN_COLORMAP_COUNT: attn_colormap = 3;
+pub const ATTN_COLORMAP_DIVERGING: attn_colormap = 3;
+pub const ATTN_COLORMAP_COUNT: attn_colormap = 4;
 
 pub type attn_terminal = c_int;
 pub const ATTN_TERMINAL_TRUECOLOR: attn_terminal = 0;

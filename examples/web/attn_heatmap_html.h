@@ -1,4 +1,4 @@
-/* attn_heatmap_html.h - a heatmap of attn.h as a web page in one file - MIT or Unlicense, as attn.h, which has the text
+/* attn_heatmap_html.h - heatmaps of attn.h as a web page and as lines - MIT or Unlicense, as attn.h, which has the text
    SPDX-License-Identifier: MIT OR Unlicense
 
        #include "attn.h"
@@ -7,14 +7,25 @@
 
    Copy it beside attn.h; `make install` does not install it.
 
-   The page shows one panel at a time, picked from a list; the labels and the value of the cell under the pointer, or of
-   one that the arrow keys move to; zoom; light and dark; phones. It loads nothing. It never cuts labels, and ignores
-   width, height and numbers. It has 13 KB and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each
-   cell. mask_of takes a byte of memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none.
+   attn_heatmap_html writes a page in one file, which loads nothing. All panels are seen small, beside each other; a
+   click or Enter opens one, Escape goes back. A panel is shown as cells, with the labels and the value of the one under
+   the pointer, or that the arrow keys move to, and zoom; or as lines between two columns of words, queries on the left
+   and keys on the right, of which a word under the pointer, or that the arrow keys move to, shows its own alone, with
+   their values. Light and dark; phones; keyboard and screen readers. Labels are all there in full. The page has 21 KB
+   and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each cell.
 
-   It is made of the public functions of attn.h alone, so that all pictures of a map agree: it refuses what
-   attn_heatmap_ansi refuses, in the same words; strings are what attn_heatmap_ansi makes of a title; the colours and
-   the ticks of the colour bar are read from a small SVG file. Its linkage is ATTN_DEF, or ATTN_HEATMAP_HTML_DEF. */
+   attn_heatmap_lines_svg writes the lines as an SVG file, panels beside and below each other as in attn_heatmap_svg.
+
+   A line is as thick, and as opaque, as its value is large: 8 pixels for the largest magnitude of the range of the
+   colours; red above 0 and blue below it, the colours of ATTN_COLORMAP_DIVERGING. There is none where a cell is masked
+   or less than 1/200 of that magnitude; that of NaN is thin, dashed and magenta. The page shows at most 4000 lines, the
+   thickest. In the file labels are cut at 32 columns and thinned out where there are more than some 600.
+
+   Both ignore width, height, numbers, ticks_on_top (but for the page's cells) and cell_titles. mask_of takes a byte of
+   memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none. They are made of the public
+   functions of attn.h alone, so that all pictures of a map agree: they refuse what attn_heatmap_ansi refuses, in the
+   same words; strings are what attn_heatmap_ansi makes of a title; the colours and the ticks of the colour bar are read
+   from a small SVG file. Their linkage is ATTN_DEF, or ATTN_HEATMAP_HTML_DEF. */
 #ifndef ATTN_HEATMAP_HTML_INCLUDED
 #define ATTN_HEATMAP_HTML_INCLUDED
 #if !defined(ATTN_H_INCLUDED) || defined(ATTN_NO_HEATMAP)
@@ -27,6 +38,7 @@
 extern "C" {
 #endif
 ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err);
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_lines_svg(const attn_heatmap *map, attn_writer writer, attn_error *err);
 #ifdef __cplusplus
 }
 #endif
@@ -47,9 +59,11 @@ static const char attn_html__style[] =
     "body { max-width: 76em; margin: auto; padding: 1.5em; background: Canvas; color: CanvasText;"
         "font: 15px/1.45 system-ui, sans-serif }"
     "header { display: flex; flex-wrap: wrap; gap: .5em; align-items: center; margin-bottom: 1.5em }"
-    "h1 { flex: 1; margin: 0; font-size: 1.35em }"
+    "h1 { flex: 1 1 9em; margin: 0; font-size: 1.35em; overflow-wrap: anywhere }"
     "button, select { font: inherit; color: inherit; background: Canvas; padding: .3em .7em;"
         "border: 1px solid var(--line); border-radius: .4em }"
+    "[aria-pressed=true] { background: color-mix(in srgb, #2a7de1 25%, Canvas) }"
+    "[hidden] { display: none !important }"
     ":focus-visible { outline: 3px solid #2a7de1; outline-offset: 2px }"
     "#plot { display: grid; grid-template-columns: repeat(4, max-content); column-gap: .5em }"
     "#plot > * { grid-row: 3; position: relative }"
@@ -74,6 +88,24 @@ static const char attn_html__style[] =
         "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
+    "#wall { display: grid; grid-template-columns: repeat(auto-fill,"
+        "minmax(max(9.5em, 100% / var(--across) - .6em), 1fr)); gap: .6em; max-width: calc(var(--across) * 13em) }"
+    "#wall button { display: flex; flex-direction: column; align-items: center; justify-content: space-between;"
+        "gap: .4em; min-width: 0; padding: .6em; overflow-wrap: anywhere }"
+    "#wall canvas { max-width: 100%; cursor: inherit }"
+    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
+    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
+    "#pair > :nth-child(3n + 1) { text-align: right }"
+    "#pair > div { position: relative }"
+    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
+        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
+    "#side0 i { right: 0 }"
+    "#side1 i { left: 0; flex-direction: row-reverse }"
+    "#pair span { overflow: hidden; text-overflow: ellipsis }"
+    "#pair .on { font-weight: bold; text-decoration: underline }"
+    "#threads { width: 100%; overflow: visible }"
+    "#tell { display: block; position: sticky; bottom: 0; min-height: 3em; margin-top: .5em; padding: .3em 0;"
+        "background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
     "#help { opacity: .75; margin-top: 1.5em }"
     "#touch { display: none }"
     "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
@@ -123,17 +155,19 @@ static const char attn_html__draw[] =
         "Math.min(143, (w || [count[a] - 1]).reduce((most, s) => Math.max(most, pen.measureText(s).width), 0)));"
     "const narrow = matchMedia('(max-width: 600px)');"
     "let values, kept, panel = 0, at = [0, 0], size = [0, 0], first = [0, 0], shown = count, zoom = 1;"
-    "const masked = k => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
-    "function spans(a, pixels) {"
-        "const n = shown[a], grid = pixels >= 12 * devicePixelRatio * n;"
+    "const load = n => [new stored(bytes('panel' + n)), $('mask' + n) && new Uint8Array(bytes('mask' + n))];"
+    "const masked = (k, kept) => kept && !(kept[k >> 3] >> 7 - k % 8 & 1);"
+    "function spans(pixels, first, n) {"
+        "const grid = pixels >= 12 * devicePixelRatio * n;"
         "return Array.from({ length: pixels }, (_, k) => {"
             "const from = Math.floor(k * n / pixels), to = Math.floor((k + 1) * n / pixels);"
-            "return grid && to > from ? null : [first[a] + from, first[a] + Math.max(to, from + 1)];"
+            "return grid && to > from ? null : [first + from, first + Math.max(to, from + 1)];"
         "});"
     "}"
-    "function paint() {"
+    "function paint(map, [values, kept], size, first, shown) {"
         "const [height, width] = size.map(s => Math.max(1, Math.round(s * devicePixelRatio)));"
-        "const rows = spans(0, height), columns = spans(1, width), image = pen.createImageData(width, height);"
+        "const rows = spans(height, first[0], shown[0]), columns = spans(width, first[1], shown[1]);"
+        "const pen = map.getContext('2d'), image = pen.createImageData(width, height);"
         "const pixels = new Uint32Array(image.data.buffer), hatch = Math.round(6 * devicePixelRatio);"
         "rows.forEach((r, y) => r && columns.forEach((c, x) => {"
             "if (!c) return;"
@@ -141,12 +175,14 @@ static const char attn_html__draw[] =
             "for (let i = r[0]; i < r[1]; i++)"
                 "for (let j = c[0]; j < c[1]; j++) {"
                     "const k = i * count[1] + j, v = number(values[k]);"
-                    "if (!masked(k) && !(v <= most) && most == most) most = v;"
+                    "if (!masked(k, kept) && !(v <= most) && most == most) most = v;"
                 "}"
             "pixels[y * width + x] = most !== undefined ? colour(most) : (x + y) % hatch ? 0 : 0xff999999;"
         "}));"
         "map.width = width;"
         "map.height = height;"
+        "map.style.height = size[0] + 'px';"
+        "map.style.width = size[1] + 'px';"
         "pen.putImageData(image, 0, 0);"
     "}"
     "function label(a, turned) {"
@@ -160,7 +196,7 @@ static const char attn_html__draw[] =
             "text.style[a ? 'left' : 'top'] = (k - first[a] + .5) * pitch + 'px';"
         "}"
     "}"
-    "function draw() {"
+    "function draw_cells() {"
         "const thin = narrow.matches, wide = Math.min(longest[0], thin ? plot.clientWidth * .3 : 143);"
         "const room = [innerHeight * .72, plot.clientWidth - wide - 150], left = $('names0').style;"
         "left.width = wide + 'px';"
@@ -173,18 +209,91 @@ static const char attn_html__draw[] =
         "}"
         "const pitch = size[1] / shown[1], turned = names[1] && longest[1] + 8 > pitch;"
         "const slant = !turned ? 0 : thin ? longest[1] : longest[1] * .71;"
-        "map.style.height = size[0] + 'px';"
-        "map.style.width = size[1] + 'px';"
         "if (!thin) left.width = Math.max(wide, slant - pitch / 2) + 'px';"
         "$('names1').style.height = slant + 28 + 'px';"
         "$('names1').className = turned ? 'turned' : '';"
-        "paint();"
+        "paint(map, [values, kept], size, first, shown);"
         "label(0);"
         "label(1, turned);"
         "$('dense').hidden = Math.min(size[0] / shown[0], pitch) * devicePixelRatio >= 1;"
         "if (say.textContent) mark();"
     "}";
-/* What the reader does: a cell is marked and told, another panel is shown, the colours change. */
+/* Lines between two columns of words: all of a panel, or those of a word, which have their values beside them. */
+static const char attn_html__lines_of_page[] =
+    "const pair = $('pair'), threads = $('threads'), most = Math.max(Math.abs(low), Math.abs(high));"
+    "const axis = a => $('title' + a).textContent || ['row', 'column'][a];"
+    "const short = v => String(+v.toPrecision(3));"
+    "const part = v => v != v ? 1 : Math.min(1, Math.abs(v) / most), grade = v => Math.floor(part(v) * faintest);"
+    "let word = null;" /* [its side, its number] */
+    "function strands() {"
+        "const [rows, columns] = [0, 1].map(a => word && word[0] == a ? [word[1], word[1] + 1] : [0, count[a]]);"
+        "const each = f => {"
+            "for (let i = rows[0]; i < rows[1]; i++)"
+                "for (let j = columns[0]; j < columns[1]; j++) {"
+                    "const k = i * count[1] + j;"
+                    "if (!masked(k, kept)) f(i, j, number(values[k]));"
+                "}"
+        "};"
+        "const grades = new Float64Array(faintest + 1), all = [], room = 4000;"
+        "each((i, j, v) => grades[grade(v)]++);"
+        "let least = faintest, sum = grades[least];"
+        "while (least > 1 && sum + grades[least - 1] <= room) sum += grades[--least];"
+        "each((i, j, v) => grade(v) >= least && all.length < room && all.push([i, j, v]));"
+        "$('many').hidden = least == 1;"
+        "return all;"
+    "}"
+    "function draw_lines() {"
+        "const height = Math.min(24 * Math.max(...count), 6144), lines = strands(), other = word && 1 - word[0];"
+        "const wide = longest.map(w => Math.min(w + 64, pair.parentNode.clientWidth * .33) + 'px ');"
+        "const y = (a, k) => (k + .5) * height / count[a];"
+        "pair.style.gridTemplateColumns = wide[0] + 'minmax(0, 22em) ' + wide[1];"
+        "threads.style.height = height + 'px';"
+        "threads.innerHTML = lines.map(([i, j, v]) => `<line x1='0' y1='${y(0, i)}' x2='100%' y2='${y(1, j)}' ` +"
+            "(v != v ? `stroke='#f0f' stroke-width='1' stroke-dasharray='4'/>` : `stroke='${poles[v < 0 ? 1 : 5]}' `"
+            "+ `stroke-width='${widest * part(v)}' stroke-opacity='${(2 + 3 * part(v)) / 5}'/>`)).join('');"
+        "for (const a of [0, 1]) {"
+            "const side = $('side' + a), step = Math.ceil(15 * count[a] / height);"
+            "side.replaceChildren();"
+            "$('head' + a).textContent = $('title' + a).textContent;"
+            "for (let k = 0; k < count[a]; k += step) {"
+                "const line = side.appendChild(document.createElement('i'));"
+                "line.style.top = y(a, k) + 'px';"
+                "line.appendChild(document.createElement('span')).textContent = name(a, k);"
+                "if (word && a == word[0]) line.className = k == word[1] ? 'on' : '';"
+                "if (!word || a != other) continue;"
+                "const index = a ? word[1] * count[1] + k : k * count[1] + word[1];"
+                "line.appendChild(document.createElement('strong')).textContent ="
+                    "masked(index, kept) ? 'masked' : short(number(values[index]));"
+            "}"
+        "}"
+        "lines.sort((a, b) => part(b[2]) - part(a[2]));"
+        "$('tell').textContent = word ? axis(word[0]) + ': ' + name(...word) + '\\n' + lines.slice(0, 5).map(line =>"
+            "name(other, line[other]) + ' ' + short(line[2])).join(', ') : '';"
+    "}"
+    "function choose(to) {"
+        "if (String(to) == String(word)) return;"
+        "word = to;"
+        "draw();"
+    "}"
+    "const along = (a, k) => [a, Math.max(0, Math.min(count[a] - 1, Math.floor(k)))];"
+    "const steps = { ArrowUp: -1, ArrowDown: 1, Home: -1 / 0, End: 1 / 0 };"
+    "pair.onkeydown = e => {"
+        "if (e.ctrlKey || e.altKey || e.metaKey) return;"
+        "const [a, k] = word, to = { ArrowLeft: 0, ArrowRight: 1 }[e.key];"
+        "if (steps[e.key]) choose(along(a, k + steps[e.key]));"
+        "else if (turns[e.key]) show(panel + turns[e.key]);"
+        "else if (to === undefined) return;"
+        "else if (to != a) choose(along(to, (k + .5) * count[to] / count[a]));"
+        "e.preventDefault();"
+    "};"
+    "pair.onpointermove = pair.onpointerdown = e => {"
+        "const box = threads.getBoundingClientRect(), a = +(e.clientX > box.left + box.width / 2);"
+        "choose(along(a, (e.clientY - box.top) * count[a] / box.height));"
+    "};"
+    "pair.onpointerleave = () => document.activeElement == pair || choose(null);"
+    "pair.onfocus = () => choose(word || [0, 0]);"
+    "pair.onblur = () => choose(null);";
+/* What the reader does: a cell is marked and told, part of a panel enlarged, the colours change. */
 static const char attn_html__use[] =
     "function mark() {"
         "const pitch = size.map((s, a) => s / shown[a]), from = at.map((k, a) => (k - first[a]) * pitch[a]);"
@@ -197,21 +306,14 @@ static const char attn_html__use[] =
             "say.style[far] = beyond ? px(size[a] - from[a] + 6) : 'auto';"
         "});"
         "cell.hidden = false;"
-        "const title = a => $('title' + a).textContent || ['row', 'column'][a], index = at[0] * count[1] + at[1];"
+        "const index = at[0] * count[1] + at[1];"
         "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
-            "at.map((k, a) => title(a) + ': ' + name(a, k) + '\\n').join('') +"
-            "(masked(index) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
+            "at.map((k, a) => axis(a) + ': ' + name(a, k) + '\\n').join('') +"
+            "(masked(index, kept) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
     "}"
     "function hide() {"
         "cell.hidden = true;"
         "say.textContent = '';"
-    "}"
-    "function show(n) {"
-        "panel = (n + panels) % panels;"
-        "values = new stored(bytes('panel' + panel));"
-        "kept = $('mask' + panel) && new Uint8Array(bytes('mask' + panel));"
-        "$('panel').value = panel;"
-        "draw();"
     "}"
     "function go(to) {"
         "const before = String(first);"
@@ -236,7 +338,7 @@ static const char attn_html__use[] =
     "}"
     "const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],"
         "Home: [0, -count[1]], End: [0, count[1]] };"
-    "const turns = { PageUp: -1, PageDown: 1 }, zooms = { '+': 2, '=': 2, '-': .5 };"
+    "const zooms = { '+': 2, '=': 2, '-': .5 };"
     "map.onkeydown = e => {"
         "if (e.ctrlKey || e.altKey || e.metaKey) return;"
         "if (moves[e.key]) go(at.map((k, a) => k + moves[e.key][a]));"
@@ -284,17 +386,99 @@ static const char attn_html__use[] =
             "text.textContent = t;"
             "text.style.setProperty('--at', 100 * (t - low) / (high - low) + '%');"
         "}"
+    "}";
+/* Which panel is shown, and how; all beside each other, of which one opens. */
+static const char attn_html__wall[] =
+    "let view = 'cells', last = view;" /* or lines, or all: an overview of the panels; the last that was not all */
+    "const draw = () => view == 'cells' ? draw_cells() : view == 'lines' && draw_lines();"
+    "function take(n) {"
+        "panel = (n + panels) % panels;"
+        "[values, kept] = load(panel);"
+        "$('panel').value = panel;"
     "}"
+    "function show(n) {"
+        "take(n);"
+        "draw();"
+    "}"
+    "function look(to) {"
+        "view = to;"
+        "if (view != 'all') last = view;"
+        "for (const e of document.querySelectorAll('[data-in]')) e.hidden = !e.dataset.in.includes(view);"
+        "for (const id of ['all', 'cells', 'lines']) $(id).setAttribute('aria-pressed', id == view);"
+        "if (panels < 2) $('choice').hidden = true;"
+        "hide();"
+        "draw();"
+    "}"
+    "const wall = $('wall'), tiles = [];"
+    "function overview() {"
+        "look('all');"
+        "tiles[panel].focus();"
+    "}"
+    "const watch = new IntersectionObserver(seen => seen.forEach(({ target, isIntersecting }) => {"
+        "if (!isIntersecting) return;"
+        "const n = tiles.indexOf(target), scale = 128 / Math.max(...count);"
+        "paint(target.firstChild, load(n), count.map(n => Math.max(8, Math.round(n * scale))), [0, 0], count);"
+        "watch.unobserve(target);"
+    "}));"
+    "for (let n = 0; n < panels && panels > 1 && count[0] * count[1]; n++) {"
+        "const tile = wall.appendChild(document.createElement('button'));"
+        "tiles.push(tile);"
+        "tile.append(document.createElement('canvas'), $('panel').options[n].text);"
+        "tile.tabIndex = n ? -1 : 0;"
+        "tile.onfocus = () => {"
+            "tiles[panel].tabIndex = -1;"
+            "take(n);"
+            "tile.tabIndex = 0;"
+        "};"
+        "tile.onclick = () => {"
+            "take(n);"
+            "look(last);"
+            "(last == 'lines' ? pair : map).focus();"
+        "};"
+        "watch.observe(tile);"
+    "}"
+    "wall.onkeydown = e => {"
+        "const across = tiles.filter(t => t.offsetTop == tiles[0].offsetTop).length;"
+        "const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across,"
+            "Home: -panel, End: panels - 1 - panel }[e.key];"
+        "if (step === undefined || e.ctrlKey || e.altKey || e.metaKey) return;"
+        "(tiles[panel + step] || tiles[panel]).focus();"
+        "e.preventDefault();"
+    "};"
+    "onkeydown = e => {" /* returns nothing: false would take the other keys from the page */
+        "if (e.key == 'Escape' && view != 'all' && tiles.length) overview();"
+    "};"
+    "$('all').onclick = overview;"
+    "$('cells').onclick = () => look('cells');"
+    "$('lines').onclick = () => look('lines');"
     "if (panels * count[0] * count[1]) {"
-        "show(0);"
+        "$('views').hidden = false;"
+        "$('all').hidden = panels < 2;"
+        "take(0);"
+        "look(panels > 1 ? 'all' : 'cells');"
         "onresize = draw;"
     "} else plot.textContent = 'There are no cells.';";
 static const char attn_html__help[] =
-    "</div>\n<p id=help><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it holds. "
-    "+ and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
+    "<p id=help><span data-in=cells><span id=mouse>Point at a cell, or move to it with the arrow keys, to see what it "
+    "holds. + and - zoom, and so does the wheel after a click.</span><span id=touch>Touch a cell to see what it holds. "
     "+ and - zoom; what is enlarged follows the finger.</span>"
-    "<span id=dense hidden> A pixel shows the largest of its cells.</span>";
+    "<span id=dense hidden> A pixel shows the largest of its cells.</span></span>"
+    "<span data-in=lines hidden>The thicker a line, the larger its value: red above 0, blue below. Point at a word, or "
+    "move to it with the arrow keys, to see its lines alone, with their values."
+    "<span id=many hidden> The 4000 thickest are shown.</span></span>"
+    "<span data-in=all hidden>A click, or the arrow keys and Enter, open a panel.</span>";
+/* Beside the plot: the lines, and a wall of all panels. */
+static const char attn_html__views[] =
+    "<div data-in=lines hidden><div id=pair tabindex=0 role=application aria-describedby=help "
+    "aria-label='Lines between two columns of words'>"
+    "<strong id=head0></strong><strong></strong><strong id=head1></strong>"
+    "<div id=side0 aria-hidden=true></div><svg id=threads aria-hidden=true></svg><div id=side1 aria-hidden=true></div>"
+    "</div><output id=tell></output></div>\n";
 /* clang-format on */
+
+/* How thick a line is, in the page and in an SVG file: in proportion to the magnitude, up to so many pixels for the
+   largest one of the range; what is less than this part of it has no line. It is as opaque as (2 + 3 share) / 5. */
+enum { ATTN_HTML__WIDEST = 8, ATTN_HTML__FAINTEST = 200 };
 
 /* ---- how the values are stored */
 typedef struct attn_html__kind {
@@ -317,6 +501,7 @@ typedef struct attn_html__page {
     uint32_t waiting; /* the lowest bits are those that base64 has not written yet, */
     int waiting_bits; /* so many */
     size_t length;    /* of what is not written yet */
+    int64_t room;     /* columns that the rest of a string may take */
     char bytes[512];
     char bar[4096]; /* an SVG file with the colour bar */
 } attn_html__page;
@@ -366,7 +551,8 @@ static void attn_html__see(attn_html__page *p, attn_html__range *r, int64_t b, i
     if (x < r->low) r->low = x, r->least = word;
     if (x > r->high) r->high = x, r->most = word;
 }
-/* The range over the finite values that are not masked, as in the other pictures; one value alone is seen against 0. */
+/* The range over the finite values that are not masked, as in the other pictures; one value alone is seen against 0,
+   and both sides of a diverging map are equally long. */
 static void attn_html__find_range(attn_html__page *p) {
     attn_html__range r = {INT64_MAX, INT64_MIN, 0, 0};
     attn_heatmap *m = &p->map;
@@ -381,9 +567,11 @@ static void attn_html__find_range(attn_html__page *p) {
     m->range_set = 1;
     m->range_min = attn_html__as_float(m->values.type, r.least);
     m->range_max = attn_html__as_float(m->values.type, r.most);
-    if (r.low < r.high) return;
-    if (r.low > 0) m->range_min = 0;
-    else m->range_max = r.low < 0 ? 0.0f : 1.0f;
+    if (r.low == r.high && r.low > 0) m->range_min = 0;
+    else if (r.low == r.high) m->range_max = r.low < 0 ? 0.0f : 1.0f;
+    if (m->colormap != ATTN_COLORMAP_DIVERGING) return;
+    if (r.high < -r.low) m->range_max = -m->range_min;
+    else m->range_min = -m->range_max;
 }
 
 /* ---- writing */
@@ -407,29 +595,58 @@ static void attn_html__print(attn_html__page *p, const char *format, ...) {
     attn_html__puts(p, text);
 }
 
+/* Columns that a byte begins; letters of East Asia have two, and what else has three bytes or more. */
+static int attn_html__columns_of(char byte) {
+    const int c = byte & 255;
+    return c == '\n' || (c & 0xC0) == 0x80 ? 0 : c >= 0xE2 ? 2 : 1;
+}
+static int attn_html__count(void *columns, const char *s, size_t n) {
+    for (; n > 0; s++, n--) *(int64_t *)columns += attn_html__columns_of(*s);
+    return 0;
+}
 /* A line for a terminal becomes text of the page. */
 static int attn_html__escape(void *page, const char *s, size_t n) {
     attn_html__page *p = (attn_html__page *)page;
     for (; n > 0; s++, n--) {
+        p->room -= attn_html__columns_of(*s);
+        if (p->room < 0) continue;
         if (strchr("&<>\"'", *s)) attn_html__print(p, "&#%d;", *s);
         else if (*s != '\n') attn_html__put(p, s, 1);
     }
     return p->failed;
 }
 /* A string of the caller's: the title of a picture without a panel, for that is UTF-8 without control characters. */
-static void attn_html__text(attn_html__page *p, const char *s) {
-    const attn_writer escape = {attn_html__escape, p};
+static void attn_html__line_of(const char *s, attn_writer writer) {
     attn_heatmap line;
     memset((void *)&line, 0, sizeof line);
     line.values = attn_view_u8(NULL, 4, 0, 0, 0, 0);
     line.no_colorbar = 1;
     line.title = s;
-    attn_heatmap_ansi(&line, escape, NULL);
+    attn_heatmap_ansi(&line, writer, NULL);
+}
+static void attn_html__text(attn_html__page *p, const char *s) {
+    const attn_writer escape = {attn_html__escape, p};
+    p->room = INT64_MAX;
+    attn_html__line_of(s, escape);
+}
+static int64_t attn_html__columns(const char *s) {
+    int64_t columns = 0;
+    const attn_writer count = {attn_html__count, &columns};
+    attn_html__line_of(s, count);
+    return columns;
+}
+/* At most so many columns of it. */
+static void attn_html__cut(attn_html__page *p, const char *s, int64_t most) {
+    const attn_writer escape = {attn_html__escape, p};
+    const int whole = attn_html__columns(s) <= most;
+    p->room = whole ? most : most - 1;
+    attn_html__line_of(s, escape);
+    if (!whole) attn_html__puts(p, "\342\200\246");
 }
 static const char *attn_html__word(const char *const *words, int64_t i) { return words && words[i] ? words[i] : ""; }
 
 /* The SVG file of a cell, high enough that each tick of the colour bar has a label. */
-static void attn_html__draw_bar(attn_html__page *p) {
+static void attn_html__draw_bar(attn_html__page *p, int32_t colormap) {
     static const uint8_t cell = 0;
     attn_buffer buffer = {NULL, 0, 0};
     attn_heatmap bar;
@@ -438,7 +655,7 @@ static void attn_html__draw_bar(attn_html__page *p) {
     bar.range_set = 1;
     bar.range_min = p->map.range_min;
     bar.range_max = p->map.range_max;
-    bar.colormap = p->map.colormap;
+    bar.colormap = colormap;
     bar.height = 300;
     buffer.data = p->bar;
     buffer.size = sizeof p->bar;
@@ -467,10 +684,10 @@ static void attn_html__bits(attn_html__page *p, uint32_t x, int count) {
 static void attn_html__number(attn_html__page *p, uint32_t word, int bytes) {
     for (; bytes > 0; bytes--, word >>= 8) attn_html__bits(p, word, 8);
 }
-static void attn_html__float(attn_html__page *p, float x) {
+static uint32_t attn_html__bits_of(float x) {
     uint32_t word;
     memcpy(&word, &x, sizeof word);
-    attn_html__number(p, word, 4);
+    return word;
 }
 static void attn_html__end_data(attn_html__page *p) {
     attn_html__bits(p, 0, (6 - p->waiting_bits) % 6);
@@ -506,19 +723,26 @@ static void attn_html__words(attn_html__page *p, int axis, const char *const *wo
     attn_html__puts(p, "</ul>\n");
 }
 
+static void attn_html__panel_name(attn_html__page *p, int64_t i, int64_t most) {
+    const int64_t *n = p->map.values.size;
+    const char *title = attn_html__word(p->map.panel_titles, i);
+    const long long batch = i / n[1], head = i % n[1];
+    if (*title) attn_html__cut(p, title, most);
+    else if (n[0] > 1) attn_html__print(p, "Batch %lld, head %lld", batch, head);
+    else attn_html__print(p, "Head %lld", head);
+}
 static void attn_html__picker(attn_html__page *p) {
     const int64_t *n = p->map.values.size;
     int64_t i;
-    attn_html__puts(p, n[0] * n[1] > 1 && n[2] * n[3] > 0 ? "<nav>" : "<nav hidden>");
+    attn_html__puts(p, "<div id=views hidden role=group aria-label=View><button id=all>All</button>\n"
+                       "<button id=cells>Cells</button>\n<button id=lines>Lines</button></div>\n");
+    attn_html__puts(p, n[0] * n[1] > 1 && n[2] * n[3] > 0 ? "<nav id=choice data-in='cells lines'>"
+                                                          : "<nav id=choice hidden>");
     attn_html__puts(p, "<button id=before aria-label='Previous panel'>&lt;</button>\n"
                        "<select id=panel aria-label=Panel>\n");
     for (i = 0; i < n[0] * n[1] && !p->failed; i++) {
-        const char *title = attn_html__word(p->map.panel_titles, i);
-        const long long batch = i / n[1], head = i % n[1];
         attn_html__print(p, "<option value=%lld>", (long long)i);
-        if (*title) attn_html__text(p, title);
-        else if (n[0] > 1) attn_html__print(p, "Batch %lld, head %lld", batch, head);
-        else attn_html__print(p, "Head %lld", head);
+        attn_html__panel_name(p, i, INT64_MAX);
         attn_html__puts(p, "</option>\n");
     }
     attn_html__puts(p, "</select>\n<button id=after aria-label='Next panel'>&gt;</button></nav>\n");
@@ -527,7 +751,7 @@ static void attn_html__picker(attn_html__page *p) {
 static void attn_html__plot(attn_html__page *p) {
     const attn_heatmap *m = &p->map;
     const int64_t *n = m->values.size;
-    attn_html__puts(p, m->ticks_on_top ? "<div id=plot class=top>\n" : "<div id=plot>\n");
+    attn_html__puts(p, m->ticks_on_top ? "<div id=plot data-in=cells class=top>\n" : "<div id=plot data-in=cells>\n");
     attn_html__puts(p, "<div id=title0>");
     attn_html__text(p, m->y_label);
     attn_html__puts(p, "</div><div id=names0 aria-hidden=true></div>\n"
@@ -541,11 +765,20 @@ static void attn_html__plot(attn_html__page *p) {
     }
     attn_html__puts(p, "<div id=names1 aria-hidden=true></div><div id=title1>");
     attn_html__text(p, m->x_label);
-    attn_html__puts(p, "</div>\n");
+    attn_html__puts(p, "</div></div>\n");
+    attn_html__puts(p, attn_html__views);
+    attn_html__print(p, "<div id=wall data-in=all hidden role=group aria-label=Panels style='--across: %lld'></div>\n",
+                     (long long)n[1]);
     attn_html__puts(p, attn_html__help);
-    if (n[0] * n[1] > 1) attn_html__puts(p, " Page Up and Page Down change the panel.");
-    if (p->has_nan) attn_html__puts(p, " Cells in magenta are NaN.");
-    if (p->has_masked) attn_html__puts(p, " Hatched cells are masked.");
+    if (n[0] * n[1] > 1)
+        attn_html__puts(
+            p, "<span data-in='cells lines'> Page Up and Page Down change the panel, Escape shows all panels.</span>");
+    if (p->has_nan)
+        attn_html__puts(p, "<span data-in='all cells'> Cells in magenta are NaN.</span>"
+                           "<span data-in=lines hidden> Dashed lines are NaN.</span>");
+    if (p->has_masked)
+        attn_html__puts(p, "<span data-in='all cells'> Hatched cells are masked.</span>"
+                           "<span data-in=lines hidden> Masked pairs have no line.</span>");
     attn_html__puts(p, "</p>\n");
 }
 
@@ -563,29 +796,219 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__text(p, title);
     attn_html__puts(p, "</h1>\n");
     attn_html__picker(p);
-    attn_html__puts(p, "<button id=farther aria-label='Zoom out'>-</button>\n"
-                       "<button id=nearer aria-label='Zoom in'>+</button>\n<button id=theme></button></header>\n");
+    attn_html__puts(p,
+                    "<span data-in=cells><button id=farther aria-label='Zoom out'>-</button>\n"
+                    "<button id=nearer aria-label='Zoom in'>+</button></span>\n<button id=theme></button></header>\n");
     attn_html__plot(p);
     attn_html__words(p, 0, m->y_ticks);
     attn_html__words(p, 1, m->x_ticks);
     attn_html__puts(p, "<script type=text/plain id=range>");
-    attn_html__float(p, m->range_min);
-    attn_html__float(p, m->range_max);
+    attn_html__number(p, attn_html__bits_of(m->range_min), 4);
+    attn_html__number(p, attn_html__bits_of(m->range_max), 4);
     attn_html__end_data(p);
     for (b = 0; b < n[0] && !p->failed; b++)
         for (h = 0; h < n[1] && !p->failed; h++) attn_html__values(p, b, h);
     attn_html__print(p, "<script>'use strict'; {\nconst count = [%lld, %lld], panels = %lld, type = %d, shades = '",
                      (long long)n[2], (long long)n[3], (long long)(n[0] * n[1]), (int)m->values.type);
     attn_html__of_bar(p, "stop-color=\"", "\"", " ");
-    attn_html__puts(p, "'.split(' ');\n");
+    attn_html__draw_bar(p, ATTN_COLORMAP_DIVERGING);
+    attn_html__puts(p, "'.split(' '), poles = '");
+    attn_html__of_bar(p, "stop-color=\"", "\"", " ");
+    attn_html__print(p, "'.split(' '), widest = %d, faintest = %d, turns = { PageUp: -1, PageDown: 1 };\n",
+                     ATTN_HTML__WIDEST, ATTN_HTML__FAINTEST);
     attn_html__puts(p, attn_html__data);
     attn_html__puts(p, attn_html__draw);
+    attn_html__puts(p, attn_html__lines_of_page);
     attn_html__puts(p, attn_html__use);
+    attn_html__puts(p, attn_html__wall);
     attn_html__puts(p, "}</script>\n");
-    attn_html__flush(p);
 }
 
-/* ---- the public function */
+/* ---- lines: an SVG file. All is in whole pixels and reckoned in whole numbers. */
+enum {
+    ATTN_HTML__PAD = 12,
+    ATTN_HTML__CHAR = 7,
+    ATTN_HTML__PITCH = 20,
+    ATTN_HTML__HIGHEST = 8000,
+    ATTN_HTML__SPAN = 160
+};
+typedef struct attn_html__lines {
+    int64_t words[2];      /* the longest label of each side */
+    int64_t top, height;   /* above the words of a panel, of the words */
+    int64_t across, below; /* from one panel to the next */
+    int64_t head;          /* above the panels */
+} attn_html__lines;
+
+static int64_t attn_html__least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t attn_html__most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The bits of a magnitude. */
+static uint32_t attn_html__size(float x) { return attn_html__bits_of(x) & 0x7fffffffu; }
+/* x / most, at most 1, in units of 1/65536. */
+static int64_t attn_html__share(uint32_t x, uint32_t most) {
+    const int64_t a = x >> 23 ? (x & 0x7fffff) | 0x800000 : x, b = most >> 23 ? (most & 0x7fffff) | 0x800000 : most;
+    const int64_t shift = attn_html__most(most >> 23, 1) - attn_html__most(x >> 23, 1);
+    return x >= most ? 65536 : shift > 40 ? 0 : (a * 65536 / b) >> shift;
+}
+
+static const char *const *attn_html__ticks(const attn_html__page *p, int side) {
+    return side ? p->map.x_ticks : p->map.y_ticks;
+}
+static void attn_html__lay_out(attn_html__page *p, attn_html__lines *l) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size, longest = attn_html__most(n[2], n[3]);
+    int side;
+    for (side = 0; side < 2; side++) {
+        const char *const *words = attn_html__ticks(p, side), *title = side ? m->x_label : m->y_label;
+        int64_t i, columns = title ? attn_html__columns(title) : 0;
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)n[2 + side]);
+        columns = attn_html__most(columns, words ? 0 : (int64_t)strlen(number));
+        for (i = 0; words && i < n[2 + side]; i++)
+            columns = attn_html__most(columns, attn_html__columns(attn_html__word(words, i)));
+        l->words[side] = attn_html__least(columns, 32) * ATTN_HTML__CHAR;
+    }
+    l->head = ATTN_HTML__PAD + (m->title ? 30 : 0);
+    l->top = (n[0] * n[1] > 1 || m->panel_titles ? 22 : 0) + (m->x_label || m->y_label ? ATTN_HTML__PITCH : 0);
+    l->height = attn_html__least(longest * ATTN_HTML__PITCH, ATTN_HTML__HIGHEST);
+    l->below = l->top + l->height + 2 * ATTN_HTML__PAD;
+    l->across = l->words[0] + l->words[1] + ATTN_HTML__SPAN + 16 + 2 * ATTN_HTML__PAD;
+}
+
+static void attn_html__svg_text(attn_html__page *p, int64_t x, int64_t y, const char *anchor) {
+    attn_html__print(p, "<text x=\"%lld\" y=\"%lld\" text-anchor=\"%s\">", (long long)x, (long long)y, anchor);
+}
+/* The words of a side, those that have room. */
+static void attn_html__svg_words(attn_html__page *p, const attn_html__lines *l, int side, int64_t x, int64_t y) {
+    const int64_t n = p->map.values.size[2 + side], step = l->height ? 12 * n / l->height + 1 : 1;
+    const char *const *words = attn_html__ticks(p, side), *title = side ? p->map.x_label : p->map.y_label;
+    const char *anchor = side ? "start" : "end";
+    int64_t i;
+    if (title) {
+        attn_html__svg_text(p, x, y - 8, anchor);
+        attn_html__puts(p, "<tspan font-weight=\"bold\">");
+        attn_html__cut(p, title, l->words[side] / ATTN_HTML__CHAR);
+        attn_html__puts(p, "</tspan></text>\n");
+    }
+    for (i = 0; i < n && !p->failed; i += step) {
+        attn_html__svg_text(p, x, y + (2 * i + 1) * l->height / (2 * n) + 4, anchor);
+        if (words) attn_html__cut(p, attn_html__word(words, i), 32);
+        else attn_html__print(p, "%lld", (long long)i);
+        attn_html__puts(p, "</text>\n");
+    }
+}
+
+/* What is above 0 has the red of a diverging map that is read on light and dark paper, what is below it its blue. */
+static void attn_html__stroke(attn_html__page *p, int below) {
+    const char *s = p->bar;
+    int k;
+    for (k = below ? 1 : 5; s && k >= 0; k--) s = strstr(s + 1, "stop-color=");
+    if (s) attn_html__print(p, " stroke=%.9s", s + 11);
+}
+/* The line of a pair: as thick as its share of the largest magnitude, and as dark. */
+static void attn_html__svg_line(attn_html__page *p, int64_t x, int64_t y1, int64_t y2, uint32_t word, uint32_t most) {
+    const uint32_t size = word & ~p->kind.sign;
+    const int nan = size > p->kind.infinity;
+    const uint32_t bits =
+        size == p->kind.infinity ? most : attn_html__size(attn_html__as_float(p->map.values.type, size));
+    const int64_t share = nan ? 65536 : attn_html__share(bits, most);
+    const long width = (long)(share * 100 * ATTN_HTML__WIDEST / 65536), dark = (long)(40 + share * 60 / 65536);
+    if (share * ATTN_HTML__FAINTEST < 65536) return;
+    attn_html__print(p, "<line x1=\"%lld\" y1=\"%lld\" x2=\"%lld\" y2=\"%lld\" ", (long long)x, (long long)y1,
+                     (long long)(x + ATTN_HTML__SPAN), (long long)y2);
+    if (nan) attn_html__puts(p, "stroke=\"#f0f\" stroke-width=\"1\" stroke-dasharray=\"4\"");
+    else
+        attn_html__print(p, "stroke-width=\"%ld.%02ld\" stroke-opacity=\"%ld.%02ld\"", width / 100, width % 100,
+                         dark / 100, dark % 100);
+    if (!nan && word & p->kind.sign) attn_html__stroke(p, 1);
+    attn_html__puts(p, "/>\n");
+}
+static void attn_html__svg_panel(attn_html__page *p, const attn_html__lines *l, int64_t b, int64_t h, uint32_t most) {
+    const int64_t *n = p->map.values.size, left = ATTN_HTML__PAD + h * l->across + l->words[0] + 8;
+    const int64_t top = l->head + b * l->below + l->top;
+    int64_t i, j;
+    if (n[0] * n[1] > 1 || p->map.panel_titles) {
+        attn_html__svg_text(p, left + ATTN_HTML__SPAN / 2, l->head + b * l->below + 12, "middle");
+        attn_html__panel_name(p, b * n[1] + h, l->across / ATTN_HTML__CHAR - 3);
+        attn_html__puts(p, "</text>\n");
+    }
+    attn_html__svg_words(p, l, 0, left - 8, top);
+    attn_html__svg_words(p, l, 1, left + ATTN_HTML__SPAN + 8, top);
+    attn_html__puts(p, "<g");
+    attn_html__stroke(p, 0);
+    attn_html__puts(p, ">\n");
+    for (i = 0; i < n[2] && !p->failed; i++)
+        for (j = 0; j < n[3]; j++)
+            if (!attn_html__is_masked(p, b, h, i, j))
+                attn_html__svg_line(p, left, top + (2 * i + 1) * l->height / (2 * n[2]),
+                                    top + (2 * j + 1) * l->height / (2 * n[3]), attn_html__stored(p, b, h, i, j), most);
+    attn_html__puts(p, "</g>\n");
+}
+
+/* What the thickest lines mean, on one line: the number is the last one of a map's on a terminal. */
+static void attn_html__svg_legend(attn_html__page *p, int64_t y, uint32_t low, uint32_t high) {
+    static const uint8_t cell = 0;
+    char text[256] = "";
+    attn_buffer buffer = {NULL, 0, 0};
+    attn_heatmap map;
+    const int signs = low > 0 && attn_html__bits_of(p->map.range_min) != low;
+    int k, x = ATTN_HTML__PAD;
+    memset((void *)&map, 0, sizeof map);
+    map.values = attn_view_u8(&cell, 2, 1, 1, 0, 0);
+    map.terminal = ATTN_TERMINAL_ASCII;
+    map.range_set = 1;
+    map.range_max = low > high ? -p->map.range_min : p->map.range_max;
+    buffer.data = text;
+    buffer.size = sizeof text;
+    attn_heatmap_ansi(&map, attn_buffer_writer(&buffer), NULL);
+    text[strcspn(text, "]") + strcspn(strchr(text, ']'), "\n")] = 0;
+    for (k = 0; k < 3; k++) {
+        if (k == 1 ? !signs : k == 2 && !p->has_nan) continue;
+        attn_html__print(p, "<path d=\"M%d %lldh24\" stroke-width=\"%d\"", x, (long long)y,
+                         k < 2 ? ATTN_HTML__WIDEST : 1);
+        if (k < 2) attn_html__stroke(p, k);
+        else attn_html__puts(p, " stroke=\"#f0f\" stroke-dasharray=\"4\"");
+        attn_html__puts(p, "/>\n");
+        attn_html__svg_text(p, x + 32, y + 4, "start");
+        attn_html__print(p, k < 2 ? "%s%s</text>\n" : "NaN</text>\n", k ? "-" : "", strchr(text, ']') + 2);
+        x += 120;
+    }
+}
+
+static void attn_html__write_lines(attn_html__page *p) {
+    const attn_heatmap *m = &p->map;
+    const int64_t *n = m->values.size;
+    const uint32_t low = attn_html__size(m->range_min), high = attn_html__size(m->range_max);
+    const char *title = m->title ? m->title : "Attention as lines";
+    int64_t width, height, b, h;
+    attn_html__lines l;
+    attn_html__lay_out(p, &l);
+    attn_html__draw_bar(p, ATTN_COLORMAP_DIVERGING);
+    width = attn_html__most(n[1] * l.across, m->no_colorbar ? 1 : 3 * 120 + 2 * ATTN_HTML__PAD);
+    if (m->title) width = attn_html__most(width, attn_html__least(attn_html__columns(title), 80) * 10 + 24);
+    height = l.head + n[0] * l.below + (m->no_colorbar ? 0 : 24);
+    attn_html__print(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" ", (long long)width,
+                     (long long)height);
+    attn_html__print(p, "viewBox=\"0 0 %lld %lld\" role=\"img\" ", (long long)width, (long long)height);
+    attn_html__puts(p, "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222\">\n<title>");
+    attn_html__text(p, title);
+    attn_html__print(p, "</title>\n<desc>A line from each of %lld rows, on the left, to each of %lld columns, ",
+                     (long long)n[2], (long long)n[3]);
+    attn_html__puts(p, "as thick as its value is large: red above 0, blue below.</desc>\n"
+                       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    if (m->title) {
+        attn_html__print(p, "<text x=\"%lld\" y=\"26\" text-anchor=\"middle\" font-size=\"16\">",
+                         (long long)(width / 2));
+        attn_html__cut(p, title, (width - 2 * ATTN_HTML__PAD) / 10);
+        attn_html__puts(p, "</text>\n");
+    }
+    for (b = 0; b < n[0] && !p->failed; b++)
+        for (h = 0; h < n[1] && !p->failed; h++) attn_html__svg_panel(p, &l, b, h, low > high ? low : high);
+    if (!m->no_colorbar) attn_html__svg_legend(p, height - 20, low, high);
+    attn_html__puts(p, "</svg>\n");
+}
+
+/* ---- the public functions */
 static attn_status attn_html__tell(attn_error *err, attn_status status, const char *field, const char *rule) {
     const attn_error told = {(int32_t)status, field, rule, 0, 0, 0, 0, {0, 0}, 0, 0, 0};
     if (err) *err = told;
@@ -630,7 +1053,7 @@ static attn_status attn_html__open(attn_html__page *p, const attn_heatmap *map, 
     attn_html__to_four_axes(&p->map.values);
     attn_html__to_four_axes(&p->map.mask);
     attn_html__find_range(p);
-    attn_html__draw_bar(p);
+    attn_html__draw_bar(p, p->map.colormap);
     return ATTN_OK;
 }
 
@@ -639,18 +1062,26 @@ static int attn_html__refuse(void *user, const char *bytes, size_t count) {
     (void)user, (void)bytes, (void)count;
     return 1;
 }
-ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+static attn_status attn_html__run(void (*write)(attn_html__page *), const attn_heatmap *map, attn_writer writer,
+                                  attn_error *err) {
     const attn_writer refuse = {writer.write ? attn_html__refuse : NULL, NULL};
     attn_html__page p;
     attn_status status = attn_heatmap_ansi(map, refuse, err);
     if (status != ATTN_OK && status != ATTN_ERR_WRITE) return status;
     status = attn_html__open(&p, map, writer, err);
     if (status == ATTN_OK) {
-        attn_html__write(&p);
+        write(&p);
+        attn_html__flush(&p);
         status = p.failed ? attn_html__tell(err, ATTN_ERR_WRITE, "writer.write", "must return 0")
                           : attn_html__tell(err, ATTN_OK, "", "");
     }
     free(p.memory);
     return status;
+}
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_html(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    return attn_html__run(attn_html__write, map, writer, err);
+}
+ATTN_HEATMAP_HTML_DEF attn_status attn_heatmap_lines_svg(const attn_heatmap *map, attn_writer writer, attn_error *err) {
+    return attn_html__run(attn_html__write_lines, map, writer, err);
 }
 #endif /* ATTN_HEATMAP_HTML_IMPLEMENTATION */

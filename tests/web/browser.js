@@ -104,7 +104,8 @@ async function open_page(send, listeners, file, { width = 1000, height = 800, da
         },
         wheel: (x, y, deltaY) => call('Input.dispatchMouseEvent', { type: 'mouseWheel', x, y, deltaX: 0, deltaY }),
         press: async key => {
-            await call('Input.dispatchKeyEvent', { type: 'keyDown', key, text: key.length === 1 ? key : undefined })
+            const text = key === 'Enter' ? '\r' : key.length === 1 ? key : undefined
+            await call('Input.dispatchKeyEvent', { type: 'keyDown', key, text })
             await call('Input.dispatchKeyEvent', { type: 'keyUp', key })
         },
         picture: async (to, from, until) => { // the page as a PNG, or from one element to another below it

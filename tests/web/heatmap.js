@@ -20,10 +20,15 @@ async function point(page, i, j, of = [ROWS, COLUMNS]) {
     const { x, y, width, height } = await box(page)
     await page.point(x + (j + .5) * width / of[1], y + (i + .5) * height / of[0])
 }
+async function opened(browser, name, options) { // a page, with its first panel
+    const page = await browser.page(path.join(directory, name), options)
+    await page.run("document.querySelector('#wall button')?.click(), document.activeElement.blur()")
+    return page
+}
 const hue = (page, what) => page.run(`getComputedStyle(document.body).${what}.match(/[0-9]+/g).map(Number)[0]`)
 
 async function values(browser, name, told_by) { // every cell of a panel, under the pointer
-    const page = await browser.page(path.join(directory, name))
+    const page = await opened(browser, name)
     const wrong = []
     for (let i = 0; i < ROWS; i++)
         for (let j = 0; j < COLUMNS; j++) {
@@ -46,9 +51,9 @@ async function safe(browser) { // labels are text; nothing is loaded
     await page.close()
 }
 
-async function colours(browser) { // those of the same map as a PPM, in the middle of each cell
-    const ppm = fs.readFileSync(path.join(directory, 'cells.ppm')).subarray(-3 * ROWS * COLUMNS)
-    const page = await browser.page(path.join(directory, 'f32.html'))
+async function colours(browser, name) { // those of the same map as a PPM, in the middle of each cell
+    const ppm = fs.readFileSync(path.join(directory, name + '.ppm')).subarray(-3 * ROWS * COLUMNS)
+    const page = await opened(browser, name + '.html')
     const pixels = await page.run(`(() => {
         const map = document.getElementById('map'), pen = map.getContext('2d')
         return Array.from({ length: ${ROWS * COLUMNS} }, (_, k) => [...pen.getImageData(
@@ -56,7 +61,12 @@ async function colours(browser) { // those of the same map as a PPM, in the midd
             1, 1).data]) })()`)
     const far = pixels.flatMap((pixel, k) => [0, 1, 2].map(c => Math.abs(pixel[c] - ppm[3 * k + c])))
     const different = new Set(pixels.map(String)).size
-    check('the colours are those of the PPM', Math.max(...far) <= 1 && different > 20, far.join(' '))
+    check(`${name}.html: the colours are those of the PPM`, Math.max(...far) <= 1 && different > 20, far.join(' '))
+    await page.close()
+}
+
+async function not_numbers(browser) {
+    const page = await opened(browser, 'f32.html')
     await page.run("document.getElementById('panel').value = 5; document.getElementById('panel').onchange(" +
         "{ target: document.getElementById('panel') })")
     await point(page, 5, 7)
@@ -73,8 +83,10 @@ async function colours(browser) { // those of the same map as a PPM, in the midd
 async function keyboard(browser) {
     const page = await browser.page(path.join(directory, 'f32.html'))
     const active = () => page.run('document.activeElement.id')
-    for (let k = 0; k < 9 && await active() !== 'map'; k++) await page.press('Tab')
-    check('the tab key reaches the map', await active() === 'map')
+    const reach = async what => { for (let k = 0; k < 9 && !await page.run(what); k++) await page.press('Tab') }
+    await reach("document.activeElement.parentNode.id === 'wall'")
+    await page.press('Enter')
+    check('the tab key reaches the first panel, Enter opens it', await active() === 'map')
     check('the focus is seen', await page.run(
         "getComputedStyle(document.getElementById('map')).outlineStyle === 'solid' && " +
         "parseInt(getComputedStyle(document.getElementById('map')).outlineWidth) >= 2"))
@@ -107,7 +119,7 @@ async function keyboard(browser) {
 
 async function theme(browser) {
     for (const dark of [false, true]) {
-        const page = await browser.page(path.join(directory, 'f32.html'), { dark })
+        const page = await opened(browser, 'f32.html', { dark })
         const [paper, ink] = [await hue(page, 'backgroundColor'), await hue(page, 'color')]
         check(`${dark ? 'dark' : 'light'} as the system asks for`,
             dark ? paper < 60 && ink > 200 : paper > 200 && ink < 60, `${ink} on ${paper}`)
@@ -174,7 +186,7 @@ async function masked(browser) { // hatched in light and dark; told as masked
 
 async function phone(browser) { // 390 pixels wide, under a finger
     for (const name of ['f32.html', 'masked.html', 'large.html']) {
-        const page = await browser.page(path.join(directory, name), { width: 390, height: 844, touch: true })
+        const page = await opened(browser, name, { width: 390, height: 844, touch: true })
         const wide = await page.run('document.documentElement.scrollWidth'), map = await box(page)
         check(`${name} on a phone: nothing is wider than it`, wide === 390, wide)
         check('the matrix reaches the edge', map.x + map.width > 370 && map.width > 200, map.x + map.width)
@@ -223,6 +235,182 @@ async function finger(page) {
     check('and is seen as a whole again', await label(0) === 0 && await label(1) === 0)
 }
 
+const view = page => page.run(`['all', 'cells', 'lines'].filter(id =>
+    document.getElementById(id).ariaPressed === 'true').join() +
+    [...document.querySelectorAll('#wall, #plot, #pair')].filter(e => e.offsetWidth).map(e => ' ' + e.id).join()`)
+
+async function wall(browser) { // small heatmaps of all panels
+    const page = await browser.page(path.join(directory, 'f32.html'), { width: 1400 })
+    const names = await page.told('#wall button')
+    check('a page of several panels begins with all of them', await view(page) === 'all wall', await view(page))
+    check('each is a button with its name', names.map(b => b.role + ' ' + b.name).join() ===
+        [0, 1].flatMap(b => [0, 1, 2].map(h => `button Batch ${b}, head ${h}`)).join(), JSON.stringify(names))
+    const tops = await page.run("[...document.querySelectorAll('#wall button')].map(b => b.offsetTop)")
+    check('a row for each batch', tops[0] === tops[2] && tops[2] < tops[3] && tops[3] === tops[5], tops)
+    await page.run('new Promise(done => setTimeout(done, 200))')
+    const ppm = fs.readFileSync(path.join(directory, 'f32.ppm')).subarray(-3 * ROWS * COLUMNS)
+    const far = await page.run(`(() => { // of the first tile, against the PPM
+        const map = document.querySelector('#wall canvas'), { width, height } = map
+        const { data } = map.getContext('2d').getImageData(0, 0, width, height)
+        return Array.from({ length: ${ROWS * COLUMNS} }, (_, k) => {
+            const at = ((k / ${COLUMNS} | 0) + .5) * height / ${ROWS} | 0
+            return [...data.slice(4 * (at * width + ((k % ${COLUMNS} + .5) * width / ${COLUMNS} | 0))).slice(0, 3)] })
+        })()`)
+    check('with its colours', far.flat().every((x, k) => Math.abs(x - ppm[k]) <= 1), far.join(' '))
+    const focused = () => page.run("document.activeElement.textContent || document.activeElement.id")
+    await page.run("document.querySelectorAll('#wall button')[4].click()")
+    check('a click opens one', await view(page) === 'cells plot' && (await say(page)).startsWith('Batch 1, head 1'),
+        await say(page))
+    await page.press('Escape')
+    check('Escape goes back to it', await view(page) === 'all wall' && await focused() === 'Batch 1, head 1',
+        await focused())
+    const wrong = []
+    for (const [key, to] of [['ArrowLeft', 'Batch 1, head 0'], ['ArrowUp', 'Batch 0, head 0'], ['ArrowUp',
+        'Batch 0, head 0'], ['ArrowDown', 'Batch 1, head 0'], ['End', 'Batch 1, head 2'], ['ArrowRight',
+        'Batch 1, head 2'], ['Home', 'Batch 0, head 0'], ['ArrowRight', 'Batch 0, head 1']]) {
+        await page.press(key)
+        if (await focused() !== to) wrong.push(`${key}: ${await focused()}`)
+    }
+    check('arrow keys move between them', !wrong.length, wrong.join(', '))
+    check('of which one is a stop of the tab key, with a focus that is seen', await page.run(
+        "document.querySelectorAll('#wall [tabindex=\"0\"]').length === 1 && document.activeElement.tabIndex === 0 &&" +
+        "getComputedStyle(document.activeElement).outlineStyle === 'solid'"))
+    await page.press('Enter')
+    check('Enter opens it', await say(page) === short(told(1, 0, 0)), await say(page))
+    await page.run("document.getElementById('lines').click()")
+    await page.press('Escape')
+    await page.press('ArrowRight')
+    await page.press('Enter')
+    check('as lines, where the last one was', await view(page) === 'lines pair' && await focused() !== 'map' &&
+        await page.run("document.getElementById('panel').value") === '2', await view(page))
+    check('without a fault', page.faults.length === 0, page.faults[0])
+    await page.close()
+}
+
+// What a line of value v looks like, of 8 pixels for the largest magnitude: none below 1/200 of it.
+const strand = v => {
+    const part = Math.min(1, Math.abs(v) / (50 / 64))
+    return part < 1 / 200 ? [] : [[v < 0 ? '#2d71c7' : '#b9473d', +(8 * part).toFixed(3)].join(' ')]
+}
+const strands = page => page.run(`[...document.querySelectorAll('#threads line')].map(line =>
+    line.getAttribute('stroke').toLowerCase() + ' ' + +(+line.getAttribute('stroke-width')).toFixed(3))`)
+const value_at = k => (code(k) - 50) / 64
+
+async function lines(browser) {
+    const page = await opened(browser, 'f32.html')
+    await page.run("document.getElementById('lines').click()")
+    const want = Array.from({ length: ROWS * COLUMNS }, (_, k) => strand(value_at(k))).flat(), got = await strands(page)
+    check(`${got.length} lines, as thick as their values, in the colours of their signs`,
+        String(got) === String(want), `${got} instead of ${want}`)
+    const ends = await page.run(`(() => { // from the middle of a query's label to that of a key's
+        const middle = e => (e.getBoundingClientRect().top + e.getBoundingClientRect().bottom) / 2
+        const [left, right] = [0, 1].map(a => [...document.getElementById('side' + a).children].map(middle))
+        const top = document.getElementById('threads').getBoundingClientRect().top
+        return [...document.querySelectorAll('#threads line')].map((line, k) =>
+            Math.max(Math.min(...left.map(y => Math.abs(y - top - line.y1.baseVal.value))),
+                Math.min(...right.map(y => Math.abs(y - top - line.y2.baseVal.value))))) })()`)
+    check('from word to word', ends.length && Math.max(...ends) < 1, Math.max(...ends))
+    const panel = async n => {
+        await page.run(`document.getElementById('panel').value = ${n}
+            document.getElementById('panel').onchange({ target: document.getElementById('panel') })`)
+        return strands(page)
+    }
+    const last = await panel(5)
+    check('NaN is a dashed line, infinity a thick one', last.at(-1) === '#f0f 1' && last.at(-2) === '#b9473d 8' &&
+        await page.run("document.querySelectorAll('#threads [stroke-dasharray]').length") === 1, last.slice(-2))
+    await page.picture(path.join(directory, 'lines.png'))
+    await page.close()
+    const other = await opened(browser, 'masked.html')
+    await other.run("document.getElementById('lines').click()")
+    check('a masked pair has no line', (await strands(other)).length === ROWS, await strands(other))
+    check('nor is there a panel to pick, or an overview', await other.run(
+        "document.querySelector('nav').hidden && document.getElementById('all').hidden"))
+    await other.press('Escape')
+    check('and Escape does nothing', await view(other) === 'lines pair', await view(other))
+    await other.close()
+}
+
+async function lines_of_a_word(browser) {
+    const page = await opened(browser, 'f32.html')
+    await page.run("document.getElementById('lines').click()")
+    const texts = side => page.run(`[...document.querySelectorAll('#side${side} i')].map(i => i.textContent)`)
+    const word = (side, k) => page.run(`(({ left, right, top, bottom }) => [(left + right) / 2, (top + bottom) / 2])(
+        document.querySelectorAll('#side${side} i')[${k}].getBoundingClientRect())`)
+    const tell = () => page.run("document.getElementById('tell').textContent")
+    const row = i => Array.from({ length: COLUMNS }, (_, j) => value_at(i * COLUMNS + j))
+    const column = j => Array.from({ length: ROWS }, (_, i) => value_at(i * COLUMNS + j))
+    const value = v => String(+v.toPrecision(3))
+    await page.point(...await word(0, 3))
+    check('the lines of the word under the pointer alone',
+        String(await strands(page)) === String(row(3).flatMap(strand)), await strands(page))
+    check('with the values beside the other words', String(await texts(1)) === String(columns.map((c, j) =>
+        c + value(row(3)[j]))) && String(await texts(0)) === String(rows), await texts(1))
+    await page.point(...await word(1, 6))
+    check('and on the other side', String(await strands(page)) === String(column(6).flatMap(strand)) &&
+        String(await texts(0)) === String(rows.map((r, i) => r + value(column(6)[i]))), await texts(0))
+    await page.point(5, 5)
+    check('elsewhere all lines are back', (await strands(page)).length > 40 && await tell() === '')
+    for (let k = 0; k < 12 && await page.run('document.activeElement.id') !== 'pair'; k++) await page.press('Tab')
+    check('the tab key reaches the words, with a focus that is seen', await page.run(
+        "document.activeElement.id === 'pair' && getComputedStyle(document.activeElement).outlineStyle === 'solid'"),
+        await page.run('document.activeElement.outerHTML.slice(0, 99)'))
+    const wrong = []
+    for (const [key, side, k] of [['Home', 0, 0], ['ArrowDown', 0, 1], ['ArrowRight', 1, 2], ['ArrowDown', 1, 3],
+        ['End', 1, 7], ['ArrowDown', 1, 7], ['ArrowLeft', 0, 5], ['ArrowUp', 0, 4], ['ArrowLeft', 0, 4]]) {
+        await page.press(key)
+        const want = (side ? column(k) : row(k)).flatMap(strand)
+        const name = side ? 'keys: ' + columns[k] : 'queries: ' + rows[k]
+        if (String(await strands(page)) !== String(want) || (await tell()).split('\n')[0] !== name)
+            wrong.push(key + ': ' + await tell())
+    }
+    check('keys move between words', !wrong.length, wrong[0])
+    const five = row(4).map((v, j) => [v, columns[j]]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 5)
+    check('a screen reader is told the word and its five largest values', await tell() ===
+        'queries: \n' + five.map(([v, name]) => name + ' ' + value(v)).join(', ') &&
+        await page.run("document.getElementById('tell').tagName") === 'OUTPUT', await tell())
+    await page.press('PageDown')
+    check('Page Down shows the next panel', await page.run("document.getElementById('panel').value") === '1')
+    await page.picture(path.join(directory, 'lines-word.png'))
+    check('without a fault', page.faults.length === 0, page.faults[0])
+    await page.close()
+}
+
+async function many_lines(browser) {
+    const page = await browser.page(path.join(directory, 'large.html'))
+    const began = Date.now()
+    await page.run("document.getElementById('lines').click()")
+    const seconds = ((Date.now() - began) / 1000).toFixed(1), count = (await strands(page)).length
+    check(`of 4096 x 4096, after ${seconds} s: at most 4000 lines, the thickest`, count > 0 && count <= 4000 &&
+        (await strands(page)).every(line => line === '#b9473d 8'), count)
+    check('and the page says so', await page.run("document.getElementById('many').offsetWidth > 0"))
+    await page.run("document.getElementById('pair').focus()")
+    await page.press('ArrowDown')
+    check('a word has all of its own', (await strands(page)).join() === '#b9473d 8,#b9473d 4', await strands(page))
+    await page.close()
+}
+
+async function fits(browser) { // nothing is wider than the page, no target smaller than 24 pixels
+    for (const width of [360, 1400])
+        for (const dark of [false, true]) {
+            const page = await browser.page(path.join(directory, 'f32.html'), { width, dark, touch: width < 400 })
+            const wrong = []
+            for (const id of ['all', 'cells', 'lines']) {
+                await page.run(`document.getElementById('${id}').click()`)
+                if (id === 'lines') await page.run("document.getElementById('pair').focus()")
+                await page.run('new Promise(done => setTimeout(done, 100))')
+                const wide = await page.run('document.documentElement.scrollWidth')
+                const small = await page.run(`[...document.querySelectorAll('button, select, canvas')].filter(e => {
+                    const { width, height } = e.getBoundingClientRect()
+                    return width && Math.min(width, height) < 24 }).map(e => e.id || e.textContent).join()`)
+                if (wide > width || small) wrong.push(`${id}: ${wide} wide, small: ${small}`)
+                await page.picture(path.join(directory, `${id}-${width}${dark ? '-dark' : ''}.png`))
+            }
+            check(`${width} pixels, ${dark ? 'dark' : 'light'}: each view fits, its targets are large enough`,
+                !wrong.length, wrong.join('; '))
+            await page.close()
+        }
+}
+
 async function titles(browser) { // cells of an SVG, numbers and all
     const page = await browser.page(path.join(directory, 'titles.svg'))
     const wrong = await page.run(`[...document.querySelectorAll('g > title')].map((title, k) => {
@@ -239,8 +427,14 @@ async function all() {
     await safe(browser)
     for (const type of ['f32', 'f16', 'bf16']) await values(browser, type + '.html', (i, j) => told(0, i, j))
     await values(browser, 'u8.html', (i, j) => told(0, i, j, code(i * COLUMNS + j)))
-    await colours(browser)
+    for (const name of ['f32', 'signed']) await colours(browser, name)
+    await not_numbers(browser)
     await keyboard(browser)
+    await wall(browser)
+    await lines(browser)
+    await lines_of_a_word(browser)
+    await many_lines(browser)
+    await fits(browser)
     await theme(browser)
     await large(browser)
     await masked(browser)

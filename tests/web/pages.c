@@ -68,10 +68,16 @@ static void small(void) {
     map.cell_titles = 1;
     map.numbers = 1;
     write_as(attn_heatmap_svg, &map, "titles.svg");
-    map.no_colorbar = 1;
-    map.width = COLUMNS;
-    map.height = ROWS;
-    write_as(attn_heatmap_ppm, &map, "cells.ppm");
+    attn_heatmap cells = map;
+    cells.no_colorbar = 1;
+    cells.width = COLUMNS;
+    cells.height = ROWS;
+    write_as(attn_heatmap_ppm, &cells, "f32.ppm");
+    map.range_set = 0; /* below and above 0 */
+    cells.colormap = map.colormap = ATTN_COLORMAP_DIVERGING;
+    write_as(attn_heatmap_ppm, &cells, "signed.ppm");
+    write_as(attn_heatmap_html, &map, "signed.html");
+    write_as(attn_heatmap_lines_svg, &map, "lines.svg");
 }
 
 /* A causal mask: what lies after it is hatched, unlike the zeros before it; what it holds is not told. */

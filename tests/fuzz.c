@@ -1498,10 +1498,10 @@ static int far_from_others(const slot *s, attn_view *v) {
     if (s->output && !strcmp(s->name, "mask")) return ACCEPTED; /* its sizes are the call's */
     if (has_sequences() && strchr("kv", *s->name) && strlen(s->name) == 1) return ACCEPTED; /* a pool's are its own */
     if (!strcmp(s->name, "page_table") || strstr(s->name, "_starts")) return ACCEPTED;      /* and so are these */
+    /* a table's numbers are its own; packed, a bias or a mask has as many columns as it likes beyond the longest entry */
+    if (!strcmp(s->name, "bias") && get_view(slot_of("bias_index")).rank) return ACCEPTED;
+    if (has_sequences() && (!strcmp(s->name, "mask") || !strncmp(s->name, "bias", 4))) return ACCEPTED;
     v->size[axis] = PICK(sizes);
-    /* so may be those of a table; packed, a bias or a mask has as many as it likes beyond the longest entry */
-    if (!strcmp(s->name, "bias") && is_there(slot_of("bias_index"))) return EITHER;
-    if (has_sequences() && (!strcmp(s->name, "mask") || !strncmp(s->name, "bias", 4))) return EITHER;
     return !strcmp(s->name, "v") ? EITHER : REFUSED; /* its columns are its own where there is no out */
 }
 static int break_stride(const slot *s, attn_view *v) {

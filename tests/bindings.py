@@ -1466,12 +1466,12 @@ def test_command():
             assert status == code and words in text, f"{arguments}: {status}, {text}"
 
 
-def main(names):
+def main(names, tests=globals()):
     failed = 0
-    for name in names or [n[5:] for n in globals() if n.startswith("test_")]:
+    for name in names or [n[5:] for n in tests if n.startswith("test_")]:
         try:
-            globals()["test_" + name]()
-            print(f"ok      python: {name}")
+            tests["test_" + name]()
+            print(f"ok      python: {name}", flush=True)
         except Skipped as reason:
             print(f"skipped python: {name} ({reason})")
         except Exception:

@@ -106,13 +106,12 @@ def test_families():
         assert len(CALLS) == layers, f"{family}: {len(CALLS)} calls by attn.h, not {layers}"
         for model in (eager, ours):
             loss(result(model, given)).backward()
-        compared = 0
-        for (name, x), y in zip(eager.named_parameters(), ours.parameters()):
-            assert (x.grad is None) == (y.grad is None), f"{family}: {name} has a gradient in one of the two"
-            if x.grad is not None and x.grad.abs().max() > 1e-9:
-                closely(f"{family}: gradient of {name}", y.grad, x.grad)
-                compared += 1
-        assert compared > 10, f"{family}: {compared} gradients"
+        grads = {name: (x.grad, y.grad) for (name, x), y in zip(eager.named_parameters(), ours.parameters())}
+        largest = max(float(x.abs().max()) for x, _ in grads.values() if x is not None)
+        for name, (want, got) in grads.items():
+            assert (want is None) == (got is None), f"{family}: {name} has a gradient in one of the two"
+            if want is not None:        # that of a bias of keys is 0, but for rounding
+                near(f"{family}: gradient of {name}", got, want, 1e-5 * max(float(want.abs().max()), 1e-3 * largest))
         if eager.can_generate():
             given.pop("decoder_input_ids", None)
             want, got = (m.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=0) for m in (eager, ours))

@@ -981,9 +981,11 @@ def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out:
 
 
 # A call of the output alone leaves its descriptor, for most of a small call's time goes into making one. The next call
-# whose arguments look the same (types, shapes and strides of arrays, values of the others) puts its arrays into a copy.
+# whose arguments look the same (types, shapes and strides of arrays, values of the others) puts its arrays into a copy,
+# and sizes and strides of tensors k and v, too: a cache is longer in each step of a decode.
 _WORDS = c_uint64 * (sizeof(attn_desc) // 8)
 _MOST_READY = 256
+_GROWING = "k", "v"
 _ready = {}     # what arguments look like: (descriptor, words of it for addresses, array to be made, threads, work)
 
 
@@ -1004,20 +1006,26 @@ def _is_transforming(torch):
 
 
 def _looks(given):
-    """What decides over the descriptor, and the addresses of the arrays. None: the call must be looked at closely."""
+    """What decides over the descriptor, and the addresses of the arrays (those of a cache with sizes and strides, as
+    attn_view has them). None: the call must be looked at closely."""
     key, addresses, torch = [*given], [], sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if tensor and (torch.autograd.forward_ad._current_level >= 0 or _is_transforming(torch)):
         return None
-    recorded = tensor and torch.is_grad_enabled()
+    recorded, grows = tensor and torch.is_grad_enabled(), "page_table" not in given
     try:
-        for x in given.values():
+        for name, x in given.items():
             kind = type(x)
             if kind is tensor:
                 if (recorded and x.requires_grad) or not x.is_cpu or x.is_neg():
                     return None
-                key += x.shape, x.stride(), x.dtype
-                addresses.append(x.data_ptr())
+                shape = x.shape
+                if grows and name in _GROWING and len(shape) == 4:
+                    key += shape[1], shape[3], x.dtype
+                    addresses.append((x.data_ptr(), *shape, *x.stride()))
+                else:
+                    key += shape, x.stride(), x.dtype
+                    addresses.append(x.data_ptr())
             elif kind is np.ndarray:
                 key += x.shape, x.strides, x.dtype, x.flags.num
                 addresses.append(_address_of(x))
@@ -1051,6 +1059,7 @@ def _again(given, looks):
             words[place] = out.data_ptr()
     else:
         out = given["out"]
+    keys = given["v"].shape[2] if keys is None else keys
     if threads != 1 and per_key * keys >= _WORTH:
         attn_desc.from_buffer(words).parallel = _parallel(threads, _work(per_key, keys, given.get("key_lengths")))
     return None if lib.attn_forward(byref(words), None) else out
@@ -1060,13 +1069,15 @@ def _leave_ready(given, looks, d):
     """Keeps the descriptor of a call that has run, where all its arrays are the caller's, but for the output."""
     if not looks or d.c.dropout:        # each call of dropout has a seed of its own
         return
-    places, made = [], set(d.kept)
+    places, made, (per_key, keys) = [], set(d.kept), d.work()
     for name, x in given.items():
         if _is_array(x):
             fields = [field for field, array in d.kept.items() if array is x and name in (field, "attn_mask", "sigma")]
             if len(fields) != 1:
                 return
-            places.append(getattr(attn_desc, fields[0]).offset // 8)
+            place, grows = getattr(attn_desc, fields[0]).offset // 8, type(looks[1][len(places)]) is tuple
+            places.append(slice(place, place + 9) if grows else place)
+            keys = None if grows else keys
             made.remove(fields[0])
     if made - {"out"}:
         return
@@ -1077,10 +1088,11 @@ def _leave_ready(given, looks, d):
         hash(looks[0])
     except TypeError:
         return
+    d.c.parallel.run, d.c.parallel.workers = None, 0    # each call says whether it is worth threads
     if len(_ready) >= _MOST_READY:
         _ready.clear()
     _ready[looks[0]] = (bytes(d.c), places, made and (like, is_like, tuple(out.shape), attn_desc.out.offset // 8),
-                        d.threads, *d.work())
+                        d.threads, per_key, keys)
 
 
 def _attended(given, looks, out=True, **arguments):
@@ -1594,13 +1606,13 @@ def _for_transformers():
 
     def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
                s_aux=None, position_bias=None, output_attentions=False, **others):
-        keys, options = key.shape[2], {"scale": scaling}
+        rows, keys, options = query.shape[2], key.shape[2], {"scale": scaling}
         if type(attention_mask) is Mask and not output_attentions:      # weights of packed sequences have no options
             options.update(attention_mask.options)
         elif attention_mask is not None:
             attention_mask = attention_mask[..., :keys]
             options["mask" if attention_mask.dtype == torch.bool else "bias"] = attention_mask
-        elif query.shape[2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        elif rows > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
             options["causal"], options["align"] = True, "top_left"
         if softcap:
             options["softcap"] = softcap
@@ -1612,8 +1624,10 @@ def _for_transformers():
         given = {"q": query, "k": key, "v": value, **options}
         if dropout or _seen(torch, given):
             out = sdpa(query, key, value, dropout_p=dropout, enable_gqa=True, **options).transpose(1, 2).contiguous()
-        else:
-            out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], value.shape[3]))
+        elif rows == 1:
+            out = attention(**given).transpose(1, 2)
+        else:       # written where transformers wants it: queries before heads
+            out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
             attention(**given, out=out.transpose(1, 2))
         if not output_attentions:
             return out, None

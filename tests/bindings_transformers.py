@@ -30,18 +30,19 @@ FAMILIES = {    # class: (class of its configuration, the configuration)
     "GPT2LMHeadModel": ("GPT2Config", dict(vocab_size=128, n_embd=64, n_layer=2, n_head=4, n_positions=128)),
     "OPTForCausalLM": ("OPTConfig", dict(vocab_size=128, hidden_size=64, ffn_dim=96, num_hidden_layers=2,
                                          num_attention_heads=4, max_position_embeddings=128, word_embed_proj_dim=64)),
-    "BertModel": ("BertConfig", SIZES),
+    "BertModel": ("BertConfig", dict(SIZES, hidden_dropout_prob=0.0)),
     "ModernBertModel": ("ModernBertConfig", dict(SIZES, local_attention=8, pad_token_id=0, bos_token_id=1,
                                                  eos_token_id=2, cls_token_id=1, sep_token_id=2)),
     "BartForConditionalGeneration": ("BartConfig", SEQUENCES),
     "T5ForConditionalGeneration": ("T5Config", dict(vocab_size=128, d_model=64, d_ff=96, num_layers=2, num_heads=4,
-                                                    d_kv=16)),
+                                                    d_kv=16, decoder_start_token_id=0)),
 }
 
 
 def need_transformers():
     if transformers is None:
         raise Skipped("no transformers" if torch else "no torch")
+    torch.set_num_threads(1)        # these calls are too small for more, which would wait for each other
     attn.register_transformers()
     attend = transformers.AttentionInterface()["attn"]
 
@@ -167,8 +168,11 @@ def test_options():
             assert made.shape == want.shape and made.dtype == torch.bool and (made & True).equal(want), "dense"
     plain = dict(batch_size=1, q_length=1, kv_length=9, q_offset=8, device="cpu")
     assert mask(**plain) is None, "a decode has no mask"
-    static = mask(**dict(plain, kv_length=20, q_offset=torch.tensor(8)), attention_mask=torch.ones(1, 9).bool())
+    place = torch.tensor(8)
+    static = mask(**dict(plain, kv_length=20, q_offset=place), attention_mask=torch.ones(1, 12).bool())
+    place += 1      # as the cache does, before anybody looks
     assert set(static.options) == {"causal", "align", "positions"}, static.options
+    assert (static | False).sum() == 9 == static.options["positions"] + 1, "the place has moved"
     chunks = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int64))
     assert type(mask(**dict(plain, q_length=9, q_offset=0), mask_function=chunks)) is torch.Tensor, "not known: dense"
 
@@ -207,11 +211,14 @@ def test_masks():
     out, weights = attend(eager, q, k, v, mask, scaling=0.3)
     allowed = torch.ones(29, 29).tril().bool() | (torch.arange(29) < 7)
     near("a prefix", out.transpose(1, 2), attn.sdpa(q, k, v, attn_mask=allowed, scale=0.3, enable_gqa=True), 1e-6)
+    for is_causal, more in ((True, {}), (False, dict(is_causal=False))):    # without a mask the layer says it
+        out, weights = attend(eager.model.layers[0].self_attn, q, k, v, None, scaling=0.3, **more)
+        near("no mask", out.transpose(1, 2), attn.sdpa(q, k, v, is_causal=is_causal, scale=0.3, enable_gqa=True), 1e-6)
     assert weights is None and out.is_contiguous() and out.shape == (3, 29, 4, 16)
 
 
 def test_weights():
-    """output_attentions: the weights, with and without gradients; with dropout the texts of one seed are the same."""
+    """output_attentions: the weights, with and without gradients; and dropout, which follows the seed."""
     need_transformers()
     for family in ("GptOssForCausalLM", "MistralForCausalLM", "BertModel"):
         eager, ours = models(family)
@@ -226,11 +233,13 @@ def test_weights():
     _, ours = models("BertModel")
     given = inputs(ours)
     ours.train()
-    outputs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        outputs.append(ours(**given).last_hidden_state)
-    assert outputs[0].equal(outputs[1]) and not outputs[0].equal(outputs[2]), "dropout"
+    for grad in (False, True):
+        outputs = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            with torch.set_grad_enabled(grad):
+                outputs.append(ours(**given).last_hidden_state)
+        assert outputs[0].equal(outputs[1]) and not outputs[0].equal(outputs[2]), "dropout"
 
 
 def test_types():

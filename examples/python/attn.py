@@ -1601,13 +1601,13 @@ def _for_transformers():
             return None         # of more queries None would leave to the layer whether it is causal
         shape = batch_size, 1, q_length, kv_length
         made = torch.Tensor._make_subclass(Mask, torch.zeros((), dtype=torch.bool, device=device).expand(shape))
-        made.options, made.asked, made.made = options, asked, None
+        made.options, made.pairs, made.asked, made.made = options, (q_length, kv_length), asked, None
         return made
 
     def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
                s_aux=None, position_bias=None, output_attentions=False, **others):
         rows, keys, options = query.shape[2], key.shape[2], {"scale": scaling}
-        if type(attention_mask) is Mask and not output_attentions:      # weights of packed sequences have no options
+        if type(attention_mask) is Mask and attention_mask.pairs == (rows, keys) and not output_attentions:
             options.update(attention_mask.options)
         elif attention_mask is not None:
             attention_mask = attention_mask[..., :keys]
@@ -1622,16 +1622,14 @@ def _for_transformers():
             bias = options.get("bias")
             options["bias"] = position_bias if bias is None else position_bias + bias
         given = {"q": query, "k": key, "v": value, **options}
-        if dropout or _seen(torch, given):
-            out = sdpa(query, key, value, dropout_p=dropout, enable_gqa=True, **options).transpose(1, 2).contiguous()
-        elif rows == 1:
-            out = attention(**given).transpose(1, 2)
-        else:       # written where transformers wants it: queries before heads
+        if rows > 1 and not dropout and not _seen(torch, given):
             out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
-            attention(**given, out=out.transpose(1, 2))
+            attention(**given, out=out.transpose(1, 2))     # transformers wants queries before heads
+        else:       # of one query that is the same
+            out = sdpa(**given, dropout_p=dropout, enable_gqa=True).transpose(1, 2).contiguous()
         if not output_attentions:
             return out, None
-        with torch.no_grad():
+        with torch.no_grad():       # with a dense mask: packed sequences have no weights
             return out, weights(query, key, **options)
 
     return attend, mask

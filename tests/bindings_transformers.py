@@ -1,5 +1,5 @@
 """Tests of attn.register_transformers: models of Hugging Face transformers with small random weights, by attn.h against
-their own eager attention. Nothing is downloaded. tests/bindings.sh calls it; tests/bindings.py has what it is made of."""
+their own eager attention. Nothing is downloaded. tests/bindings.sh calls it; tests/bindings.py has what it uses."""
 import itertools
 import os
 import sys
@@ -70,7 +70,7 @@ def models(family):
 
 
 def inputs(model, length=29, padded=True):
-    given = {"input_ids": torch.randint(3, 100, (3, length)), "attention_mask": torch.ones(3, length, dtype=torch.int64)}
+    given = {"input_ids": torch.randint(3, 100, (3, length)), "attention_mask": torch.ones(3, length).long()}
     if padded:
         given["attention_mask"][0, :9] = given["attention_mask"][2, :20] = 0
     if model.config.is_encoder_decoder:

@@ -18,6 +18,7 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
           torch's autograd and, from torch 2.4 on, in torch.compile (fullgraph=True, too), torch.func.grad and vmap. All
           other functions refuse a tensor that requires grad, except under torch.no_grad().
+MODELS    attn.register_transformers() enters attn.h into Hugging Face transformers, as attn_implementation="attn".
 DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
           call there, masks and lengths included. It is enqueued on torch's current stream, and takes its memory from
           torch. The library with the kernels is the one that `make cuda-lib` builds: name it in ATTN_LIBRARY.
@@ -1617,7 +1618,7 @@ def _for_transformers():
         if softcap:
             options["softcap"] = softcap
         if s_aux is not None:
-            options["sink"] = s_aux if torch.is_grad_enabled() else s_aux.detach()      # then no Parameter, but a tensor
+            options["sink"] = s_aux if torch.is_grad_enabled() else s_aux.detach()      # then it is no Parameter
         if position_bias is not None:
             bias = options.get("bias")
             options["bias"] = position_bias if bias is None else position_bias + bias
@@ -1644,7 +1645,8 @@ def register_transformers(name: str = "attn") -> None:
     try:
         import transformers
     except ImportError:
-        raise ImportError("attn.register_transformers needs the package transformers: pip install transformers") from None
+        raise ImportError("attn.register_transformers needs the package transformers, which is not installed: pip "
+                          "install transformers") from None
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
         functions = _for_transformers()

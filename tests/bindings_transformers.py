@@ -174,7 +174,7 @@ def test_options():
     assert set(static.options) == {"causal", "align", "positions"}, static.options
     assert (static | False).sum() == 9 == static.options["positions"] + 1, "the place has moved"
     chunks = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int64))
-    assert type(mask(**dict(plain, q_length=9, q_offset=0), mask_function=chunks)) is torch.Tensor, "not known: dense"
+    assert list(mask(**dict(plain, q_length=9, q_offset=0), mask_function=chunks).options) == ["mask"], "not known"
 
 
 def test_masks():
@@ -187,7 +187,7 @@ def test_masks():
     dense |= torch.eye(29, dtype=torch.bool)
     added = torch.where(dense, 0.0, torch.finfo(torch.float32).min)
     for what, kind, more in (("packed", "Mask", dict(input_ids=given["input_ids"][:1], position_ids=positions)),
-                             ("packed in a batch", "Tensor", dict(position_ids=positions.expand(3, -1))),
+                             ("packed in a batch", "Mask", dict(position_ids=positions.expand(3, -1))),
                              ("added", "Tensor", dict(attention_mask=added)),
                              ("allowed", "Tensor", dict(attention_mask=dense))):
         given.pop("attention_mask", None)
@@ -261,8 +261,14 @@ def test_types():
         closely("compiled", result(compiled, given), result(eager.eval(), given))
 
 
-def test_missing():
-    """Without the package the call says what is needed."""
+def test_refused():
+    """What cannot be taken is refused: a model with attention of its own, and the call without the package."""
+    if transformers:
+        need_transformers()
+        config = transformers.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4)
+        config._attn_implementation = "attn"
+        model = transformers.BloomForCausalLM(config)
+        raises(RuntimeError, lambda: model(torch.ones(1, 5, dtype=torch.int64)), "adds its mask to scores of its own")
     found, sys.modules["transformers"] = sys.modules.get("transformers"), None
     try:
         raises(ImportError, attn.register_transformers, "needs the package transformers")

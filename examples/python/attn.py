@@ -1576,6 +1576,9 @@ def _for_transformers():
             if function in described:
                 with torch._C.DisableTorchFunctionSubclass():
                     return function(*given, **(named or {}))
+            if function.__name__ in ("add", "add_"):    # which would be wrong without a word: the elements are bools
+                raise RuntimeError("the model adds its mask to scores of its own, and does not take its attention from "
+                                   "transformers' AttentionInterface: attn.h cannot stand in for it")
             given, named = torch.utils._pytree.tree_map(lambda x: x.dense() if type(x) is cls else x,
                                                         (given, named or {}))
             return function(*given, **named)
@@ -1596,13 +1599,13 @@ def _for_transformers():
         padding = None if attention_mask is None else attention_mask[:, kv_offset:kv_offset + kv_length]
         options = _mask_options(torch, _mask_parts(mask_function, kinds), batch_size, q_length, kv_length,
                                 q_offset - kv_offset, padding, device)
-        if options is None:
-            return their.sdpa_mask(**asked)
-        if not options and q_length == 1 and (allow_is_causal_skip or allow_is_bidirectional_skip):
+        if options == {} and q_length == 1 and (allow_is_causal_skip or allow_is_bidirectional_skip):
             return None         # of more queries None would leave to the layer whether it is causal
         shape = batch_size, 1, q_length, kv_length
         made = torch.Tensor._make_subclass(Mask, torch.zeros((), dtype=torch.bool, device=device).expand(shape))
         made.options, made.pairs, made.asked, made.made = options, (q_length, kv_length), asked, None
+        if options is None:
+            made.options = {"mask": made.dense()}
         return made
 
     def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,

@@ -662,6 +662,18 @@ def test_again():
     for size in range(1, 2 * attn._MOST_READY):
         attn.attention(target[0, 0, :1], *[np.zeros((size, 8), "float32")] * 2)
     assert len(attn._ready) <= attn._MOST_READY, "they are not kept without end"
+    if torch is not None:       # a cache that grows has one descriptor, and what does not fit is refused as ever
+        attn._ready.clear()
+        row = tensor(2, 4, 1, 8)
+        for size in (5, 6, 0, 40, 5000, 7):
+            for cache in (tensor(2, 2, size, 8), tensor(2, size, 2, 8).transpose(1, 2)):
+                near("a cache that grows", attn.attention(row, cache, cache), attn.forward(row, cache, cache).out, 0)
+        assert len(attn._ready) == 1, "a descriptor for each length"
+        for same_heads in (tensor(2, 4, 7, 8), tensor(2, 4, 9, 8)):
+            attn.sdpa(row, same_heads, same_heads)
+            raises(TypeError, lambda: attn.sdpa(row, cache, cache), "q has 4 heads and k 2")
+            raises(attn.Error, lambda: attn.sdpa(row, same_heads, same_heads[:, :, :5]), "v.size[2]")
+            raises(attn.Error, lambda: attn.sdpa(row, same_heads[:1], same_heads[:1]), "k.size[0]")
     if torch is None:
         return
     q, k, v = tensor(1, 2, 3, 8), tensor(1, 2, 4, 8), tensor(1, 2, 4, 8)
@@ -1467,12 +1479,12 @@ def test_command():
             assert status == code and words in text, f"{arguments}: {status}, {text}"
 
 
-def main(names):
+def main(names, tests=globals()):
     failed = 0
-    for name in names or [n[5:] for n in globals() if n.startswith("test_")]:
+    for name in names or [n[5:] for n in tests if n.startswith("test_")]:
         try:
-            globals()["test_" + name]()
-            print(f"ok      python: {name}")
+            tests["test_" + name]()
+            print(f"ok      python: {name}", flush=True)
         except Skipped as reason:
             print(f"skipped python: {name} ({reason})")
         except Exception:

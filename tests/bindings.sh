@@ -27,6 +27,12 @@ item_python() { # with PyTorch where it is, best one that has attention of its o
     make build/attn >"$dir/command.log" 2>&1 || { failed "examples/attn.c" "$dir/command.log"; return; }
     "$python" tests/bindings.py || [ $? = 1 ] || failed "python: $python tests/bindings.py"
 }
+item_transformers() {
+    python=$(python_with "import transformers, torch, numpy")
+    [ -n "$python" ] || { skipped "python: Hugging Face models (no transformers)"; return; }
+    "$python" -W ignore tests/bindings_transformers.py || [ $? = 1 ] ||
+        failed "transformers: $python tests/bindings_transformers.py"
+}
 # The package, in a fresh virtual environment: what it needs comes from the registry that pip uses, and nothing else.
 package_built() { # an sdist, a wheel from it; the same wheel from the repository, in which nothing is left
     ls -A examples/python | grep -v __pycache__ >"$dir/before"
@@ -76,4 +82,4 @@ item_zig() {
     $ZIG version >/dev/null 2>&1 || { skipped "zig (no $ZIG)"; return; }
     try "zig $($ZIG version)" zig_program
 }
-items "$1" package python written rust zig
+items "$1" package python transformers written rust zig

@@ -18,6 +18,7 @@ ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
           torch's autograd and, from torch 2.4 on, in torch.compile (fullgraph=True, too), torch.func.grad and vmap. All
           other functions refuse a tensor that requires grad, except under torch.no_grad().
+MODELS    attn.register_transformers() enters attn.h into Hugging Face transformers, as attn_implementation="attn".
 DEVICES   sdpa, forward, attention, weights, scores, backward and explain take tensors on an NVIDIA GPU, too, all of a
           call there, masks and lengths included. It is enqueued on torch's current stream, and takes its memory from
           torch. The library with the kernels is the one that `make cuda-lib` builds: name it in ATTN_LIBRARY.
@@ -70,8 +71,8 @@ ArrayT = TypeVar("ArrayT", bound="Array")
 __all__ = [
     "Error", "Heatmap", "Results", "alibi_slopes", "append", "attention", "backward", "best_isa", "bmm",
     "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log",
-    "mask", "merge", "mha", "mha_backward", "quantize", "rope", "rope_table", "scores", "sdpa", "softmax",
-    "softmax_backward", "tanh", "version", "weights"]
+    "mask", "merge", "mha", "mha_backward", "quantize", "register_transformers", "rope", "rope_table", "scores", "sdpa",
+    "softmax", "softmax_backward", "tanh", "version", "weights"]
 
 
 def __dir__() -> list[str]:
@@ -984,9 +985,11 @@ def forward(q: ArrayT | None, k: ArrayT | None, v: ArrayT | None = None, *, out:
 
 
 # A call of the output alone leaves its descriptor, for most of a small call's time goes into making one. The next call
-# whose arguments look the same (types, shapes and strides of arrays, values of the others) puts its arrays into a copy.
+# whose arguments look the same (types, shapes and strides of arrays, values of the others) puts its arrays into a copy,
+# and sizes and strides of tensors k and v, too: a cache is longer in each step of a decode.
 _WORDS = c_uint64 * (sizeof(attn_desc) // 8)
 _MOST_READY = 256
+_GROWING = "k", "v"
 _ready = {}     # what arguments look like: (descriptor, words of it for addresses, array to be made, threads, work)
 
 
@@ -1007,20 +1010,26 @@ def _is_transforming(torch):
 
 
 def _looks(given):
-    """What decides over the descriptor, and the addresses of the arrays. None: the call must be looked at closely."""
+    """What decides over the descriptor, and the addresses of the arrays (those of a cache with sizes and strides, as
+    attn_view has them). None: the call must be looked at closely."""
     key, addresses, torch = [*given], [], sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if tensor and (torch.autograd.forward_ad._current_level >= 0 or _is_transforming(torch)):
         return None
-    recorded = tensor and torch.is_grad_enabled()
+    recorded, grows = tensor and torch.is_grad_enabled(), "page_table" not in given
     try:
-        for x in given.values():
+        for name, x in given.items():
             kind = type(x)
             if kind is tensor:
                 if (recorded and x.requires_grad) or not x.is_cpu or x.is_neg():
                     return None
-                key += x.shape, x.stride(), x.dtype
-                addresses.append(x.data_ptr())
+                shape = x.shape
+                if grows and name in _GROWING and len(shape) == 4:
+                    key += shape[1], shape[3], x.dtype
+                    addresses.append((x.data_ptr(), *shape, *x.stride()))
+                else:
+                    key += shape, x.stride(), x.dtype
+                    addresses.append(x.data_ptr())
             elif kind is np.ndarray:
                 key += x.shape, x.strides, x.dtype, x.flags.num
                 addresses.append(_address_of(x))
@@ -1054,6 +1063,7 @@ def _again(given, looks):
             words[place] = out.data_ptr()
     else:
         out = given["out"]
+    keys = given["v"].shape[2] if keys is None else keys
     if threads != 1 and per_key * keys >= _WORTH:
         attn_desc.from_buffer(words).parallel = _parallel(threads, _work(per_key, keys, given.get("key_lengths")))
     return None if lib.attn_forward(byref(words), None) else out
@@ -1063,13 +1073,15 @@ def _leave_ready(given, looks, d):
     """Keeps the descriptor of a call that has run, where all its arrays are the caller's, but for the output."""
     if not looks or d.c.dropout:        # each call of dropout has a seed of its own
         return
-    places, made = [], set(d.kept)
+    places, made, (per_key, keys) = [], set(d.kept), d.work()
     for name, x in given.items():
         if _is_array(x):
             fields = [field for field, array in d.kept.items() if array is x and name in (field, "attn_mask", "sigma")]
             if len(fields) != 1:
                 return
-            places.append(getattr(attn_desc, fields[0]).offset // 8)
+            place, grows = getattr(attn_desc, fields[0]).offset // 8, type(looks[1][len(places)]) is tuple
+            places.append(slice(place, place + 9) if grows else place)
+            keys = None if grows else keys
             made.remove(fields[0])
     if made - {"out"}:
         return
@@ -1080,10 +1092,11 @@ def _leave_ready(given, looks, d):
         hash(looks[0])
     except TypeError:
         return
+    d.c.parallel.run, d.c.parallel.workers = None, 0    # each call says whether it is worth threads
     if len(_ready) >= _MOST_READY:
         _ready.clear()
     _ready[looks[0]] = (bytes(d.c), places, made and (like, is_like, tuple(out.shape), attn_desc.out.offset // 8),
-                        d.threads, *d.work())
+                        d.threads, per_key, keys)
 
 
 def _attended(given, looks, out=True, **arguments):
@@ -1475,6 +1488,179 @@ def sdpa(q: ArrayT | None, k: ArrayT | None, v: ArrayT, *, attn_mask: Numbers | 
             error.args = (error.args[0].replace(field, "attn_mask", 1),)
             error.field = error.field.replace(field, "attn_mask", 1)
         raise
+
+
+# ---- Hugging Face transformers: its attention function, and its masks as options
+def _mask_kinds(their, torch):
+    """What the mask functions of transformers are, by their code: closures made by one function share it."""
+    none = torch.zeros(1, 1)
+    made = {"causal": their.causal_mask_function, "all": their.bidirectional_mask_function,
+            "and": their.and_masks(their.causal_mask_function), "window": their.sliding_window_overlay(1),
+            "sides": their.sliding_window_bidirectional_overlay(1), "packed": their.packed_sequence_mask_function(none),
+            "moved": their.remap_positions_for_packed_sequence(their.causal_mask_function, none)}
+    return {function.__code__: kind for kind, function in made.items()}
+
+
+def _mask_parts(function, kinds):
+    """The functions that must all allow a pair, each as its kind (None: not known) and what it encloses."""
+    code = getattr(function, "__code__", None)
+    kind = kinds.get(code)
+    inside = dict(zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()))) if kind else {}
+    if kind == "and":
+        return [part for each in inside["mask_functions"] for part in _mask_parts(each, kinds)]
+    if kind == "moved":         # positions of packed sequences: those of one sequence are as far apart as its rows
+        return _mask_parts(inside["mask_function"], kinds)
+    return [(kind, inside)]
+
+
+def _padding_options(torch, padding, keys):
+    """The options for keys that are not padding: padding [B,n], the keys from n on are not there."""
+    padding = torch.nn.functional.pad(padding, (0, keys - padding.shape[1]))
+    begins = padding[:, 0].int() + (padding[:, 1:] & ~padding[:, :-1]).sum(-1)
+    if begins.max() > 1:        # with holes
+        return {"mask": padding[:, None, None]}
+    starts, lengths = padding.int().argmax(-1), padding.sum(-1)
+    options = {"key_starts": starts} if starts.any() else {}
+    if (starts + lengths < keys).any():
+        options["key_lengths"] = lengths
+    return options
+
+
+def _mask_options(torch, parts, batch, queries, keys, offset, padding, device):
+    """The options that say what those functions and the padding do, of queries from key `offset` on; None: there are
+    none."""
+    left, right, options = math.inf, math.inf, {}
+    for kind, inside in parts:
+        if kind == "causal":
+            right = 0
+        elif kind == "window":
+            left = min(left, inside["sliding_window"] - 1)
+        elif kind == "sides":
+            left, right = (min(n, inside["sliding_window"]) for n in (left, right))
+        elif kind == "packed" and batch == 1 and padding is None and queries == keys:
+            lengths = torch.bincount(inside["packed_sequence_mask"][0])
+            starts = lengths.cumsum(0) - lengths
+            options.update(query_starts=starts, query_lengths=lengths, key_starts=starts, key_lengths=lengths)
+        elif kind != "all":
+            return None
+    if padding is not None and not (padding.all() and min(keys, offset + queries + right) <= padding.shape[1]):
+        options.update(_padding_options(torch, padding, keys))
+    left, right = left if left < offset + queries - 1 else None, right if offset + right < keys - 1 else None
+    if right == 0:
+        options["causal"], right = True, None
+    if (left, right) != (None, None):
+        options["window"] = left, right
+    if "causal" in options or "window" in options:
+        starts = options.get("key_starts")
+        if "query_starts" in options or (offset == 0 and starts is None):
+            options["align"] = "top_left"
+        elif offset == keys - queries and "key_lengths" not in options:
+            options["align"] = "bottom_right"
+        else:
+            options["align"] = "positions"
+            options["positions"] = torch.full([batch], offset, device=device) if starts is None else offset - starts
+    return options
+
+
+@functools.lru_cache(maxsize=None)
+def _for_transformers():
+    """The two functions that register_transformers enters."""
+    import torch
+    from transformers import masking_utils as their
+    kinds = _mask_kinds(their, torch)
+    described = {getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "requires_grad")}
+    described |= {torch.Tensor.size, torch.Tensor.dim}
+
+    class Mask(torch.Tensor):
+        """A mask that options stand for. Its elements are made only where a model looks at them."""
+
+        @classmethod
+        def __torch_function__(cls, function, types, given=(), named=None):
+            if function in described:
+                with torch._C.DisableTorchFunctionSubclass():
+                    return function(*given, **(named or {}))
+            if function.__name__ in ("add", "add_"):    # which would be wrong without a word: the elements are bools
+                raise RuntimeError("the model adds its mask to scores of its own, and does not take its attention from "
+                                   "transformers' AttentionInterface: attn.h cannot stand in for it")
+            given, named = torch.utils._pytree.tree_map(lambda x: x.dense() if type(x) is cls else x,
+                                                        (given, named or {}))
+            return function(*given, **named)
+
+        def dense(self):
+            if self.made is None:
+                self.made = their.sdpa_mask(**self.asked)
+            return self.made
+
+    def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=their.causal_mask_function,
+             attention_mask=None, allow_is_causal_skip=True, allow_is_bidirectional_skip=False, device="cpu", **others):
+        asked = dict(others, batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                     kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask, device=device,
+                     allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        if _is_compiling():
+            return their.sdpa_mask(**asked)
+        asked["q_offset"] = q_offset = int(q_offset)        # that of a static cache is a tensor, which will change
+        padding = None if attention_mask is None else attention_mask[:, kv_offset:kv_offset + kv_length]
+        options = _mask_options(torch, _mask_parts(mask_function, kinds), batch_size, q_length, kv_length,
+                                q_offset - kv_offset, padding, device)
+        if options == {} and q_length == 1 and (allow_is_causal_skip or allow_is_bidirectional_skip):
+            return None         # of more queries None would leave to the layer whether it is causal
+        shape = batch_size, 1, q_length, kv_length
+        made = torch.Tensor._make_subclass(Mask, torch.zeros((), dtype=torch.bool, device=device).expand(shape))
+        made.options, made.pairs, made.asked, made.made = options, (q_length, kv_length), asked, None
+        if options is None:
+            made.options = {"mask": made.dense()}
+        return made
+
+    def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
+               s_aux=None, position_bias=None, output_attentions=False, **others):
+        rows, keys, options = query.shape[2], key.shape[2], {"scale": scaling}
+        if type(attention_mask) is Mask and attention_mask.pairs == (rows, keys) and not output_attentions:
+            options.update(attention_mask.options)
+        elif attention_mask is not None:
+            attention_mask = attention_mask[..., :keys]
+            options["mask" if attention_mask.dtype == torch.bool else "bias"] = attention_mask
+        elif rows > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+            options["causal"], options["align"] = True, "top_left"
+        if softcap:
+            options["softcap"] = softcap
+        if s_aux is not None:
+            options["sink"] = s_aux if torch.is_grad_enabled() else s_aux.detach()      # then it is no Parameter
+        if position_bias is not None:
+            bias = options.get("bias")
+            options["bias"] = position_bias if bias is None else position_bias + bias
+        given = {"q": query, "k": key, "v": value, **options}
+        if rows > 1 and not dropout and not _seen(torch, given):
+            out = query.new_empty((query.shape[0], rows, query.shape[1], value.shape[3]))
+            attention(**given, out=out.transpose(1, 2))     # transformers wants queries before heads
+        else:       # of one query that is the same
+            out = sdpa(**given, dropout_p=dropout, enable_gqa=True).transpose(1, 2).contiguous()
+        if not output_attentions:
+            return out, None
+        with torch.no_grad():       # with a dense mask: packed sequences have no weights
+            return out, weights(query, key, **options)
+
+    return attend, mask
+
+
+def register_transformers(name: str = "attn") -> None:
+    """Enters attn.h into Hugging Face transformers, under that name: AutoModel.from_pretrained(..,
+    attn_implementation="attn"). A model's grouped heads, softcap, sinks, position bias and dropout, gradients and
+    caches are taken as they are; causal masks, windows, padding at either end and packed sequences become options of
+    attn.h, without a mask of all pairs, which other masks remain. With output_attentions=True in a call the weights
+    come too, before dropout and without a gradient."""
+    try:
+        import transformers
+    except ImportError:
+        raise ImportError("attn.register_transformers needs the package transformers, which is not installed: pip "
+                          "install transformers") from None
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        functions = _for_transformers()
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"attn.register_transformers does not fit transformers {transformers.__version__}: it needs "
+                          f"version 5.24 or one like it ({error})") from None
+    for interface, function in zip((AttentionInterface, AttentionMaskInterface), functions):
+        interface.register(name, function)
 
 
 # ---- the pieces

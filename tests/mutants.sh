@@ -73,8 +73,12 @@ noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutan
         *)              first= ;;
     esac
     for suite in $first; do noticed "$1/run" --filter "$suite" && return; done
-    noticed "$1/run" || { [ "$2" = kernels-vector ] && grep -qw amx_bf16 /proc/cpuinfo &&
-        noticed "$1/run" --isa avx512 --amx --suite precision; }
+    noticed "$1/run"
+}
+noticed_by_amx() { # DIRECTORY: what no suite noticed, those on AMX may, emulated where this machine has none
+    if grep -qw amx_bf16 /proc/cpuinfo; then noticed "$1/run" --isa avx512 --amx --suite precision; return; fi
+    emulates kernels-vector && plant "$1/amx" kernels-vector <"$1/attn.h" && build "$1/amx" kernels-vector &&
+        link "$1/amx" kernels-vector && SECONDS_OF_CPU=400 noticed emulated_amx_suites "$1/amx/run"
 }
 golden_differs() { # golden_differs DIRECTORY SECTION: what no suite noticed, the golden hash may
     $(compiler_of "$2") "$1/tests/golden.c" -o "$1/golden" -lm 2>"$1/log" || return 0
@@ -97,6 +101,7 @@ item_mutant() { # NUMBER SECTION
     elif ! link "$here" "$2"; then ok "does not link: $key"
     elif noticed_by_suites "$here" "$2"; then ok "killed: $key"
     elif golden_differs "$here" "$2"; then ok "killed by the golden hash: $key"
+    elif [ "$2" != kernels-neon ] && noticed_by_amx "$here"; then ok "killed: $key"
     else failed "survived: $key"; fi
     rm -rf "$here"
 }

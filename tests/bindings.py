@@ -496,6 +496,27 @@ def test_gradients():
          np.einsum("bhi,bhij,bhjd->bhid", d_lse, softmax(raw)[0], k.astype("float64")) / np.sqrt(8), 1e-6 * TERMS)
 
 
+def test_key_sums():
+    q, k, v = draw(2, 4, 9, 8), draw(2, 2, 13, 8), draw(2, 2, 13, 5)
+    for kind in (np.asarray, *([torch.from_numpy] if torch else [])):
+        r = attn.forward(kind(q), kind(k), kind(v), causal=True, align="bottom_right", weights=True, stats=True)
+        got, last = attn.key_sums(r), attn.key_sums(r, 3, out=kind(np.empty((2, 4, 13), "float32")))
+        assert type(got) is type(r.weights) and got.shape == (2, 4, 13)
+        near("key_sums", got, r.weights.sum(-2), 2e-6)
+        near("key_sums of the last queries", last, r.weights[:, :, -3:].sum(-2), 2e-6)
+        r = attn.forward(kind(q), kind(k), None, out=False, lse=True, causal=True, align="bottom_right")
+        same("without stats", np.asarray(attn.key_sums(r)), np.asarray(got))
+        r = attn.forward(kind(q[0]), kind(k[0, :1].repeat(4, 0)), None, out=False, weights=True)
+        near("without a batch", attn.key_sums(r), r.weights.sum(-2), 2e-6)
+    pages = k.reshape(2, 2, 13, 8)
+    table = np.array([[1], [0]], "int32")
+    r = attn.forward(q, pages, None, out=False, lse=True, page_table=table)
+    near("pages", attn.key_sums(r), attn.weights(q, k[::-1].copy()).sum(-2), 2e-6)
+    raises(attn.Error, lambda: attn.key_sums(r, -1), "last_queries")
+    raises(TypeError, lambda: attn.key_sums(q), "attn.forward")
+    raises(TypeError, lambda: attn.backward(r, d_lse=q[..., 0], key_sums=True), "key_sums")
+
+
 def test_pieces():
     x, d_out = draw(2, 3, 5, 7), draw(2, 3, 5, 7)
     w, _ = softmax(x.astype("float64"))

@@ -70,8 +70,8 @@ ArrayT = TypeVar("ArrayT", bound="Array")
 
 __all__ = [
     "Error", "Heatmap", "Results", "alibi_slopes", "append", "attention", "backward", "best_isa", "bmm",
-    "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "layout", "lengths_of", "log",
-    "mask", "merge", "mha", "mha_backward", "quantize", "register_transformers", "rope", "rope_table", "scores", "sdpa",
+    "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "key_sums", "layout",
+    "lengths_of", "log", "mask", "merge", "mha", "mha_backward", "quantize", "register_transformers", "rope", "rope_table", "scores", "sdpa",
     "softmax", "softmax_backward", "tanh", "version", "weights"]
 
 
@@ -696,7 +696,7 @@ def _copy(x):
 _AXES = {"q": "BHQD", "k": "BKSE", "v": "BKSV", "given_scores": "BHQS", "out": "BHQV", "lse": "BHQ", "stats": "BHQ2",
          "weights": "BHQS", "scores": "BHQS", "scores_softcap": "BHQS", "scores_masked": "BHQS", "mask": "BHQS",
          "bias": "BHQS", "k_scale": "BKS1", "v_scale": "BKS1", "carry_in": "BHQC", "carry_out": "BHQC", "x": "BHSD",
-         "fresh": "BKSD", "cache": "BKSD"}
+         "fresh": "BKSD", "cache": "BKSD", "key_sums": "BHS"}
 _LEFT_OUT = {4: (), 3: (1,), 2: (0, 1)}
 _NO_MASS = {"lse": ..., "stats": (..., 0), "carry_out": (..., -2)}   # f32; where a row without mass has -inf
 
@@ -1132,8 +1132,9 @@ def _gradients(structure, owners, wanted, accumulate, axes=0, like=None):
     """The attn_grad or attn_mha_grad of the gradients wanted, which keeps what it points to, and their arrays."""
     grad, arrays = structure(struct_bytes=sizeof(structure)), {}
     grad.kept = {}
-    results = [name for name, kind in structure._fields_ if kind is attn_out]
-    known = [name for name, kind in structure._fields_ if kind in (attn_out, attn_view)]
+    fields = [field for field in structure._fields_ if field[0] != "key_sums"]      # a function of its own
+    results = [name for name, kind in fields if kind is attn_out]
+    known = [name for name, kind in fields if kind in (attn_out, attn_view)]
     for name in [*wanted, *accumulate]:
         if name not in known:
             raise _unknown("gradient", name, known)
@@ -1185,6 +1186,26 @@ def backward(results: Results[ArrayT], d_out: Numbers | None = None, *, d_weight
     grad, arrays = _gradients(attn_grad, d.kept, wanted, accumulate, d.axes, like)
     d.run("attn_backward", byref(grad))
     return Results(arrays, d.axes)
+
+
+def key_sums(results: Results[ArrayT], last_queries: int = 0, *, out: ArrayT | None = None) -> ArrayT:
+    """What each key got of the attention, from what forward returned: the sum of the weights over the queries, or over
+    the last so many of each entry, without the weights themselves. [B,H,Sk], float32; out: where it goes. It is faster
+    where forward was asked for stats=True; out=False spares forward its own output. q, k and options of floats are read
+    again here, as they are by then."""
+    if not isinstance(results, Results) or "desc" not in results._kept:
+        raise TypeError("results: what attn.forward returned is needed, which knows its inputs and options")
+    d = results._kept["desc"]
+    _check_unchanged(results, d.kept)
+    rows, keys, table = d.kept.get("q", d.kept.get("given_scores")), d.kept.get("k"), d.kept.get("page_table")
+    size = rows.shape[-1] if keys is None else keys.shape[-2] * (1 if table is None else table.shape[-1])
+    batch = (rows if keys is None else keys if table is None else table).shape[0]
+    if out is None:
+        out = _new(rows, {4: [batch, *rows.shape[1:2]], 3: [batch], 2: []}[d.axes] + [size], "float32")
+    grad = attn_grad(struct_bytes=sizeof(attn_grad), last_queries=last_queries)
+    grad.key_sums = _view("key_sums", out, attn_out, _absent("key_sums", out, d.axes), device=True)
+    d.run("attn_backward", byref(grad))
+    return out
 
 
 def explain(q: Array | None, k: Array | None, v: Array | None = None, **options: Unpack[OptionsAndResults]) -> str:

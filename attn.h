@@ -984,10 +984,10 @@ typedef enum attn_terminal {
    range. If all values are equal, the range includes 0. DIVERGING is for numbers of both signs, as a bias or gradients
    are: its range is -m..m, m the largest magnitude, so that 0 is light grey, what is below it blue, what is above it
    red, and x as dark as -x (in ASCII a shade after a sign); of a range_set that is no -m..m the middle is grey instead.
-   Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At
-   most 65536 rows and columns over all panels and 32767 pixels a side; a width or height too small for the labels is an
-   error that gives the minimum. If only one of the two is given, cells are square. View panels as [n,1,rows,cols] to
-   have them below each other. Only the outer panels have tick labels. */
+   Labels are cut at 32 columns; invalid UTF-8 becomes U+FFFD. At most 65536 rows and columns over all panels and 32767
+   pixels a side; a width or height too small for the labels is an error that gives the minimum. If only one of the two
+   is given, cells are square. View panels as [n,1,rows,cols] to have them below each other. Only the outer panels have
+   tick labels. */
 typedef struct attn_heatmap {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_heatmap) */
     attn_view values ATTN__0;           /* f32, f16, bf16 or u8; [rows,cols], or [panel cols, rows, cols] (one row of
@@ -6613,7 +6613,7 @@ static void attn__keep_inputs(attn__checker *w)
     w->results = 0;
 }
 
-/* Sums by key: alone, for nothing else of the pass may count all rows or wants the weights as they are not stored. */
+/* Sums by key are made alone: all queries count for a gradient, and dropout does. */
 static attn_status attn__check_sums(const attn__checker *w, const attn_grad *g, int results, attn_error *err)
 {
     const int alone = !results && w->count == w->inputs + 1;
@@ -6642,7 +6642,8 @@ static attn_status attn__check_grad(attn__checker *w, const attn_desc *d, const 
         reads_out |= written && w->found[i].field != &attn__grad_fields[ATTN__G_dv];
     }
     ATTN__TRY(attn__check_sums(w, g, results, err));
-    ATTN__RULE(!d->page_table.rank || g->key_sums.rank, OPTION, "page_table", "must be absent: pages have no gradients");
+    ATTN__RULE(!d->page_table.rank || g->key_sums.rank, OPTION, "page_table",
+               "must be absent: pages have no gradients");
     ATTN__RULE(!d->carry_in.rank, OPTION, "carry_in", "must be absent: gradients carry nothing");
     ATTN__RULE(!d->carry_out.rank, OPTION, "carry_out", "must be absent: gradients carry nothing");
     ATTN__CUDA_ONLY(ATTN__RULE(!(w->flags & ATTN__ON_DEVICE) || !d->key_origin, PLACE, "key_origin",
@@ -12422,12 +12423,16 @@ static void attn__grad_block(attn__pass *p, int64_t c0)
     if (!p->whole) attn__find_hulls(p, c0);
     for (j = 0; j < p->nk; j++) p->seen[j] = 0;
     for (x = 0; x < p->tiles; x++) attn__grad_scores(p, x, c0, p->nk);
+    if (c->key_sums.rank) {
+        if (p->uniform) attn__grad_uniform(p, c0, p->nk);
+        attn__sum_weights(p, c0);
+        return;
+    }
     attn__grad_masks(p, c0, p->nk);
     attn__grad_softcap(p, p->nk);
     if (score->elements) score->elements(p, c0, p->nk);
     if (c->w.pad_u > 0) (c->fast ? attn__paired_vectors : score->vectors)(p, c0);
     if (p->uniform) attn__grad_uniform(p, c0, p->nk);           /* last: its rows count as excluded until here */
-    if (c->key_sums.rank) attn__sum_weights(p, c0);
     if (c->d_out.rank && c->dv.rank && (p->does & ATTN__DO_K)) {
         float *dv = p->m.dv + (c0 - p->key0) * c->w.pad_v;
         if (c->fast) attn__paired_weights(p, dv);

@@ -563,8 +563,8 @@ static void bars_of_sequences(void) {
             bar_of_append(8, 32, 1, page, type), bar_of_append(1, 8, 512, page, type);
 }
 
-/* ---- options: a bias by index over the call without; sums by key over the forward; codes over a copy, in bytes read and
-   written */
+/* ---- options: a bias by index over the call without; sums by key over the forward; codes over a copy, in bytes
+   read and written */
 typedef struct option {
     attn_desc desc;
     attn_out sums, codes, scales;

@@ -1498,7 +1498,7 @@ static int far_from_others(const slot *s, attn_view *v) {
     if (s->output && !strcmp(s->name, "mask")) return ACCEPTED; /* its sizes are the call's */
     if (has_sequences() && strchr("kv", *s->name) && strlen(s->name) == 1) return ACCEPTED; /* a pool's are its own */
     if (!strcmp(s->name, "page_table") || strstr(s->name, "_starts")) return ACCEPTED;      /* and so are these */
-    /* a table's numbers are its own; packed, a bias or a mask has as many columns as it likes beyond the longest entry */
+    /* a table's numbers are its own; packed, a bias or a mask has any number of columns from the longest entry's on */
     if (!strcmp(s->name, "bias") && get_view(slot_of("bias_index")).rank) return ACCEPTED;
     if (has_sequences() && (!strcmp(s->name, "mask") || !strncmp(s->name, "bias", 4))) return ACCEPTED;
     v->size[axis] = PICK(sizes);

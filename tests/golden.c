@@ -2,7 +2,8 @@
    that the options choose. Every way must give the same hashes: that is the header's promise of the same bits.
    tests/golden.sh runs the ways; tests/golden.txt holds the hashes.
 
-   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences|index|sums] [--isa NAME] [--workers N] [--cut whole|alone|blocks|keys]
+   golden [--type f32|f16|bf16|amx|i8|amx-i8|sequences|index|sums] [--isa NAME] [--workers N]
+          [--cut whole|alone|blocks|keys]
           [--layout packed|strided|reversed] [--apart] [--float-control N] [--mixed | --every] [--cases]
 
    --type           how the arrays of all calls are stored. A type has hashes of its own, a line of golden.txt; f32,

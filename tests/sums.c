@@ -134,7 +134,7 @@ static void pairs(void) {
     CHECKF(missing == 0, "%d pairs of options were not tried", missing);
 }
 
-/* A NaN in a query that does not count reaches no sum; the same query among those that count reaches all of its keys. */
+/* A NaN in a query that does not count reaches no sum; among those that count it reaches all of its keys. */
 static void queries_that_count(void) {
     float q[10] = {0}, k[6] = {1, 2, 3, 4, 5, 6}, sums[3];
     attn_desc d;

@@ -71,8 +71,8 @@ ArrayT = TypeVar("ArrayT", bound="Array")
 __all__ = [
     "Error", "Heatmap", "Results", "alibi_slopes", "append", "attention", "backward", "best_isa", "bmm",
     "bmm_backward", "convert", "dropout_mask", "exp", "explain", "forward", "heatmap", "key_sums", "layout",
-    "lengths_of", "log", "mask", "merge", "mha", "mha_backward", "quantize", "register_transformers", "rope", "rope_table", "scores", "sdpa",
-    "softmax", "softmax_backward", "tanh", "version", "weights"]
+    "lengths_of", "log", "mask", "merge", "mha", "mha_backward", "quantize", "register_transformers", "rope",
+    "rope_table", "scores", "sdpa", "softmax", "softmax_backward", "tanh", "version", "weights"]
 
 
 def __dir__() -> list[str]:

@@ -16,8 +16,8 @@
 
 /* ---- which one runs */
 static void test_best(void) {
-    static const attn_isa weakest_first[] = {ATTN_ISA_SCALAR, ATTN_ISA_PORTABLE, ATTN_ISA_RELAXED, ATTN_ISA_AVX2,
-                                             ATTN_ISA_AVX512, ATTN_ISA_NEON};
+    static const attn_isa weakest_first[] = {ATTN_ISA_SCALAR, ATTN_ISA_PORTABLE, ATTN_ISA_RELAXED,
+                                             ATTN_ISA_AVX2,   ATTN_ISA_AVX512,   ATTN_ISA_NEON};
     attn_isa best = attn_best_isa();
     float x = 0, y = 7;
     int n = 0;

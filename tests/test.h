@@ -85,7 +85,7 @@ void test_count_call(void); /* on any thread */
 
 /* ---- options of the program */
 int test_verbose(void);
-int test_with_amx(void); /* --amx: it was asked for, and is there */
+int test_with_amx(void);            /* --amx: it was asked for, and is there */
 unsigned long long test_seed(void); /* --seed */
 int test_isa_count(void);           /* instruction sets of this build and CPU (only --isa when given) */
 attn_isa test_isa(int i);

@@ -12,13 +12,44 @@ static float chains(const attn_view *a, const attn_view *b, int64_t i0, int64_t 
     return total;
 }
 
+/* What one of `every` elements must be, in the order of their indices; to be freed. */
+static float *wanted(attn_view a, attn_view b, attn_view out, int64_t every) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high, count = 1, element = 0;
+    for (int axis = 0; axis < out.rank; axis++) count *= out.size[axis];
+    float *want = (float *)malloc((size_t)(count / every + 1) * sizeof *want);
+    if (!want) abort();
+    if (view_extent(&out, &low, &high)) do {
+            const int64_t *last = index + out.rank - 2;
+            int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
+            if (element % every == 0) want[element / every] = chains(&a, &b, i0, i1, last[0], last[1]);
+            element++;
+        } while (next_index(&out, index));
+    return want;
+}
+
+static void compare(const attn_view *got, const float *want, int64_t every, attn_isa isa, const char *what) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0, element = 0;
+    if (!view_extent(got, &low, &high)) return;
+    do {
+        if (element++ % every) continue;
+        float x = want[(element - 1) / every];
+        uint32_t bits = bits_at(got, index), expected;
+        memcpy(&expected, &x, sizeof expected);
+        if (isnan(x)) expected = 0x7fc00000u;
+        if (bits != expected && bad++ == 0)
+            CHECKF(0, "%s on %s: [%ld,%ld,%ld,%ld] has the bits %08x, not those of %.9g", what, attn_isa_string(isa),
+                   (long)index[0], (long)index[1], (long)index[2], (long)index[3], (unsigned)bits, (double)x);
+    } while (next_index(got, index));
+    CHECKF(bad == 0, "%s: %ld elements differ", what, (long)bad);
+}
+
 /* One of `every` elements; large products by vectors alone. */
 static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, const char *what) {
     attn_view got = attn_view_of(out);
+    float *want = wanted(a, b, got, every);
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc o;
         int32_t workers = n % 2 ? test_int(2, 40) : 0;
-        int64_t index[4] = {0, 0, 0, 0}, low, high, bad = 0, element = 0;
         if (every > 1 && test_isa(n) == ATTN_ISA_SCALAR) continue;
         memset(&o, 0, sizeof o);
         o.parallel.workers = workers;
@@ -26,24 +57,11 @@ static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, co
         o.parallel.run = workers ? run_shuffled : 0;
         o.isa = (int32_t)test_isa(n);
         poison(&out);
-        if (!CHECKF(attn_bmm(a, b, out, &o, 0) == ATTN_OK, "%s: refused", what)) return;
+        if (!CHECKF(attn_bmm(a, b, out, &o, 0) == ATTN_OK, "%s: refused", what)) break;
         CHECKF(gaps_untouched(&out), "%s: wrote between the elements", what);
-        if (!view_extent(&got, &low, &high)) continue;
-        do {
-            if (element++ % every) continue;
-            const int64_t *last = index + out.rank - 2;
-            int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
-            float want = chains(&a, &b, i0, i1, last[0], last[1]), have;
-            uint32_t bits = bits_at(&got, index), expected;
-            memcpy(&have, &bits, sizeof have);
-            memcpy(&expected, &want, sizeof expected);
-            if (isnan(want)) expected = 0x7fc00000u;
-            if (bits != expected && bad++ == 0)
-                CHECKF(0, "%s on %s: [%ld,%ld,%ld,%ld] is %.9g, not %.9g", what, attn_isa_string(test_isa(n)), (long)i0,
-                       (long)i1, (long)last[0], (long)last[1], (double)have, (double)want);
-        } while (next_index(&got, index));
-        CHECKF(bad == 0, "%s: %ld elements differ", what, (long)bad);
+        compare(&got, want, every, test_isa(n), what);
     }
+    free(want);
 }
 
 static void check_product(attn_view a, attn_view b, attn_out out, const char *what) { check_some(a, b, out, 1, what); }

@@ -6,13 +6,8 @@ program=build/tests
 dir=build/suites
 mkdir -p $dir
 
-# The portable vectors are slow where they have to build the multiply-add themselves. Where others run, the suites that
-# take longest leave them to `make check` (item suites_portable), which runs all suites on them.
-LEFT_OUT="corners threads forward precision"
-
 one() { # one SUITE: into files, then out at once
-    case " $LEFT_OUT " in *" $1 "*) share="--without portable" ;; *) share= ;; esac
-    case $1 in *+amx) share="--amx --isa avx512" ;; esac
+    case $1 in *+amx) share="--amx --isa avx512" ;; *) share= ;; esac
     $program --suite "${1%+amx}" $share >"$dir/$1.log" 2>&1
     awk -v name="${1%+amx}" -v status=$? -v counts=tests/counts.txt -v sums="$dir/$1.sum" '
         function fails(what) { print "FAILED " name ": " what; failed++ }
@@ -48,7 +43,6 @@ for suite in $(printf '%s\n' $known $listed | sort -u); do
     [ -s $dir/$suite.sum ] || { echo "FAILED $suite: this suite did not run"; echo "0 1 0" >$dir/$suite.sum; }
 done
 cat $dir/*.log | grep '^this build or CPU has no ' | sort -u | tee $dir/lacks
-echo "on the portable vectors, where others run: all but $LEFT_OUT; \`sh tests/check.sh suites_portable\` runs all"
 cat $dir/*.sum | awk -v lacks="$(wc -l <$dir/lacks)" '
     { passed += $1; failed += $2; skipped += $3 }
     END { skipped += lacks

@@ -106,13 +106,13 @@
              the other: [1,H,total,D]. B is then the size of the starts, and per-query key_lengths and positions are
              [1,total]. Packed queries need query_lengths, packed keys key_lengths: see attn_lengths_of. The queries of
              packed entries stand one after the other: each query_starts[b] is at least the end of every entry before b.
-             So do the keys in attn_backward and attn_mha_backward; in other calls they may be shared (a prefix) and
-             stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and d_weights
-             must be absent. A mask or a bias (or its index) has the rows of q, [B or 1, H or 1, rows or 1, columns],
-             and its columns count from the first key of each entry: as many as the longest entry has keys, or more; or
-             one row and one column, which is all that a device takes. With B = 1 the queries (keys) are packed where
-             they have starts and lengths and the descriptor has none of these results, nor a mask or a bias of more
-             than one row or column that has one column or those of k (so asking for weights may change bits under
+             So do the keys in attn_backward, attn_mha_backward and attn_key_sums; in other calls they may be shared (a
+             prefix) and stand in any order. An entry without rows may begin anywhere. Weights, scores, given scores and
+             d_weights must be absent. A mask or a bias (or its index) has the rows of q, [B or 1, H or 1, rows or 1,
+             columns], and its columns count from the first key of each entry: as many as the longest entry has keys, or
+             more; or one row and one column, which is all that a device takes. With B = 1 the queries (keys) are packed
+             where they have starts and lengths and the descriptor has none of these results, nor a mask or a bias of
+             more than one row or column that has one column or those of k (so asking for weights may change bits under
              ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
@@ -733,16 +733,18 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
 /* As attn_explain, for attn_backward. */
 ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad *grad, char *text, size_t size);
 
-/* What each key got of the attention: sums[b,h,j] is the sum of the weights of key j over the queries, or over the last
-   `last_queries` of each entry if that is not 0, as caches that keep the most important keys want it (H2O: Zhang et al.
-   2023; SnapKV: Li et al. 2024) and explanations do. `weights` is never made. forward: the descriptor of the forward
-   call; out and v are not needed; with its stats q and k are multiplied once, else twice. int8 keys and pages may be
-   used, and keys in parts as in attn_backward; not on a device. Empty rows add 0 (under ATTN_EMPTY_UNIFORM 1/Sk), under
-   ATTN_EMPTY_NAN too; dropout counts with weights_after_dropout alone. The sums of a head are made in blocks of
-   ATTN_GRAD_QUERIES: 16 partial sums by query mod 16, then a tree. As a plan, or explained: attn_plan_backward and
-   attn_explain_backward with key_sums in attn_grad. Cost: half of the forward's or a little more. */
-ATTN_DEF attn_status attn_key_sums(const attn_desc *forward, int64_t last_queries, attn_out sums, attn_error *err);
-ATTN_DEF attn_status attn_key_sums_workspace_size(const attn_desc *forward, int64_t last_queries, attn_out sums,
+/* What each key got of the attention: key_sums [B,H,Sk], the sum of its weights over the queries of each entry, or over
+   the last `last_queries` of them if that is not 0, as caches that keep the most important keys want it (H2O: Zhang et
+   al. 2023; SnapKV: Li et al. 2024) and explanations do. The weights are never stored. forward: the descriptor of the
+   forward call; out and v are not needed. int8 keys and pages may be used, and keys in parts as in attn_backward; not
+   on a device. Rows beyond query_lengths or of no entry do not count. Other empty rows add 0, under ATTN_EMPTY_NAN too,
+   but 1/Sk under ATTN_EMPTY_UNIFORM; dropout counts with weights_after_dropout alone. The sums of a head are made in
+   blocks of ATTN_GRAD_QUERIES: 16 partial sums by query mod 16, then a tree. As a plan, or explained:
+   attn_plan_backward and attn_explain_backward with key_sums in attn_grad. Cost: with stats half of the forward's or a
+   little more, without stats as much as the forward. */
+ATTN_DEF attn_status attn_key_sums(const attn_desc *forward, int64_t last_queries, attn_out key_sums,
+                                   attn_error *err);
+ATTN_DEF attn_status attn_key_sums_workspace_size(const attn_desc *forward, int64_t last_queries, attn_out key_sums,
                                                   size_t *bytes, attn_error *err);
 
 /* Gradient of attn_softmax: dx from d_out, both of the shape of x. x and options as they were given to attn_softmax (so
@@ -8526,7 +8528,7 @@ static void attn__set_gradients(attn__call *c, const attn_grad *g)
         c->bias_size[2] = 1;
     }
     c->accumulate = g->accumulate;
-    c->last_queries = g->last_queries ? g->last_queries : ATTN__HUGE;
+    c->last_queries = g->last_queries ? attn__min(g->last_queries, c->queries) : c->queries;
     if (g->key_sums.rank && !c->weights_after_dropout) {
         c->dropout = 0.0f;
         c->drop_below = 0;
@@ -12651,6 +12653,7 @@ static void attn__run_rows(attn__task *task)
     p->head_kv = p->head / (c->heads / c->heads_kv);
     i = task->index % c->w.blocks * ATTN_GRAD_QUERIES;
     end = attn__min(c->queries, i + ATTN_GRAD_QUERIES);
+    if (c->key_sums.rank && end <= attn__first_query(p)) return;        /* nobody asks for these rows */
     for (; i < end; i += lanes) {
         lanes = attn__min(end - i, c->ld);
         attn__grad_tile(p, t, i, lanes);
@@ -13499,18 +13502,18 @@ ATTN_DEF attn_status attn_plan_backward(const attn_desc *forward, const attn_gra
                                         attn_error *err)
 { return attn__plan_call(forward, grad, 1, plan, ATTN__WITH_DATA | ATTN__AS_TASKS, err); }
 
-static attn_status attn__key_sums(const attn_desc *forward, int64_t last_queries, attn_out sums, size_t *bytes,
+static attn_status attn__key_sums(const attn_desc *forward, int64_t last_queries, attn_out key_sums, size_t *bytes,
                                   attn_error *err)
 {
     attn_grad g;
-    ATTN__RULE(sums.rank, NULL, "key_sums", "must be given: where the sums go");
+    ATTN__RULE(key_sums.rank, NULL, "key_sums", "must be given: where the sums go");
     attn__zero(&g, sizeof g);
-    g.key_sums = sums;
+    g.key_sums = key_sums;
     g.last_queries = last_queries;
     return attn__attention(forward, &g, 1, bytes, err);
 }
-ATTN__CALL(attn_key_sums, attn__key_sums(forward, last_queries, sums, bytes, err),
-           const attn_desc *forward, int64_t last_queries, attn_out sums)
+ATTN__CALL(attn_key_sums, attn__key_sums(forward, last_queries, key_sums, bytes, err),
+           const attn_desc *forward, int64_t last_queries, attn_out key_sums)
 #endif
 
 /* ----------------------------------------------------------------------------------------------------- >>explain */
@@ -13652,7 +13655,7 @@ static size_t attn__explain(const attn_desc *desc, const struct attn_grad *grad,
         return attn__end_text(&t);
     }
     c = attn__call_of(&plan);
-    if (backward) attn__put(&t, "gradients of ");
+    if (backward) attn__put(&t, c->key_sums.rank ? "sums by key of " : "gradients of ");
     attn__put2(&t, attn_score_string((attn_score)c->score), " attention");
     if (!backward) ATTN__FORMAT(&t, ", % x % heads (% of keys), % queries x % keys, d %, dv %", c->batch, c->heads,
                                 c->heads_kv, c->queries, c->keys, c->size_q, c->size_v);

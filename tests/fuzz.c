@@ -492,7 +492,7 @@ static attn_status size_key_sums(job *j, size_t *bytes, attn_error *err) {
     return attn_key_sums_workspace_size(&j->c.d, j->c.g.last_queries, j->c.g.key_sums, bytes, err);
 }
 static void check_key_sums(job *j) {
-    sums_case s = {j->c.d, j->c.g.key_sums, j->c.g.last_queries};
+    sums_case s = {j->c.d, j->c.g.key_sums, j->c.g.last_queries, {0, {0}, {0}, 0, 0}};
     ref_result r;
     ref_sizes(&s.d, &r);
     if (r.b == 0 || r.h == 0 || r.sq == 0) return;

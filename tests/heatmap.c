@@ -1235,20 +1235,21 @@ static void check_lines(const attn_heatmap *m, const float *x, const uint8_t *ke
     const char *s = draw(LINES, m, NULL), *at = s;
     const double high = rows > columns ? rows : columns;
     int drawn = 0, dashed = 0;
+    double across = 0;
     CHECK(!xml_fault(s));
     for (int k = 0; k < panels * rows * columns; k++) {
         const double v = (double)x[k], part = isinf(v) ? 1 : fmin(1, fabs(v) / most);
         const int i = k / columns % rows, j = k % columns;
-        line l, first;
+        line l;
         if (kept && !kept[k]) continue;
         if (isnan(v)) dashed++;
         if (isnan(v) || part < 1.0 / 200) continue;
         if (!CHECKF(next_line(&at, &l), "no line of cell %d", k)) return;
-        if (!drawn++) first = l;
+        if (!drawn++) across = l.x2 - l.x1;
         CHECK_CLOSE(l.width, 8 * part, 0.011);
         CHECK_CLOSE(l.opacity, 0.4 + 0.6 * part, 0.011);
         CHECKF(l.rgb == (v < 0 ? 0x2D71C7 : 0xB9473D), "cell %d, %g: %06x", k, v, l.rgb);
-        CHECK(l.x2 - l.x1 == first.x2 - first.x1 && l.x2 > l.x1);
+        CHECK(l.x2 - l.x1 == across && across > 0);
         CHECK_CLOSE(l.y2 - l.y1, ((j + 0.5) / columns - (i + 0.5) / rows) * high * 20, 1.01);
     }
     line extra;

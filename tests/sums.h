@@ -8,6 +8,7 @@ typedef struct sums_case {
     attn_desc d;
     attn_out sums; /* [B,H,Sk], 1 for B where the keys are packed */
     int64_t last;
+    attn_view plain_k; /* the floats that keys of another type stand for; rank 0: d.k are floats */
 } sums_case;
 
 /* Does row i of the arrays count: is it one of entry b, and among its last? */

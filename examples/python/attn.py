@@ -1589,28 +1589,42 @@ def _for_transformers():
     import torch
     from transformers import masking_utils as their
     kinds = _mask_kinds(their, torch)
-    described = {getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "requires_grad")}
-    described |= {torch.Tensor.size, torch.Tensor.dim}
+    described = {getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "requires_grad",
+                                                                  "is_cuda", "layout")}
+    described |= {torch.Tensor.size, torch.Tensor.dim, torch.Tensor.is_floating_point, torch.Tensor.__len__}
+    moved = {"__getitem__", "bool", "clone", "contiguous", "detach", "expand", "to"}    # still the same mask, or a part
 
     class Mask(torch.Tensor):
-        """A mask that options stand for. Its elements are made only where a model looks at them."""
+        """A mask that options stand for. A model may look at its shape and hand it on, or a part of it; any use of its
+        elements is refused: a model that adds or fills would be wrong without a word, since True allows a pair here."""
+
+        @classmethod
+        def of(cls, shape, device, options, asked=None, made=None):
+            mask = torch.Tensor._make_subclass(cls, torch.zeros((), dtype=torch.bool, device=device).expand(shape))
+            mask.options, mask.asked, mask.made = options, asked, made
+            return mask
 
         @classmethod
         def __torch_function__(cls, function, types, given=(), named=None):
             if function in described:
                 with torch._C.DisableTorchFunctionSubclass():
                     return function(*given, **(named or {}))
-            if function.__name__ in ("add", "add_"):    # which would be wrong without a word: the elements are bools
-                raise RuntimeError("the model adds its mask to scores of its own, and does not take its attention from "
-                                   "transformers' AttentionInterface: attn.h cannot stand in for it")
-            given, named = torch.utils._pytree.tree_map(lambda x: x.dense() if type(x) is cls else x,
-                                                        (given, named or {}))
-            return function(*given, **named)
+            if function.__name__ in moved and type(given[0]) is cls:
+                made = function(given[0].dense(), *given[1:], **(named or {}))
+                if made.dtype == torch.bool:
+                    return cls.of(made.shape, made.device, {"mask": made}, made=made)
+            raise RuntimeError(f"the model uses its attention mask itself ({function.__name__}), and does not only hand "
+                               "it on to transformers' AttentionInterface: attn.h cannot stand in for it")
 
         def dense(self):
             if self.made is None:
                 self.made = their.sdpa_mask(**self.asked)
             return self.made
+
+        __hash__ = object.__hash__
+
+        def __repr__(self, **_):
+            return "attn.Mask"
 
     def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=their.causal_mask_function,
              attention_mask=None, allow_is_causal_skip=True, allow_is_bidirectional_skip=False, device="cpu", **others):
@@ -1625,17 +1639,25 @@ def _for_transformers():
                                 q_offset - kv_offset, padding, device)
         if options == {} and q_length == 1 and (allow_is_causal_skip or allow_is_bidirectional_skip):
             return None         # of more queries None would leave to the layer whether it is causal
-        shape = batch_size, 1, q_length, kv_length
-        made = torch.Tensor._make_subclass(Mask, torch.zeros((), dtype=torch.bool, device=device).expand(shape))
-        made.options, made.pairs, made.asked, made.made = options, (q_length, kv_length), asked, None
+        made = Mask.of((batch_size, 1, q_length, kv_length), device, options, asked)
         if options is None:
             made.options = {"mask": made.dense()}
         return made
 
+    # what is passed on to every layer and decides nothing in it: positions are in q and k, a window in the mask
+    harmless = {"position_ids", "cache_position", "position_embeddings", "cu_seq_lens_q", "cu_seq_lens_k",
+                "sliding_window"}
+
     def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
                s_aux=None, position_bias=None, output_attentions=False, **others):
         rows, keys, options = query.shape[2], key.shape[2], {"scale": scaling}
-        if type(attention_mask) is Mask and attention_mask.pairs == (rows, keys) and not output_attentions:
+        for name, x in others.items():
+            if name not in harmless and isinstance(x, torch.Tensor):
+                raise TypeError(f"{name}: attn.h does not know what the model's attention does with it")
+        if type(attention_mask) is Mask:
+            if attention_mask.shape[2:] != (rows, keys) or output_attentions:
+                attention_mask = attention_mask.dense()
+        if type(attention_mask) is Mask:
             options.update(attention_mask.options)
         elif attention_mask is not None:
             attention_mask = attention_mask[..., :keys]

@@ -491,10 +491,10 @@ extern "C" {
         err: *mut attn_error) -> attn_status;
     pub fn attn_explain_backward(forward: *const attn_desc, grad: *const attn_grad, text: *mut c_char,
         size: usize) -> usize;
-    pub fn attn_key_sums(forward: *const attn_desc, last_queries: i64, sums: attn_out,
+    pub fn attn_key_sums(forward: *const attn_desc, last_queries: i64, key_sums: attn_out,
         err: *mut attn_error) -> attn_status;
-    pub fn attn_key_sums_workspace_size(forward: *const attn_desc, last_queries: i64, sums: attn_out, bytes: *mut usize,
-        err: *mut attn_error) -> attn_status;
+    pub fn attn_key_sums_workspace_size(forward: *const attn_desc, last_queries: i64, key_sums: attn_out,
+        bytes: *mut usize, err: *mut attn_error) -> attn_status;
     pub fn attn_softmax_backward(x: attn_view, d_out: attn_view, dx: attn_out, options: *const attn_desc,
         err: *mut attn_error) -> attn_status;
     pub fn attn_softmax_backward_workspace_size(x: attn_view, d_out: attn_view, dx: attn_out, options: *const attn_desc,

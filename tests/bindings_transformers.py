@@ -165,14 +165,14 @@ def test_options():
         got = attn.mask((3, 1, rows, keys), **options)
         assert (got == want.numpy()).all(), f"{given}: {options}"
         if made is not None:
-            assert made.shape == want.shape and made.dtype == torch.bool and (made & True).equal(want), "dense"
+            assert made.shape == want.shape and made.dtype == torch.bool and made.dense().equal(want), "dense"
     plain = dict(batch_size=1, q_length=1, kv_length=9, q_offset=8, device="cpu")
     assert mask(**plain) is None, "a decode has no mask"
     place = torch.tensor(8)
     static = mask(**dict(plain, kv_length=20, q_offset=place), attention_mask=torch.ones(1, 12).bool())
     place += 1      # as the cache does, before anybody looks
     assert set(static.options) == {"causal", "align", "positions"}, static.options
-    assert (static | False).sum() == 9 == static.options["positions"] + 1, "the place has moved"
+    assert static.dense().sum() == 9 == static.options["positions"] + 1, "the place has moved"
     chunks = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int64))
     assert list(mask(**dict(plain, q_length=9, q_offset=0), mask_function=chunks).options) == ["mask"], "not known"
 
@@ -265,10 +265,14 @@ def test_refused():
     """What cannot be taken is refused: a model with attention of its own, and the call without the package."""
     if transformers:
         need_transformers()
-        config = transformers.BloomConfig(vocab_size=128, hidden_size=64, n_layer=1, n_head=4)
-        config._attn_implementation = "attn"
-        model = transformers.BloomForCausalLM(config)
-        raises(RuntimeError, lambda: model(torch.ones(1, 5, dtype=torch.int64)), "adds its mask to scores of its own")
+        for model, config in (
+                (transformers.BloomForCausalLM, transformers.BloomConfig(vocab_size=99, hidden_size=64, n_head=4)),
+                (transformers.MptForCausalLM, transformers.MptConfig(vocab_size=99, d_model=64, n_heads=4, n_layers=1))):
+            config._attn_implementation = "attn"
+            raises(RuntimeError, lambda: model(config)(torch.ones(1, 5, dtype=torch.int64)),
+                   "uses its attention mask itself")
+        q = torch.ones(1, 2, 3, 8)
+        raises(TypeError, lambda: attn._for_transformers()[0](torch.nn.Module(), q, q, q, None, indices=q), "indices")
     found, sys.modules["transformers"] = sys.modules.get("transformers"), None
     try:
         raises(ImportError, attn.register_transformers, "needs the package transformers")

@@ -1302,7 +1302,7 @@ static void lines(void) {
    picture is not seen by. */
 static void lines_words(void) {
     static const char *const rows[2] = {"first", "second & <last>"}, *const heads[2] = {"one", NULL};
-    float x[2 * 2 * 4];
+    float x[2 * 2 * 4] = {0};
     attn_heatmap m = make_map(x, 1, 1);
     const char *s;
     label l;

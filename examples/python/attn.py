@@ -1688,7 +1688,7 @@ def _for_transformers():
 def register_transformers(name: str = "attn") -> None:
     """Enters attn.h into Hugging Face transformers, under that name: AutoModel.from_pretrained(..,
     attn_implementation="attn"). A model's grouped heads, softcap, sinks, position bias and dropout, gradients and
-    caches are taken as they are; causal masks, windows, padding at either end and packed sequences become options of
+    caches are taken as they are, and what it passes beyond that is refused; causal masks, windows, padding at either end and packed sequences become options of
     attn.h, without a mask of all pairs, which other masks remain. With output_attentions=True in a call the weights
     come too, before dropout and without a gradient."""
     try:

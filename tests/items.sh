@@ -70,9 +70,11 @@ each_suite() {
 }
 passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said
 
-# The lines of one item come out together, and an item that says nothing has failed.
+# The lines of one item come out together, and an item that says nothing has failed. What it took goes into a file.
 one_item() {
+    began=$(date +%s)
     lines=$(IFS=:; set -- $1; word=$1; shift; unset IFS; "item_$word" "$@")
+    echo "$(($(date +%s) - began)) s $1" >>"$out/$(basename "$0" .sh).times"
     case $lines in *ok*|*skipped*|*FAILED*) ;; *) lines=$(failed "$1 (it ended without a word)") ;; esac
     printf '%s\n' "$lines"
     case $lines in FAILED*|*"
@@ -81,6 +83,7 @@ FAILED"*) return 1 ;; esac
 
 all_items() {
     results=$out/$(basename "$0" .sh).results
+    rm -f "$out/$(basename "$0" .sh).times"
     printf '%s\n' "$@" | xargs -P 2 -n 1 sh "$0" | tee "$results"
     if command -v summary >/dev/null 2>&1; then summary "$results"; fi
     awk '/^ok/ { passed++ } /^FAILED/ { failed++ } /^skipped/ { skipped++ }

@@ -1761,6 +1761,8 @@ static void test_key_sums(void) {
     CLEAR(g.d_lse);
     g.dq = attn_out_f32(m.gradients[1], 4, B, H, SQ, D);
     refused(&d, &g, ATTN_ERR_OPTION, "key_sums", __LINE__);
+}
+static void test_last_queries(void) { /* without sums */
     BACKWARD_REFUSED(valid, ATTN_ERR_OPTION, "last_queries", g.last_queries = 1);
     BACKWARD_REFUSED(valid, ATTN_ERR_RANGE, "last_queries", g.last_queries = INT64_MIN);
 }
@@ -1776,6 +1778,6 @@ const test_case suite_errors[] = {
     TEST(backward_null), TEST(backward_views), TEST(backward_options), TEST(backward_overlap), TEST(mha_results),
     TEST(layout), TEST(struct_bytes), TEST(numbers), TEST(strings), TEST(words), TEST(explain),
     TEST(explained_options), TEST(backward_explain), TEST(write), TEST(far_pictures), TEST(third_entry),
-    TEST(packed_many), TEST(backward_packed), TEST(key_sums),
+    TEST(packed_many), TEST(backward_packed), TEST(key_sums), TEST(last_queries),
     {0, 0}};
 // clang-format on

@@ -1679,7 +1679,7 @@ static void summed(int n, const way *w, uint64_t hash[2]) {
     }
 }
 
-static void run_small(void (*run)(int n, const way *w, uint64_t hash[2]), const way *given, int is_mixed, int show,
+static void run_small(void (*kind)(int n, const way *w, uint64_t hash[2]), const way *given, int is_mixed, int show,
                       uint64_t total[2]) {
     int n;
     for (n = 0; n < 20; n++) {
@@ -1687,7 +1687,7 @@ static void run_small(void (*run)(int n, const way *w, uint64_t hash[2]), const 
         uint64_t hash[2] = {0, 0};
         current = n;
         state = 0x1DE8u + (uint64_t)n;
-        run(n, &w, hash);
+        kind(n, &w, hash);
         free_blocks();
         add_call(&total[0], hash[0], show);
         add_call(&total[1], hash[1], show);

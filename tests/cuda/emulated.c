@@ -1181,7 +1181,7 @@ static void fast_plans_refused(void) {
     CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
 }
 
-/* What the host alone does is refused by name: gradients of keys in parts; desc.precision is of no account. */
+/* What the host alone does is refused by name: gradients of keys in parts, sums by key; desc.precision is of no account. */
 static void of_the_host(void) {
     attn_error err;
     attn_desc d;
@@ -1192,6 +1192,8 @@ static void of_the_host(void) {
     g.d_out = attn_view_of(d.out), g.dq = make_out(LAYOUT_PACKED, 4, 1, 1, 3, 4);
     fake_everything(2);
     refused(attn_backward(&d, &g, &err), ATTN_ERR_PLACE, &err, "key_origin", "must be 0");
+    refused(attn_key_sums(&d, 0, make_out(LAYOUT_PACKED, 3, 1, 1, ATTN_PART_KEYS, 0), &err), ATTN_ERR_PLACE, &err,
+            "key_sums", "must be absent on a device");
 
     for (int n = 0; n < 2; n++) {
         attn_desc bf16 = make_desc(1, 2, 2, 70, 90, 64, 64), same;

@@ -1181,7 +1181,8 @@ static void fast_plans_refused(void) {
     CHECK(fake_counted().launches == 0 && !isnan((double)*(float *)d.out.data));
 }
 
-/* What the host alone does is refused by name: gradients of keys in parts, sums by key; desc.precision is of no account. */
+/* What the host alone does is refused by name: gradients of keys in parts, sums by key; desc.precision is of no
+   account. */
 static void of_the_host(void) {
     attn_error err;
     attn_desc d;

@@ -11,15 +11,17 @@
    click or Enter opens one, Escape goes back. A panel is shown as cells, with the labels and the value of the one under
    the pointer, or that the arrow keys move to, and zoom; or as lines between two columns of words, queries on the left
    and keys on the right, of which a word under the pointer, or that the arrow keys move to, shows its own alone, with
-   their values. Light and dark; phones; keyboard and screen readers. Labels are all there in full. The page has 21 KB
-   and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each cell.
+   their values. Light and dark; phones; keyboard and screen readers. A label without room is cut; that of the word that
+   is chosen among the lines is told in full. The page has 21 KB and 4/3 of the bytes of the values; a mask adds a sixth
+   of a byte for each cell.
 
    attn_heatmap_lines_svg writes the lines as an SVG file, panels beside and below each other as in attn_heatmap_svg.
 
    A line is as thick, and as opaque, as its value is large: 8 pixels for the largest magnitude of the range of the
    colours; red above 0 and blue below it, the colours of ATTN_COLORMAP_DIVERGING. There is none where a cell is masked
    or less than 1/200 of that magnitude; that of NaN is thin, dashed and magenta. The page shows at most 4000 lines, the
-   thickest. In the file labels are cut at 32 columns and thinned out where there are more than some 600.
+   thickest. In the file labels are cut at 240 pixels, some 32 letters, and thinned out where there are more than some
+   600.
 
    Both ignore width, height, numbers, ticks_on_top (but for the page's cells) and cell_titles. mask_of takes a byte of
    memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none. They are made of the public
@@ -105,8 +107,8 @@ static const char attn_html__style[] =
     "#pair .on { font-weight: bold; text-decoration: underline }"
     "#threads { width: 100%; overflow: visible }"
     "#tell { display: block; position: sticky; bottom: 0; box-sizing: border-box; max-height: 40vh; overflow: auto;"
-        "padding: .5em 0; background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
-    "#tell:empty { padding: 0 }"
+        "margin-top: .5em; padding: .3em 0; background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
+    "#tell:empty { margin: 0; padding: 0 }"
     "#help { opacity: .75; margin-top: 1.5em }"
     "#touch { display: none }"
     "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
@@ -297,10 +299,12 @@ static const char attn_html__lines_of_page[] =
         "const box = threads.getBoundingClientRect(), a = +(e.clientX > box.left + box.width / 2);"
         "choose(along(a, (e.clientY - box.top) * count[a] / box.height));"
     "};"
-    /* A word stays chosen while the pointer is on the text that has come to lie over it; the finger that chose it is
-       gone before the focus comes. */
-    "pair.onpointerleave = $('tell').onpointerleave = e => e.relatedTarget == $('tell') || e.pointerType == 'touch' ||"
-        "document.activeElement == pair || choose(null);"
+    "const leave = () => document.activeElement == pair || choose(null);"
+    /* A word stays chosen under the text that has come to lie over it, and after the finger, which is gone before the
+       focus comes; but not where the finger has moved the page. */
+    "pair.onpointerleave = $('tell').onpointerleave = e =>"
+        "e.relatedTarget == $('tell') || e.pointerType == 'touch' || leave();"
+    "pair.onpointercancel = leave;"
     "pair.onfocus = () => {"
         "choose(word || [0, 0]);"
         "reach(pair.querySelector('.on'));"
@@ -323,9 +327,10 @@ static const char attn_html__use[] =
         "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
             "at.map((k, a) => axis(a) + ': ' + name(a, k) + '\\n').join('') +"
             "(masked(index, kept) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
-        "say.style.translate = '';" /* then back into the window, whose sides it may be past */
-        "const { left, right } = say.getBoundingClientRect(), past = right + 8 - document.documentElement.clientWidth;"
-        "say.style.translate = px(past > 0 ? -past : Math.max(0, 8 - left));"
+        /* Where it would be past a side of the window, which scrolls only up and down, it moves. */
+        "const { left, right } = say.getBoundingClientRect(), end = document.documentElement.clientWidth - 8;"
+        "say.style.left = px(say.offsetLeft - (Math.max(0, right - end) || Math.min(0, left - 8)));"
+        "say.style.right = 'auto';"
     "}"
     "function hide() {"
         "cell.hidden = true;"

@@ -468,6 +468,11 @@ async function pointed(browser) { // a word that the text comes to lie over stay
     await phone.run('new Promise(done => setTimeout(done, 400))')
     const name = await phone.run("document.getElementById('tell').textContent.split('\\n')[0]")
     check('a finger chooses the word below it, whose name is told in full', name === 'row: word5-rather-long-name', name)
+    await phone.run('document.activeElement.blur()')
+    await phone.drag([60, 600], [60, 500], [60, 300])
+    await phone.run('new Promise(done => setTimeout(done, 400))')
+    check('one that moves the page chooses none', await phone.run("scrollY > 0 && !document.getElementById('tell')" +
+        ".textContent"), await phone.run("scrollY + document.getElementById('tell').textContent"))
     await phone.close()
 }
 

@@ -86,8 +86,9 @@ static const char attn_html__style[] =
     "canvas { display: block; cursor: crosshair }"
     "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
         "pointer-events: none }"
-    "#say { position: absolute; box-sizing: border-box; width: max-content; max-width: min(30em, 100vw - 2em); overflow: hidden; text-overflow: ellipsis; white-space: pre;"
-        "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
+    "#say { position: absolute; box-sizing: border-box; width: max-content; max-width: min(30em, 100vw - 2em);"
+        "overflow: hidden; text-overflow: ellipsis; white-space: pre; z-index: 1; padding: .4em .7em;"
+        "background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
     "#wall { display: grid; grid-template-columns: repeat(auto-fill,"
@@ -95,20 +96,6 @@ static const char attn_html__style[] =
     "#wall button { display: flex; flex-direction: column; align-items: center; justify-content: space-between;"
         "gap: .4em; min-width: 0; padding: .6em; overflow-wrap: anywhere }"
     "#wall canvas { max-width: 100%; cursor: inherit }"
-    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
-    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
-    "#pair > :nth-child(3n + 1) { text-align: right }"
-    "#pair > div { position: relative }"
-    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
-        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
-    "#side0 i { right: 0 }"
-    "#side1 i { left: 0; flex-direction: row-reverse }"
-    "#pair span { overflow: hidden; text-overflow: ellipsis }"
-    "#pair .on { font-weight: bold; text-decoration: underline }"
-    "#threads { width: 100%; overflow: visible }"
-    "#tell { display: block; position: sticky; bottom: 0; box-sizing: border-box; max-height: 40vh; overflow: auto;"
-        "margin-top: .5em; padding: .3em 0; background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
-    "#tell:empty { margin: 0; padding: 0 }"
     "#help { opacity: .75; margin-top: 1.5em }"
     "#touch { display: none }"
     "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
@@ -122,6 +109,21 @@ static const char attn_html__style[] =
             "background: linear-gradient(to right, var(--shades)) }"
         "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
     "}";
+static const char attn_html__style_of_lines[] =
+    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
+    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
+    "#pair > :nth-child(3n + 1) { text-align: right }"
+    "#pair > div { position: relative }"
+    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
+        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
+    "#side0 i { right: 0 }"
+    "#side1 i { left: 0; flex-direction: row-reverse }"
+    "#pair span { overflow: hidden; text-overflow: ellipsis }"
+    "#pair .on { font-weight: bold; text-decoration: underline }"
+    "#threads { width: 100%; overflow: visible }"
+    "#tell { display: block; position: sticky; bottom: 0; box-sizing: border-box; max-height: 40vh; overflow: auto;"
+        "margin-top: .5em; padding: .3em 0; background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
+    "#tell:empty { margin: 0; padding: 0 }";
 /* Values as attn_html__values has them, and their colours. */
 static const char attn_html__data[] =
     "const $ = id => document.getElementById(id);"
@@ -818,6 +820,7 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__text(p, title);
     attn_html__puts(p, "</title>\n<style>\n");
     attn_html__puts(p, attn_html__style);
+    attn_html__puts(p, attn_html__style_of_lines);
     attn_html__puts(p, "</style>\n<header><h1>");
     attn_html__text(p, title);
     attn_html__puts(p, "</h1>\n");

@@ -444,7 +444,7 @@ async function follows(browser) { // what a key has chosen is in the window, and
     await long.close()
 }
 
-async function pointed(browser) { // a word that the text comes to lie over stays chosen, and so does one under a finger
+async function pointed(browser) { // a word that the text comes to lie over stays chosen, and one under a finger
     const page = await opened(browser, 'words.html', { width: 1400, height: 900 })
     await page.run("document.getElementById('lines').click()")
     const at = () => page.run(`(e => [e.left + 30, innerHeight - 12])(
@@ -467,7 +467,8 @@ async function pointed(browser) { // a word that the text comes to lie over stay
         document.querySelectorAll('#side0 i')[5].getBoundingClientRect())`))
     await phone.run('new Promise(done => setTimeout(done, 400))')
     const name = await phone.run("document.getElementById('tell').textContent.split('\\n')[0]")
-    check('a finger chooses the word below it, whose name is told in full', name === 'row: word5-rather-long-name', name)
+    check('a finger chooses the word below it, whose name is told in full', name === 'row: word5-rather-long-name',
+        name)
     await phone.run('document.activeElement.blur()')
     await phone.drag([60, 600], [60, 500], [60, 300])
     await phone.run('new Promise(done => setTimeout(done, 400))')

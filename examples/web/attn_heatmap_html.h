@@ -520,12 +520,12 @@ typedef struct attn_html__page {
     attn_heatmap map; /* the caller's, with a range, and values and mask [panel rows, panel columns, rows, columns] */
     attn_writer to;
     attn_html__kind kind;
-    void *memory;                               /* that of a mask_of */
-    int failed, has_nan, has_masked, has_below; /* 0 */
-    uint32_t waiting;                           /* the lowest bits are those that base64 has not written yet, */
-    int waiting_bits;                           /* so many */
-    size_t length;                              /* of what is not written yet */
-    int64_t room;                               /* pixels that the rest of a string may take */
+    void *memory; /* that of a mask_of */
+    int failed, has_nan, has_masked, has_negative;
+    uint32_t waiting; /* the lowest bits are those that base64 has not written yet, */
+    int waiting_bits; /* so many */
+    size_t length;    /* of what is not written yet */
+    int64_t room;     /* pixels that the rest of a string may take */
     char bytes[512];
     char bar[4096]; /* an SVG file with the colour bar */
 } attn_html__page;
@@ -571,7 +571,7 @@ static void attn_html__see(attn_html__page *p, attn_html__range *r, int64_t b, i
     const int masked = attn_html__is_masked(p, b, h, i, j);
     if (masked) p->has_masked = 1;
     else if (size > p->kind.infinity) p->has_nan = 1;
-    else if (x < 0) p->has_below = 1;
+    else if (x < 0) p->has_negative = 1;
     if (masked || size >= p->kind.infinity) return;
     if (x < r->low) r->low = x, r->least = word;
     if (x > r->high) r->high = x, r->most = word;
@@ -983,7 +983,7 @@ static void attn_html__svg_legend(attn_html__page *p, int64_t y, uint32_t low, u
     char text[256] = "";
     attn_buffer buffer = {NULL, 0, 0};
     attn_heatmap map;
-    const int signs = p->has_below || (low > 0 && attn_html__bits_of(p->map.range_min) != low);
+    const int signs = p->has_negative || (low > 0 && attn_html__bits_of(p->map.range_min) != low);
     int k, x = ATTN_HTML__PAD;
     memset((void *)&map, 0, sizeof map);
     map.values = attn_view_u8(&cell, 2, 1, 1, 0, 0);

@@ -11,15 +11,17 @@
    click or Enter opens one, Escape goes back. A panel is shown as cells, with the labels and the value of the one under
    the pointer, or that the arrow keys move to, and zoom; or as lines between two columns of words, queries on the left
    and keys on the right, of which a word under the pointer, or that the arrow keys move to, shows its own alone, with
-   their values. Light and dark; phones; keyboard and screen readers. Labels are all there in full. The page has 21 KB
-   and 4/3 of the bytes of the values; a mask adds a sixth of a byte for each cell.
+   their values. Light and dark; phones; keyboard and screen readers. A label without room is cut; that of the word that
+   is chosen among the lines is told in full. The page has 21 KB and 4/3 of the bytes of the values; a mask adds a sixth
+   of a byte for each cell.
 
    attn_heatmap_lines_svg writes the lines as an SVG file, panels beside and below each other as in attn_heatmap_svg.
 
    A line is as thick, and as opaque, as its value is large: 8 pixels for the largest magnitude of the range of the
    colours; red above 0 and blue below it, the colours of ATTN_COLORMAP_DIVERGING. There is none where a cell is masked
    or less than 1/200 of that magnitude; that of NaN is thin, dashed and magenta. The page shows at most 4000 lines, the
-   thickest. In the file labels are cut at 32 columns and thinned out where there are more than some 600.
+   thickest. In the file labels are cut at 240 pixels, some 32 letters, and thinned out where there are more than some
+   600.
 
    Both ignore width, height, numbers, ticks_on_top (but for the page's cells) and cell_titles. mask_of takes a byte of
    memory for each cell, from malloc (ATTN_ERR_ALLOC: there is none); the rest takes none. They are made of the public
@@ -84,8 +86,9 @@ static const char attn_html__style[] =
     "canvas { display: block; cursor: crosshair }"
     "#cell { position: absolute; box-sizing: border-box; border: 2px solid #fff; outline: 2px solid #000;"
         "pointer-events: none }"
-    "#say { position: absolute; max-width: 30em; overflow: hidden; text-overflow: ellipsis; white-space: pre;"
-        "z-index: 1; padding: .4em .7em; background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
+    "#say { position: absolute; box-sizing: border-box; width: max-content; max-width: min(30em, 100vw - 2em);"
+        "overflow: hidden; text-overflow: ellipsis; white-space: pre; z-index: 1; padding: .4em .7em;"
+        "background: Canvas; border: 1px solid var(--line); border-radius: .4em;"
         "box-shadow: 0 2px 9px #0005; pointer-events: none }"
     "#say:empty { opacity: 0 }"
     "#wall { display: grid; grid-template-columns: repeat(auto-fill,"
@@ -93,19 +96,6 @@ static const char attn_html__style[] =
     "#wall button { display: flex; flex-direction: column; align-items: center; justify-content: space-between;"
         "gap: .4em; min-width: 0; padding: .6em; overflow-wrap: anywhere }"
     "#wall canvas { max-width: 100%; cursor: inherit }"
-    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
-    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
-    "#pair > :nth-child(3n + 1) { text-align: right }"
-    "#pair > div { position: relative }"
-    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
-        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
-    "#side0 i { right: 0 }"
-    "#side1 i { left: 0; flex-direction: row-reverse }"
-    "#pair span { overflow: hidden; text-overflow: ellipsis }"
-    "#pair .on { font-weight: bold; text-decoration: underline }"
-    "#threads { width: 100%; overflow: visible }"
-    "#tell { display: block; position: sticky; bottom: 0; min-height: 3em; margin-top: .5em; padding: .3em 0;"
-        "background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
     "#help { opacity: .75; margin-top: 1.5em }"
     "#touch { display: none }"
     "@media (pointer: coarse) { #mouse { display: none } #touch { display: inline } }"
@@ -119,6 +109,21 @@ static const char attn_html__style[] =
             "background: linear-gradient(to right, var(--shades)) }"
         "#bar i { left: var(--at); bottom: auto; top: 18px; transform: translateX(-50%) }"
     "}";
+static const char attn_html__style_of_lines[] =
+    "#pair { display: grid; column-gap: .5em; row-gap: .4em; width: fit-content; max-width: 100% }"
+    "#pair > strong { overflow: hidden; text-overflow: ellipsis }"
+    "#pair > :nth-child(3n + 1) { text-align: right }"
+    "#pair > div { position: relative }"
+    "#pair i { position: absolute; display: flex; gap: .5em; max-width: 100%; transform: translateY(-50%);"
+        "white-space: pre; font: 13px/1.2 system-ui, sans-serif }"
+    "#side0 i { right: 0 }"
+    "#side1 i { left: 0; flex-direction: row-reverse }"
+    "#pair span { overflow: hidden; text-overflow: ellipsis }"
+    "#pair .on { font-weight: bold; text-decoration: underline }"
+    "#threads { width: 100%; overflow: visible }"
+    "#tell { display: block; position: sticky; bottom: 0; box-sizing: border-box; max-height: 40vh; overflow: auto;"
+        "margin-top: .5em; padding: .3em 0; background: Canvas; white-space: pre-wrap; overflow-wrap: anywhere }"
+    "#tell:empty { margin: 0; padding: 0 }";
 /* Values as attn_html__values has them, and their colours. */
 static const char attn_html__data[] =
     "const $ = id => document.getElementById(id);"
@@ -255,7 +260,8 @@ static const char attn_html__lines_of_page[] =
             "const side = $('side' + a), step = Math.ceil(15 * count[a] / height);"
             "side.replaceChildren();"
             "$('head' + a).textContent = $('title' + a).textContent;"
-            "for (let k = 0; k < count[a]; k += step) {"
+            "const chosen = word && a == word[0] ? word[1] : 0;" /* is among those that have room */
+            "for (let k = chosen % step; k < count[a]; k += step) {"
                 "const line = side.appendChild(document.createElement('i'));"
                 "line.style.top = y(a, k) + 'px';"
                 "line.appendChild(document.createElement('span')).textContent = name(a, k);"
@@ -275,6 +281,10 @@ static const char attn_html__lines_of_page[] =
         "word = to;"
         "draw();"
     "}"
+    "function reach(e) {" /* scrolls to what a key has chosen, which is not to lie under #tell */
+        "e.style.scrollMargin = `4px 0 ${4 + $('tell').offsetHeight}px`;"
+        "e.scrollIntoView({ block: 'nearest' });"
+    "}"
     "const along = (a, k) => [a, Math.max(0, Math.min(count[a] - 1, Math.floor(k)))];"
     "const steps = { ArrowUp: -1, ArrowDown: 1, Home: -1 / 0, End: 1 / 0 };"
     "pair.onkeydown = e => {"
@@ -284,14 +294,23 @@ static const char attn_html__lines_of_page[] =
         "else if (turns[e.key]) show(panel + turns[e.key]);"
         "else if (to === undefined) return;"
         "else if (to != a) choose(along(to, (k + .5) * count[to] / count[a]));"
+        "reach(pair.querySelector('.on'));"
         "e.preventDefault();"
     "};"
     "pair.onpointermove = pair.onpointerdown = e => {"
         "const box = threads.getBoundingClientRect(), a = +(e.clientX > box.left + box.width / 2);"
         "choose(along(a, (e.clientY - box.top) * count[a] / box.height));"
     "};"
-    "pair.onpointerleave = () => document.activeElement == pair || choose(null);"
-    "pair.onfocus = () => choose(word || [0, 0]);"
+    "const leave = () => document.activeElement == pair || choose(null);"
+    /* A word stays chosen under the text that has come to lie over it, and after the finger, which is gone before the
+       focus comes; but not where the finger has moved the page. */
+    "pair.onpointerleave = $('tell').onpointerleave = e =>"
+        "e.relatedTarget == $('tell') || e.pointerType == 'touch' || leave();"
+    "pair.onpointercancel = leave;"
+    "pair.onfocus = () => {"
+        "choose(word || [0, 0]);"
+        "reach(pair.querySelector('.on'));"
+    "};"
     "pair.onblur = () => choose(null);";
 /* What the reader does: a cell is marked and told, part of a panel enlarged, the colours change. */
 static const char attn_html__use[] =
@@ -310,6 +329,10 @@ static const char attn_html__use[] =
         "say.textContent = (panels > 1 ? $('panel').selectedOptions[0].text + '\\n' : '') +"
             "at.map((k, a) => axis(a) + ': ' + name(a, k) + '\\n').join('') +"
             "(masked(index, kept) ? 'masked' : 'value: ' + +number(values[index]).toPrecision(6));"
+        /* Where it would be past a side of the window, which scrolls only up and down, it moves. */
+        "const { left, right } = say.getBoundingClientRect(), end = document.documentElement.clientWidth - 8;"
+        "say.style.left = px(say.offsetLeft - (Math.max(0, right - end) || Math.min(0, left - 8)));"
+        "say.style.right = 'auto';"
     "}"
     "function hide() {"
         "cell.hidden = true;"
@@ -345,6 +368,7 @@ static const char attn_html__use[] =
         "else if (turns[e.key]) show(panel + turns[e.key]);"
         "else if (zooms[e.key]) scale(zooms[e.key]);"
         "else return;"
+        "reach(cell);"
         "e.preventDefault();"
     "};"
     "const see = e => go([e.offsetY, e.offsetX].map((p, a) =>"
@@ -497,11 +521,11 @@ typedef struct attn_html__page {
     attn_writer to;
     attn_html__kind kind;
     void *memory; /* that of a mask_of */
-    int failed, has_nan, has_masked;
+    int failed, has_nan, has_masked, has_negative;
     uint32_t waiting; /* the lowest bits are those that base64 has not written yet, */
     int waiting_bits; /* so many */
     size_t length;    /* of what is not written yet */
-    int64_t room;     /* columns that the rest of a string may take */
+    int64_t room;     /* pixels that the rest of a string may take */
     char bytes[512];
     char bar[4096]; /* an SVG file with the colour bar */
 } attn_html__page;
@@ -547,6 +571,7 @@ static void attn_html__see(attn_html__page *p, attn_html__range *r, int64_t b, i
     const int masked = attn_html__is_masked(p, b, h, i, j);
     if (masked) p->has_masked = 1;
     else if (size > p->kind.infinity) p->has_nan = 1;
+    else if (x < 0) p->has_negative = 1;
     if (masked || size >= p->kind.infinity) return;
     if (x < r->low) r->low = x, r->least = word;
     if (x > r->high) r->high = x, r->most = word;
@@ -595,20 +620,23 @@ static void attn_html__print(attn_html__page *p, const char *format, ...) {
     attn_html__puts(p, text);
 }
 
-/* Columns that a byte begins; letters of East Asia have two, and what else has three bytes or more. */
-static int attn_html__columns_of(char byte) {
+/* The pixels of the letter that a byte begins, in the type of an SVG file, 12 pixels high: some more than most fonts
+   have, for a program that reads the file may have any. Letters of East Asia are among those of three bytes or more. */
+static int attn_html__pixels_of(char byte) {
     const int c = byte & 255;
-    return c == '\n' || (c & 0xC0) == 0x80 ? 0 : c >= 0xE2 ? 2 : 1;
+    if (c == '\n' || (c & 0xC0) == 0x80) return 0;
+    if (c >= 0xE2 || strchr("MWm@%", c)) return 14;
+    return c >= 0x80 || (c >= 'A' && c <= 'Z') || strchr("w&+<=>#~", c) ? 10 : 7;
 }
-static int attn_html__count(void *columns, const char *s, size_t n) {
-    for (; n > 0; s++, n--) *(int64_t *)columns += attn_html__columns_of(*s);
+static int attn_html__count(void *pixels, const char *s, size_t n) {
+    for (; n > 0; s++, n--) *(int64_t *)pixels += attn_html__pixels_of(*s);
     return 0;
 }
 /* A line for a terminal becomes text of the page. */
 static int attn_html__escape(void *page, const char *s, size_t n) {
     attn_html__page *p = (attn_html__page *)page;
     for (; n > 0; s++, n--) {
-        p->room -= attn_html__columns_of(*s);
+        p->room -= attn_html__pixels_of(*s);
         if (p->room < 0) continue;
         if (strchr("&<>\"'", *s)) attn_html__print(p, "&#%d;", *s);
         else if (*s != '\n') attn_html__put(p, s, 1);
@@ -629,17 +657,17 @@ static void attn_html__text(attn_html__page *p, const char *s) {
     p->room = INT64_MAX;
     attn_html__line_of(s, escape);
 }
-static int64_t attn_html__columns(const char *s) {
-    int64_t columns = 0;
-    const attn_writer count = {attn_html__count, &columns};
+static int64_t attn_html__pixels(const char *s) {
+    int64_t pixels = 0;
+    const attn_writer count = {attn_html__count, &pixels};
     attn_html__line_of(s, count);
-    return columns;
+    return pixels;
 }
-/* At most so many columns of it. */
+/* At most so many pixels of it. */
 static void attn_html__cut(attn_html__page *p, const char *s, int64_t most) {
     const attn_writer escape = {attn_html__escape, p};
-    const int whole = attn_html__columns(s) <= most;
-    p->room = whole ? most : most - 1;
+    const int whole = attn_html__pixels(s) <= most;
+    p->room = whole ? most : most - 14;
     attn_html__line_of(s, escape);
     if (!whole) attn_html__puts(p, "\342\200\246");
 }
@@ -792,6 +820,7 @@ static void attn_html__write(attn_html__page *p) {
     attn_html__text(p, title);
     attn_html__puts(p, "</title>\n<style>\n");
     attn_html__puts(p, attn_html__style);
+    attn_html__puts(p, attn_html__style_of_lines);
     attn_html__puts(p, "</style>\n<header><h1>");
     attn_html__text(p, title);
     attn_html__puts(p, "</h1>\n");
@@ -827,7 +856,7 @@ static void attn_html__write(attn_html__page *p) {
 /* ---- lines: an SVG file. All is in whole pixels and reckoned in whole numbers. */
 enum {
     ATTN_HTML__PAD = 12,
-    ATTN_HTML__CHAR = 7,
+    ATTN_HTML__WORD = 240, /* the most that a word takes */
     ATTN_HTML__PITCH = 20,
     ATTN_HTML__HIGHEST = 8000,
     ATTN_HTML__SPAN = 160
@@ -841,6 +870,8 @@ typedef struct attn_html__lines {
 
 static int64_t attn_html__least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t attn_html__most(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Bold letters are an eighth wider. */
+static int64_t attn_html__bold(int64_t pixels) { return (pixels * 9 + 7) / 8; }
 
 /* The bits of a magnitude. */
 static uint32_t attn_html__size(float x) { return attn_html__bits_of(x) & 0x7fffffffu; }
@@ -860,13 +891,13 @@ static void attn_html__lay_out(attn_html__page *p, attn_html__lines *l) {
     int side;
     for (side = 0; side < 2; side++) {
         const char *const *words = attn_html__ticks(p, side), *title = side ? m->x_label : m->y_label;
-        int64_t i, columns = title ? attn_html__columns(title) : 0;
+        int64_t i, pixels = title ? attn_html__bold(attn_html__pixels(title)) : 0;
         char number[24];
         snprintf(number, sizeof number, "%lld", (long long)n[2 + side]);
-        columns = attn_html__most(columns, words ? 0 : (int64_t)strlen(number));
+        pixels = attn_html__most(pixels, words ? 0 : attn_html__pixels(number));
         for (i = 0; words && i < n[2 + side]; i++)
-            columns = attn_html__most(columns, attn_html__columns(attn_html__word(words, i)));
-        l->words[side] = attn_html__least(columns, 32) * ATTN_HTML__CHAR;
+            pixels = attn_html__most(pixels, attn_html__pixels(attn_html__word(words, i)));
+        l->words[side] = attn_html__least(pixels, ATTN_HTML__WORD);
     }
     l->head = ATTN_HTML__PAD + (m->title ? 30 : 0);
     l->top = (n[0] * n[1] > 1 || m->panel_titles ? 22 : 0) + (m->x_label || m->y_label ? ATTN_HTML__PITCH : 0);
@@ -887,12 +918,12 @@ static void attn_html__svg_words(attn_html__page *p, const attn_html__lines *l, 
     if (title) {
         attn_html__svg_text(p, x, y - 8, anchor);
         attn_html__puts(p, "<tspan font-weight=\"bold\">");
-        attn_html__cut(p, title, l->words[side] / ATTN_HTML__CHAR);
+        attn_html__cut(p, title, l->words[side] * 8 / 9);
         attn_html__puts(p, "</tspan></text>\n");
     }
     for (i = 0; i < n && !p->failed; i += step) {
         attn_html__svg_text(p, x, y + (2 * i + 1) * l->height / (2 * n) + 4, anchor);
-        if (words) attn_html__cut(p, attn_html__word(words, i), 32);
+        if (words) attn_html__cut(p, attn_html__word(words, i), l->words[side]);
         else attn_html__print(p, "%lld", (long long)i);
         attn_html__puts(p, "</text>\n");
     }
@@ -912,7 +943,8 @@ static void attn_html__svg_line(attn_html__page *p, int64_t x, int64_t y1, int64
     const uint32_t bits =
         size == p->kind.infinity ? most : attn_html__size(attn_html__as_float(p->map.values.type, size));
     const int64_t share = nan ? 65536 : attn_html__share(bits, most);
-    const long width = (long)(share * 100 * ATTN_HTML__WIDEST / 65536), dark = (long)(40 + share * 60 / 65536);
+    const long width = (long)((share * 100 * ATTN_HTML__WIDEST + 32768) / 65536);
+    const long dark = (long)(40 + (share * 60 + 32768) / 65536);
     if (share * ATTN_HTML__FAINTEST < 65536) return;
     attn_html__print(p, "<line x1=\"%lld\" y1=\"%lld\" x2=\"%lld\" y2=\"%lld\" ", (long long)x, (long long)y1,
                      (long long)(x + ATTN_HTML__SPAN), (long long)y2);
@@ -928,8 +960,8 @@ static void attn_html__svg_panel(attn_html__page *p, const attn_html__lines *l, 
     const int64_t top = l->head + b * l->below + l->top;
     int64_t i, j;
     if (n[0] * n[1] > 1 || p->map.panel_titles) {
-        attn_html__svg_text(p, left + ATTN_HTML__SPAN / 2, l->head + b * l->below + 12, "middle");
-        attn_html__panel_name(p, b * n[1] + h, l->across / ATTN_HTML__CHAR - 3);
+        attn_html__svg_text(p, h * l->across + l->across / 2, l->head + b * l->below + 12, "middle");
+        attn_html__panel_name(p, b * n[1] + h, l->across - 2 * ATTN_HTML__PAD);
         attn_html__puts(p, "</text>\n");
     }
     attn_html__svg_words(p, l, 0, left - 8, top);
@@ -951,7 +983,7 @@ static void attn_html__svg_legend(attn_html__page *p, int64_t y, uint32_t low, u
     char text[256] = "";
     attn_buffer buffer = {NULL, 0, 0};
     attn_heatmap map;
-    const int signs = low > 0 && attn_html__bits_of(p->map.range_min) != low;
+    const int signs = p->has_negative || (low > 0 && attn_html__bits_of(p->map.range_min) != low);
     int k, x = ATTN_HTML__PAD;
     memset((void *)&map, 0, sizeof map);
     map.values = attn_view_u8(&cell, 2, 1, 1, 0, 0);
@@ -985,7 +1017,7 @@ static void attn_html__write_lines(attn_html__page *p) {
     attn_html__lay_out(p, &l);
     attn_html__draw_bar(p, ATTN_COLORMAP_DIVERGING);
     width = attn_html__most(n[1] * l.across, m->no_colorbar ? 1 : 3 * 120 + 2 * ATTN_HTML__PAD);
-    if (m->title) width = attn_html__most(width, attn_html__least(attn_html__columns(title), 80) * 10 + 24);
+    if (m->title) width = attn_html__most(width, attn_html__least(attn_html__pixels(title), 560) * 10 / 7 + 24);
     height = l.head + n[0] * l.below + (m->no_colorbar ? 0 : 24);
     attn_html__print(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lld\" height=\"%lld\" ", (long long)width,
                      (long long)height);
@@ -999,7 +1031,7 @@ static void attn_html__write_lines(attn_html__page *p) {
     if (m->title) {
         attn_html__print(p, "<text x=\"%lld\" y=\"26\" text-anchor=\"middle\" font-size=\"16\">",
                          (long long)(width / 2));
-        attn_html__cut(p, title, (width - 2 * ATTN_HTML__PAD) / 10);
+        attn_html__cut(p, title, (width - 2 * ATTN_HTML__PAD) * 7 / 10);
         attn_html__puts(p, "</text>\n");
     }
     for (b = 0; b < n[0] && !p->failed; b++)

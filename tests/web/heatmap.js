@@ -389,6 +389,121 @@ async function many_lines(browser) {
     await page.close()
 }
 
+async function follows(browser) { // what a key has chosen is in the window, and nothing lies over it
+    const seen = (page, what) => page.run(`(() => { // of it that many pixels are hidden
+        const e = ${what}, { left, right, top, bottom } = e.getBoundingClientRect()
+        const tell = document.getElementById('tell').getBoundingClientRect()
+        const over = document.elementFromPoint((left + right) / 2, (top + bottom) / 2)?.id === 'tell'
+        const end = tell.height ? Math.min(innerHeight, tell.top) : innerHeight
+        return over ? 'under #tell' : Math.floor(Math.max(0, -top, bottom - end)) })()`)
+    for (const [width, height] of [[1400, 900], [1000, 700], [360, 740], [740, 360]]) {
+        const page = await opened(browser, 'words.html', { width, height })
+        await page.run("document.getElementById('lines').click()")
+        const tell = () => page.run("document.getElementById('tell').offsetHeight")
+        const empty = await tell()
+        await page.run("document.getElementById('pair').focus()")
+        const press = async (page, what, keys) => { // the keys after which it is hidden
+            const wrong = []
+            for (const [k, key] of keys.entries()) {
+                await page.press(key)
+                const hidden = await seen(page, what)
+                if (hidden) wrong.push(`${key} (${k}): ${hidden}`)
+            }
+            return wrong.join(', ')
+        }
+        const down = Array(39).fill('ArrowDown'), up = Array(39).fill('ArrowUp')
+        const word = await press(page, "document.querySelector('#pair .on')",
+            [...down, 'Home', 'End', 'ArrowRight', ...up, 'End', 'ArrowLeft'])
+        await page.run("scrollTo(0, 0)")
+        const again = await press(page, "document.querySelector('#pair .on')", ['End'])
+        check(`${width} x ${height}: the page follows the word`, !word && !again, word + again)
+        check('an empty text takes no room', empty === 0 && await tell() > 0, empty)
+        await page.run("document.getElementById('cells').click(), document.getElementById('map').focus()")
+        const cell = await press(page, "document.getElementById('cell')", [...down, ...up])
+        check('and the cell', !cell, cell)
+        await page.close()
+        const grid = await browser.page(path.join(directory, 'f32.html'), { width, height })
+        await grid.run("document.querySelector('#wall button').focus()")
+        const tile = await press(grid, 'document.activeElement', ['End', 'Home', ...down.slice(0, 3)])
+        check('and the panel', !tile, tile)
+        await grid.close()
+    }
+    const page = await browser.page(path.join(directory, 'large.html'))
+    await page.run("document.getElementById('lines').click(), document.getElementById('pair').focus()")
+    for (const key of ['End', 'ArrowUp']) await page.press(key)
+    const on = "document.querySelector('#pair .on')"
+    check('of more words than have room the chosen one is there', await page.run(on + '?.textContent') === '4094' &&
+        !await seen(page, on), await page.run(on + '?.textContent'))
+    await page.close()
+    const long = await opened(browser, 'long.html', { width: 360, height: 700 })
+    await long.run("document.getElementById('lines').click(), document.getElementById('pair').focus()")
+    await long.press('End')
+    const [part, all] = await long.run("(e => [e.offsetHeight, e.scrollHeight])(document.getElementById('tell'))")
+    check('a long text leaves the lines most of the window', part <= 280 && !await seen(long, on), part)
+    check('and scrolls', all > part, `${all} in ${part}`)
+    await long.close()
+}
+
+async function pointed(browser) { // a word that the text comes to lie over stays chosen, and one under a finger
+    const page = await opened(browser, 'words.html', { width: 1400, height: 900 })
+    await page.run("document.getElementById('lines').click()")
+    const at = () => page.run(`(e => [e.left + 30, innerHeight - 12])(
+        document.getElementById('side0').getBoundingClientRect())`)
+    const tell = () => page.run("document.getElementById('tell').textContent.split('\\n')[0]")
+    const told = new Set()
+    await page.point(...await at())
+    for (let k = 0; k < 5; k++) {
+        await page.run('new Promise(done => setTimeout(done, 60))')
+        told.add(await tell())
+    }
+    check('a word at the lower edge stays chosen', told.size === 1 && [...told][0].startsWith('row: word'),
+        [...told].join('; '))
+    await page.point(5, 5)
+    check('until the pointer leaves it', await tell() === '', await tell())
+    await page.close()
+    const phone = await opened(browser, 'words.html', { width: 360, height: 740, touch: true })
+    await phone.run("document.getElementById('lines').click()")
+    await phone.drag(await phone.run(`(e => [e.left + 30, e.top + 8])(
+        document.querySelectorAll('#side0 i')[5].getBoundingClientRect())`))
+    await phone.run('new Promise(done => setTimeout(done, 400))')
+    const name = await phone.run("document.getElementById('tell').textContent.split('\\n')[0]")
+    check('a finger chooses the word below it, whose name is told in full', name === 'row: word5-rather-long-name',
+        name)
+    await phone.run('document.activeElement.blur()')
+    await phone.drag([60, 600], [60, 500], [60, 300])
+    await phone.run('new Promise(done => setTimeout(done, 400))')
+    check('one that moves the page chooses none', await phone.run("scrollY > 0 && !document.getElementById('tell')" +
+        ".textContent"), await phone.run("scrollY + document.getElementById('tell').textContent"))
+    await phone.close()
+}
+
+async function wide_letters(browser) { // no text of the lines of an SVG file is past its edge
+    for (const name of ['lines.svg', 'wide0.svg', 'wide1.svg', 'wide2.svg']) {
+        const page = await browser.page(path.join(directory, name), { width: 1400 })
+        const wrong = await page.run(`(() => {
+            const all = document.documentElement.width.baseVal.value
+            return [...document.querySelectorAll('text')].flatMap(text => {
+                const { x, width } = text.getBBox()
+                return x >= 0 && x + width <= all ? [] : [text.textContent + ': ' + x + ' to ' + (x + width)]
+            }) })()`)
+        check(`${name}: no text is past an edge`, !wrong.length, wrong.join('; '))
+        await page.picture(path.join(directory, name.replace('svg', 'png')))
+        await page.close()
+    }
+}
+
+async function widest(page, view) { // the page, with the text of each cell where cells are shown
+    const wide = () => page.run('document.documentElement.scrollWidth')
+    let most = await wide()
+    if (view !== 'cells') return most
+    await page.run("document.getElementById('map').focus()")
+    for (let i = 0; i < ROWS; i++)
+        for (const key of ['Home', ...Array(COLUMNS - 1).fill('ArrowRight'), 'ArrowDown']) {
+            await page.press(key)
+            most = Math.max(most, await wide())
+        }
+    return most
+}
 async function fits(browser) { // nothing is wider than the page, no target smaller than 24 pixels
     for (const width of [360, 1400])
         for (const dark of [false, true]) {
@@ -398,7 +513,7 @@ async function fits(browser) { // nothing is wider than the page, no target smal
                 await page.run(`document.getElementById('${id}').click()`)
                 if (id === 'lines') await page.run("document.getElementById('pair').focus()")
                 await page.run('new Promise(done => setTimeout(done, 100))')
-                const wide = await page.run('document.documentElement.scrollWidth')
+                const wide = await widest(page, id)
                 const small = await page.run(`[...document.querySelectorAll('button, select, canvas')].filter(e => {
                     const { width, height } = e.getBoundingClientRect()
                     return width && Math.min(width, height) < 24 }).map(e => e.id || e.textContent).join()`)
@@ -434,6 +549,9 @@ async function all() {
     await lines(browser)
     await lines_of_a_word(browser)
     await many_lines(browser)
+    await follows(browser)
+    await pointed(browser)
+    await wide_letters(browser)
     await fits(browser)
     await theme(browser)
     await large(browser)

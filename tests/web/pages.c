@@ -104,6 +104,49 @@ static void large(void) {
     free(x);
 }
 
+/* More words than a window is high, with long names; a title of 900 letters. */
+static void many_words(void) {
+    enum { N = 40 };
+    static float x[N * N];
+    static char names[N][32], title[901];
+    const char *words[N];
+    attn_heatmap map = {0};
+    for (int i = 0; i < N * N; i++) x[i] = (float)(37 * i % 101) / 101;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "word%d-rather-long-name", i);
+        words[i] = names[i];
+    }
+    map.values = attn_view_f32(x, 2, N, N, 0, 0);
+    map.x_ticks = map.y_ticks = words;
+    write_as(attn_heatmap_html, &map, "words.html");
+    memset(title, 'q', sizeof title - 1);
+    for (int i = 5; i < 900; i += 6) title[i] = ' ';
+    map.y_label = title;
+    write_as(attn_heatmap_html, &map, "long.html");
+}
+
+/* Letters wider than most, in each place where the lines have text; a name of a panel beside short words. */
+static void wide_letters(void) {
+    static const char *const words[] = {"the", "cat"}, *const wide[] = {"MWMW@@%%", "\320\250\320\251\320\226 W"};
+    static const char *const names[] = {"THE NAME OF A PANEL IN CAPITALS, WHICH IS LONG"};
+    static const float x[4] = {1, 0.5f, 0.25f, 1};
+    attn_heatmap map = {0};
+    map.values = attn_view_f32(x, 2, 2, 2, 0, 0);
+    map.x_ticks = map.y_ticks = words;
+    map.y_label = "QUERY TOKENS";
+    map.title = "WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW";
+    write_as(attn_heatmap_lines_svg, &map, "wide0.svg");
+    map.x_ticks = wide;
+    map.x_label = "mmmmmmmmmmmmmmmmmmm";
+    map.panel_titles = names;
+    map.title = NULL;
+    write_as(attn_heatmap_lines_svg, &map, "wide1.svg");
+    map.x_label = "A TITLE OF KEYS THAT IS CUT: W@MWW@MW";
+    map.y_label = NULL;
+    map.y_ticks = NULL;
+    write_as(attn_heatmap_lines_svg, &map, "wide2.svg");
+}
+
 static void empty(void) {
     attn_heatmap map = {0};
     map.values = attn_view_f32(NULL, 3, 2, 0, 5, 0);
@@ -115,6 +158,8 @@ int main(int argc, char **argv) {
     small();
     masked();
     large();
+    many_words();
+    wide_letters();
     empty();
     return 0;
 }

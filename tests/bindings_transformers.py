@@ -265,9 +265,9 @@ def test_refused():
     """What cannot be taken is refused: a model with attention of its own, and the call without the package."""
     if transformers:
         need_transformers()
-        for model, config in (
-                (transformers.BloomForCausalLM, transformers.BloomConfig(vocab_size=99, hidden_size=64, n_head=4)),
-                (transformers.MptForCausalLM, transformers.MptConfig(vocab_size=99, d_model=64, n_heads=4, n_layers=1))):
+        bloom = transformers.BloomConfig(vocab_size=99, hidden_size=64, n_head=4)
+        mpt = transformers.MptConfig(vocab_size=99, d_model=64, n_heads=4, n_layers=1)
+        for model, config in ((transformers.BloomForCausalLM, bloom), (transformers.MptForCausalLM, mpt)):
             config._attn_implementation = "attn"
             raises(RuntimeError, lambda: model(config)(torch.ones(1, 5, dtype=torch.int64)),
                    "uses its attention mask itself")

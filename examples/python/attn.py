@@ -1613,8 +1613,8 @@ def _for_transformers():
                 made = function(given[0].dense(), *given[1:], **(named or {}))
                 if made.dtype == torch.bool:
                     return cls.of(made.shape, made.device, {"mask": made}, made=made)
-            raise RuntimeError(f"the model uses its attention mask itself ({function.__name__}), and does not only hand "
-                               "it on to transformers' AttentionInterface: attn.h cannot stand in for it")
+            raise RuntimeError(f"the model uses its attention mask itself ({function.__name__}), and does not only "
+                               "hand it on to transformers' AttentionInterface: attn.h cannot stand in for it")
 
         def dense(self):
             if self.made is None:
@@ -1688,9 +1688,9 @@ def _for_transformers():
 def register_transformers(name: str = "attn") -> None:
     """Enters attn.h into Hugging Face transformers, under that name: AutoModel.from_pretrained(..,
     attn_implementation="attn"). A model's grouped heads, softcap, sinks, position bias and dropout, gradients and
-    caches are taken as they are, and what it passes beyond that is refused; causal masks, windows, padding at either end and packed sequences become options of
-    attn.h, without a mask of all pairs, which other masks remain. With output_attentions=True in a call the weights
-    come too, before dropout and without a gradient."""
+    caches are taken as they are, and what it passes beyond that is refused; causal masks, windows, padding at either
+    end and packed sequences become options of attn.h, without a mask of all pairs, which other masks remain. With
+    output_attentions=True in a call the weights come too, before dropout and without a gradient."""
     try:
         import transformers
     except ImportError:

@@ -351,9 +351,9 @@ recipes() { # each line of code there, but for what a comment adds
 }
 
 # ---- other systems. Stub headers stand for a C library where only the compiler is here.
-stubs() {
+stubs() { # each is moved into place, for another item may be reading it
     mkdir -p "$dir/stub"
-    cat >"$dir/stub/stdlib.h" <<'END'
+    cat >"$dir/stub/stdlib.$$" <<'END'
 #pragma once
 #include <stddef.h>
 #ifdef __cplusplus
@@ -370,7 +370,10 @@ typedef int jmp_buf[64];
 #endif
 #define assert(x) ((void)(x))
 END
-    for header in string stdio assert malloc setjmp; do echo '#include "stdlib.h"' >"$dir/stub/$header.h"; done
+    mv "$dir/stub/stdlib.$$" "$dir/stub/stdlib.h"
+    for header in string stdio assert malloc setjmp; do
+        echo '#include "stdlib.h"' >"$dir/stub/$header.$$"; mv "$dir/stub/$header.$$" "$dir/stub/$header.h"
+    done
 }
 # Seen as cl.exe, clang must be told to allow instructions (cl.exe needs neither flag nor attribute) and to pass over
 # pragmas that are cl.exe's own.

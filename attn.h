@@ -661,9 +661,9 @@ typedef struct attn_grad {
     uint32_t accumulate ATTN__0;        /* ATTN_GRAD_x bits: these are added to what their arrays hold */
     int32_t reserved ATTN__0;           /* 0 */
 
-    /* of attn_key_sums, without any of the others, incoming or results */
-    attn_out key_sums ATTN__0;          /* [B,H,Sk] */
-    int64_t last_queries ATTN__0;
+    /* attn_key_sums as a plan, or explained: without any of the arrays above */
+    attn_out key_sums ATTN__0;          /* [B,H,Sk]  what each key got of the attention: no gradient */
+    int64_t last_queries ATTN__0;       /* key_sums: over so many queries at the end of each entry; 0 = over all */
 } attn_grad;
 #endif
 
@@ -741,7 +741,7 @@ ATTN_DEF size_t attn_explain_backward(const attn_desc *forward, const attn_grad 
    but 1/Sk under ATTN_EMPTY_UNIFORM; dropout counts with weights_after_dropout alone. The sums of a head are made in
    blocks of ATTN_GRAD_QUERIES: 16 partial sums by query mod 16, then a tree. As a plan, or explained:
    attn_plan_backward and attn_explain_backward with key_sums in attn_grad. Cost: with stats half of the forward's or a
-   little more, without stats as much as the forward. */
+   little more, without stats a little more than the forward's. */
 ATTN_DEF attn_status attn_key_sums(const attn_desc *forward, int64_t last_queries, attn_out key_sums,
                                    attn_error *err);
 ATTN_DEF attn_status attn_key_sums_workspace_size(const attn_desc *forward, int64_t last_queries, attn_out key_sums,

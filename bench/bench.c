@@ -632,6 +632,7 @@ static void bars_of_options(void) {
     plain.desc.v = attn_view_bhsd(x[2], 1, HEADS, ROWS, D), plain.desc.out = attn_out_bhsd(x[3], 1, HEADS, ROWS, D);
     plain.sums = attn_out_f32(sums, 3, 1, HEADS, ROWS, 0);
     bars_of_bias(&plain, HEADS, ROWS);
+    bar_of_option("attn_key_sums without stats, over attn_forward", run_sums, &plain, &plain, 0);
     plain.desc.stats = attn_out_f32(stats, 4, 1, HEADS, ROWS, 2);
     bar_of_option("attn_key_sums with stats, over attn_forward", run_sums, &plain, &plain, 1 / 0.6);
     bars_of_codes(8, 4096, 128);

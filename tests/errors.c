@@ -1746,6 +1746,9 @@ static void test_key_sums(void) {
     CLEAR(g);
     g.key_sums = attn_out_f32(m.gradients[0], 3, B, H, SK, 0);
     accepted(&d, &g, __LINE__);
+    char text[400];
+    attn_explain_backward(&d, &g, text, sizeof text);
+    CHECKF(!strncmp(text, "sums by key of scaled dot product attention", 43), "%s", text);
     paint();
     FAILS(attn_key_sums(&d, -1, g.key_sums, &err), ATTN_ERR_RANGE, "last_queries");
     FAILS(attn_key_sums(&d, 0, attn_out_f32(m.gradients[0], 3, B, H, SK - 1, 0), &err), ATTN_ERR_SIZE,

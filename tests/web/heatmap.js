@@ -428,6 +428,20 @@ async function follows(browser) { // what a key has chosen is in the window, and
         check('and the panel', !tile, tile)
         await grid.close()
     }
+    const places = async first => {
+        const page = await browser.page(path.join(directory, 'f32.html'), { first })
+        const painted = "[...document.querySelectorAll('#wall canvas')].every(e => e.width !== 300)" // 300: a new one's
+        while (!first && !await page.run(painted)) await page.run('new Promise(requestAnimationFrame)')
+        const all = await page.run(`[...document.querySelectorAll('#wall *')].map(e => {
+            const { left, top, width, height } = e.getBoundingClientRect()
+            return [left, top, width, height].join(' ') })`)
+        await page.close()
+        return all
+    }
+    const never = 'IntersectionObserver = class { observe() {} unobserve() {} }'
+    const painted = await places(''), bare = await places(never)
+    check('a panel takes its place before it is painted', painted.length === 12 && String(bare) === String(painted),
+        `${bare[0]} instead of ${painted[0]}, ${painted.length}`)
     const page = await browser.page(path.join(directory, 'large.html'))
     await page.run("document.getElementById('lines').click(), document.getElementById('pair').focus()")
     for (const key of ['End', 'ArrowUp']) await page.press(key)

@@ -1580,8 +1580,9 @@ typedef struct attn__product {
     /* of dots and skinny alone, which take B of any type: */
     const char *const *groups;  /* where each b_group rows of B begin, b_row apart; after them where what is read
                                    after B begins */
-    int64_t      b_group;       /* ATTN__GROUP; of dots also 4 or 8; of skinny 1, or, for one row, more: then all rows
-                                   lie together from groups[0] on, and nothing is prefetched */
+    int64_t      b_group;       /* ATTN__GROUP; of dots also 4 or 8, or, of rows of a matrix, ATTN__SIDE; of skinny 1,
+                                   or, for one row, more: then all rows lie together from groups[0] on, and nothing is
+                                   prefetched */
     int64_t      b_first;       /* the column of these rows that is B's first */
     int64_t      ahead1, ahead2;        /* so many groups ahead rows are brought into the first cache, the second */
     const char *const *next;    /* NULL, or in place of ahead2, for each of B's rows, which lie anywhere, another
@@ -1595,7 +1596,7 @@ typedef struct attn__product {
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
-       ATTN__LONG_ROW = 1024 };         /* numbers of a row that the machine's own prefetching follows well enough */
+       ATTN__LONG_ROW = 4096 };         /* bytes of a row that the machine's own prefetching follows well enough */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 #define ATTN__SCALES_AT_ONCE  ((int64_t)32)      /* made side by side by attn_quantize */
 
@@ -3509,24 +3510,52 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const a
     ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
 
-/* LANES rows from j on times one row, two chains side by side. More rows would be more lines in use than a first cache
-   holds of one set, where rows lie a multiple of 4096 bytes apart. */
+/* LANES rows, `row` bytes apart, a whole vector of each. The n-th 32 bits of all of them become x[n]; of f16 floats. */
+ATTN__HELPER void ATTN__V(transpose_rows)(ATTN__VEC *x, const char *from, int64_t row, const int32_t type)
+{
+    int i;
+    ATTN__EACH(i, ATTN__LANES) {
+        x[i] = type == ATTN_F16 ? ATTN__V(widened)(from, ATTN_F16) : ATTN__LOAD((const float *)from);
+        from += row;
+        ATTN__KEEP_POINTER(from);
+    }
+    ATTN__V(transpose)(x);
+}
+
+/* While LANES rows of a matrix, from `rows` on, are read at column k, so many lines of those a group ahead are prefetched
+   if rows lie one after the other: in the order of memory, which the machine's own prefetching follows. */
+ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *rows, int64_t k, int64_t size,
+                                           const int lines)
+{
+    const char *to = ATTN__V(after)(rows, (ATTN__GROUP*p->b_row + k*ATTN__LANES)*size);
+    int i;
+    if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
+}
+
+/* LANES rows of a matrix, from j on, times one row, two chains side by side. Where rows lie a multiple of 4096 bytes
+   apart, a first cache does not hold lines of more rows than these; nor, of 16 rows, until the next step, so a whole
+   line of each is read at once. */
 ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
 {
-    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
-    const int64_t four[4] = {0, 4*row, 8*row, 12*row};
-    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step;
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, four[4] = {0, 4*row, 8*row, 12*row};
+    const int E = ATTN__NUMBERS_OF(type), whole = ATTN__LANES == ATTN__GROUP;
+    const int numbers = whole ? E*ATTN__LANES : (int)(ATTN__STEP_OF(type)/size);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
-    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[ATTN__LANES];
+    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[2][ATTN__LANES];
     int64_t k, end;
     int i, n;
     for (k = 0; k < p->depth; k = end + ATTN__RUN) {
         ATTN__EACH(i, 2) acc[i] = ATTN__ALL(0.0f);
-        for (end = k + ATTN__RUN; k < end; k += step) ATTN__EACH(i, 2) {
-            const int64_t at = k + i*ATTN__RUN;
-            ATTN__V(transpose_step)(x, from + at*size, row, four, type);
-            ATTN__EACH(n, numbers)
-                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
+        for (end = k + ATTN__RUN; k < end; k += numbers) {
+            ATTN__EACH(i, 2) {
+                if (whole) ATTN__V(transpose_rows)(x[i], from + (k + i*ATTN__RUN)*size, row, type);
+                else ATTN__V(transpose_step)(x[i], from + (k + i*ATTN__RUN)*size, row, four, type);
+            }
+            if (row < ATTN__LONG_ROW)
+                ATTN__V(prefetch_matrix)(p, from, k + k%ATTN__RUN, size, (int)(2*ATTN__LANES*numbers*size/64));
+            ATTN__EACH(n, numbers) ATTN__EACH(i, 2)
+                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + i*ATTN__RUN + n]),
+                                       ATTN__V(element)(x[i][n/E], n%E, type, sum), acc[i]);
         }
         if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
         sum = ATTN__ADD(acc[0], acc[1]);
@@ -3541,16 +3570,24 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
     const int64_t four[4] = {0, 4*row, 8*row, 12*row};
     const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, in_order = ATTN__V(in_order)(0, p, size);
+    const int matrix = type != ATTN_I8 && p->b_group > ATTN__GROUP;
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
     ATTN__VEC x[ATTN__LANES], scale = ATTN__ALL(0.0f);
     const int64_t past = k % (4*ATTN__CODES_PER_SCALE);         /* not 0 where a run begins amid 128 columns */
     float scales[4*ATTN__GROUP];
     int n;
     if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
+    if (matrix && type == ATTN_F32)
+        for (; k + ATTN__LANES <= end; k += ATTN__LANES, to += ATTN__LANES*ATTN__SHARED_ROWS) {
+            ATTN__V(transpose_rows)(x, from + k*size, row, type);
+            ATTN__V(prefetch_matrix)(p, from, k, size, ATTN__LANES*ATTN__LANES/16);
+            ATTN__EACH(n, ATTN__LANES) ATTN__STORE(to + n*ATTN__SHARED_ROWS, x[n]);
+        }
     for (; k + step <= end; k += step) {
         if (type == ATTN_I8) scale = ATTN__V(scale_of_step)(scales, p, j, k, scale);
         ATTN__V(transpose_step)(x, from + k*size, row, four, type);
-        if (in_order && j % ATTN__GROUP == 0) ATTN__V(prefetch_groups)(0, p, j, k*size, type);
+        if (matrix) ATTN__V(prefetch_matrix)(p, from, k, size, ATTN__LANES*ATTN__STEP_OF(type)/64);
+        else if (in_order && j % ATTN__GROUP == 0) ATTN__V(prefetch_groups)(0, p, j, k*size, type);
         ATTN__EACH(n, numbers) ATTN__STORE(to + n*ATTN__SHARED_ROWS, ATTN__V(element)(x[n/E], n%E, type, scale));
         if (!in_order && j % ATTN__GROUP == 0 && k*size % 64 == 0) ATTN__V(prefetch_lines)(p, j, k*size, size);
         to += numbers*ATTN__SHARED_ROWS;
@@ -3578,7 +3615,7 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
         const int chains = ATTN__TYPES && type != ATTN_I8, pieces = chains && p->b_group < ATTN__GROUP; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (chains && p->rows == 1 && p->depth >= ATTN__LONG_ROW && p->depth % (2*ATTN__RUN) == 0) \
+        else if (chains && p->rows == 1 && p->b_group > ATTN__GROUP && p->depth % (2*ATTN__RUN) == 0) \
             for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
@@ -3589,7 +3626,7 @@ ATTN__DOTS_OF(f16, ATTN_F16) ATTN__DOTS_OF(bf16, ATTN_BF16) ATTN__DOTS_OF(i8, AT
 #endif
 ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
-    ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group == ATTN__GROUP ? 1 : ATTN__LANES));
+    ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group >= ATTN__GROUP ? 1 : ATTN__LANES));
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
@@ -14349,7 +14386,7 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.c_row = t->vectors * width;
     p.b_row = m->b.stride[3];
     p.b_type = m->b.type;
-    p.b_group = ATTN__GROUP;
+    p.b_group = ATTN__SIDE;
     p.groups = groups;
     p.ahead1 = p.ahead2 = 0;                    /* what is prefetched is what is used: rows far apart push it out */
     p.columns = t->c + m->rows * p.c_row;

@@ -3510,20 +3510,20 @@ ATTN__HELPER void ATTN__V(dots_of_groups)(const int pieces, const int U, const a
     ATTN__EACH(i, U*G) ATTN__STORE(p->c + j + i*ATTN__LANES, sum[i]);
 }
 
-/* LANES rows, `row` bytes apart, a whole vector of each. The n-th 32 bits of all of them become x[n]; of f16 floats. */
-ATTN__HELPER void ATTN__V(transpose_rows)(ATTN__VEC *x, const char *from, int64_t row, const int32_t type)
+/* LANES rows, `row` bytes apart, a whole vector of each: the n-th 32 bits of all of them become x[n]. */
+ATTN__HELPER void ATTN__V(transpose_rows)(ATTN__VEC *x, const char *from, int64_t row)
 {
     int i;
     ATTN__EACH(i, ATTN__LANES) {
-        x[i] = type == ATTN_F16 ? ATTN__V(widened)(from, ATTN_F16) : ATTN__LOAD((const float *)from);
+        x[i] = ATTN__LOAD_BITS(from);
         from += row;
         ATTN__KEEP_POINTER(from);
     }
     ATTN__V(transpose)(x);
 }
 
-/* While LANES rows of a matrix, from `rows` on, are read at column k, so many lines of those a group ahead are prefetched
-   if rows lie one after the other: in the order of memory, which the machine's own prefetching follows. */
+/* While LANES rows of a matrix, from `rows` on, are read at column k, so many lines of those a group ahead are
+   prefetched if rows lie one after the other: in the order of memory, which the machine's own prefetching follows. */
 ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *rows, int64_t k, int64_t size,
                                            const int lines)
 {
@@ -3532,30 +3532,26 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows of a matrix, from j on, times one row, two chains side by side. Where rows lie a multiple of 4096 bytes
-   apart, a first cache does not hold lines of more rows than these; nor, of 16 rows, until the next step, so a whole
-   line of each is read at once. */
+/* LANES rows of a matrix, from j on, times one row, two chains side by side. */
 ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
 {
-    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, four[4] = {0, 4*row, 8*row, 12*row};
-    const int E = ATTN__NUMBERS_OF(type), whole = ATTN__LANES == ATTN__GROUP;
-    const int numbers = whole ? E*ATTN__LANES : (int)(ATTN__STEP_OF(type)/size);
+    const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
+    const int64_t four[4] = {0, 4*row, 8*row, 12*row};
+    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, lines = (int)(ATTN__LANES*step*size/32);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
-    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[2][ATTN__LANES];
+    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[ATTN__LANES];
     int64_t k, end;
     int i, n;
     for (k = 0; k < p->depth; k = end + ATTN__RUN) {
         ATTN__EACH(i, 2) acc[i] = ATTN__ALL(0.0f);
-        for (end = k + ATTN__RUN; k < end; k += numbers) {
+        for (end = k + ATTN__RUN; k < end; k += step) {
+            if (row < ATTN__LONG_ROW) ATTN__V(prefetch_matrix)(p, from, k + k%ATTN__RUN, size, lines);
             ATTN__EACH(i, 2) {
-                if (whole) ATTN__V(transpose_rows)(x[i], from + (k + i*ATTN__RUN)*size, row, type);
-                else ATTN__V(transpose_step)(x[i], from + (k + i*ATTN__RUN)*size, row, four, type);
+                const int64_t at = k + i*ATTN__RUN;
+                ATTN__V(transpose_step)(x, from + at*size, row, four, type);
+                ATTN__EACH(n, numbers)
+                    acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
             }
-            if (row < ATTN__LONG_ROW)
-                ATTN__V(prefetch_matrix)(p, from, k + k%ATTN__RUN, size, (int)(2*ATTN__LANES*numbers*size/64));
-            ATTN__EACH(n, numbers) ATTN__EACH(i, 2)
-                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[k + i*ATTN__RUN + n]),
-                                       ATTN__V(element)(x[i][n/E], n%E, type, sum), acc[i]);
         }
         if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
         sum = ATTN__ADD(acc[0], acc[1]);
@@ -3579,7 +3575,7 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
     if (matrix && type == ATTN_F32)
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, to += ATTN__LANES*ATTN__SHARED_ROWS) {
-            ATTN__V(transpose_rows)(x, from + k*size, row, type);
+            ATTN__V(transpose_rows)(x, from + k*size, row);
             ATTN__V(prefetch_matrix)(p, from, k, size, ATTN__LANES*ATTN__LANES/16);
             ATTN__EACH(n, ATTN__LANES) ATTN__STORE(to + n*ATTN__SHARED_ROWS, x[n]);
         }
@@ -3612,10 +3608,11 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
     ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_##name)(const attn__product *p, int64_t columns) \
     { \
         const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
-        const int chains = ATTN__TYPES && type != ATTN_I8, pieces = chains && p->b_group < ATTN__GROUP; \
+        const int floats = ATTN__TYPES && type != ATTN_I8, pieces = floats && p->b_group < ATTN__GROUP; \
+        const int chains = floats && ATTN__LANES < ATTN__GROUP && p->rows == 1 && p->b_group > ATTN__GROUP; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (chains && p->rows == 1 && p->b_group > ATTN__GROUP && p->depth % (2*ATTN__RUN) == 0) \
+        else if (chains && p->depth % (2*ATTN__RUN) == 0) \
             for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
@@ -3628,6 +3625,9 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 {
     ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group >= ATTN__GROUP ? 1 : ATTN__LANES));
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
+#if ATTN__LANES == 16 && !defined(ATTN_NO_AVX2)     /* of 16 rows 4096 bytes apart a first cache holds no line each */
+    if (p->rows == 1 && p->b_group > ATTN__GROUP) { attn__dots_avx2(p, columns); return; }
+#endif
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
     else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);

@@ -194,7 +194,7 @@ static double row_error(const job *j, int b, int h, int i, double *weight) {
     int from, to;
     if (j->kind == 'b') {
         for (size_t n = 0; n < keys; n++, sum = 0) {
-            for (size_t c = 0; c < d; c++) sum += (double)q[c] * (double)k[c * keys + n];
+            for (size_t c = 0; c < d; c++) sum += (double)q[c] * (double)k[j->transposed ? n * d + c : c * keys + n];
             worst = worse(worst, j->out[row * keys + n], sum);
         }
         return worst;

@@ -156,7 +156,8 @@ static inline attn_status call_prepare(call *c, const job *j, pool *threads) {
     if (j->mask) d->mask = attn_view_u8(j->mask, 2, j->queries, j->keys, 0, 0);
     if (j->kind == 'b') {
         c->left = attn_view_f32(j->q, 3, j->heads, j->queries, j->d, 0);
-        c->right = attn_view_f32(j->k, 3, j->heads, j->d, j->keys, 0);
+        c->right = j->transposed ? attn_view_swap(attn_view_f32(j->k, 3, j->heads, j->keys, j->d, 0), 1, 2)
+                                 : attn_view_f32(j->k, 3, j->heads, j->d, j->keys, 0);
         d->out = attn_out_f32(j->out, 3, j->heads, j->queries, j->keys, 0);
         status = attn_bmm_workspace_size(c->left, c->right, d->out, d, &bytes, NULL);
     } else if (j->kind == 's') {

@@ -61,6 +61,8 @@ static const job typed_table[] = {
     {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
     {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16},
+    {"stored as bf16: matrix product 1x1024x1024, b transposed", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b',
+     .type = WORK_BF16, .transposed = 1},
     DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16) DECODE("i8", WORK_I8) DECODE("q8_0", WORK_Q8_0)
         PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0)};
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
@@ -287,8 +289,9 @@ static void blas_bmm_task(void *arg, int64_t i, int32_t worker) {
     int64_t rows = (i % parts + 1) * j->queries / parts - first, row = n * j->queries + first;
     (void)worker;
     if (rows > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, j->keys, j->d, 1, j->q + row * j->d, j->d,
-                    j->k + n * j->d * j->keys, j->keys, 0, j->out + row * j->keys, j->keys);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, j->transposed ? CblasTrans : CblasNoTrans, (int)rows, j->keys, j->d, 1,
+                    j->q + row * j->d, j->d, j->k + n * j->d * j->keys, j->transposed ? j->d : j->keys, 0,
+                    j->out + row * j->keys, j->keys);
 }
 void blas_bmm(const job *j) { pool_run(&workers, j->heads > 1 ? j->heads : j->threads, blas_bmm_task, (void *)j); }
 

@@ -59,7 +59,7 @@ class Job(ctypes.Structure):  # work.h
         "q k v bias w_v w_q w_k hidden_bias d_out mask out weights stats "
         "d_q d_k d_v d_bias d_w_v d_w_q d_w_k d_hidden_bias loop").split()] + [
         ("type", ctypes.c_int32), ("k_scale", ctypes.c_void_p), ("v_scale", ctypes.c_void_p),
-        ("precision", ctypes.c_int32)]
+        ("precision", ctypes.c_int32), ("transposed", ctypes.c_int32)]
 
 
 F16, BF16, I8, Q8_0 = 1, 2, 7, 100  # attn_type, and ggml's blocks
@@ -138,6 +138,7 @@ BARS = {
     **{f"matrix product {size}": peers(0.97, 0.97) for size in ("512^3", "1024^3", "2048^3")},
     "matrix product 128x512x512": peers(1, 1),
     **{f"matrix product {rows}x1024x1024": peers(0.9, 0.9) for rows in (1, 16)},
+    **{f"matrix product {rows}x1024x1024, b transposed": peers(0.9, 0.9) for rows in (1, 8)},
     **{f"multi-head, {tokens}": peers(1, 1) for tokens in ("1x128 tokens of 512", "8x128 tokens of 512",
                                                            "1x1024 tokens of 1024")},
     "multi-head, one token of 1024": peers(1.1, 1.1),
@@ -160,6 +161,7 @@ BARS = {
         "backward, 8x2048 d128 causal")},
     **{f"stored as i8, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
+    "stored as bf16: matrix product 1x1024x1024, b transposed": typed(2),
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
@@ -256,7 +258,8 @@ def inputs(r):
     if r.kind == "s":
         q, k, v = normal(r.queries, r.keys), None, None
     elif r.kind == "b":
-        q, k, v = normal(r.heads, r.queries, r.d), normal(r.heads, r.d, r.keys), None
+        q, v = normal(r.heads, r.queries, r.d), None
+        k = normal(r.heads, r.keys, r.d) if r.transposed else normal(r.heads, r.d, r.keys)
     elif r.kind in "mn":
         q, (k, v) = normal(r.batch, r.queries, r.d), (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "kv")
     else:
@@ -329,7 +332,7 @@ def multi_head_gradients(x, heads):
 
 def reference(r, x):
     if r.kind == "b":
-        return x.q[:, x.picks].astype(float) @ x.k.astype(float)
+        return x.q[:, x.picks].astype(float) @ (x.k.swapaxes(1, 2) if r.transposed else x.k).astype(float)
     if r.kind == "s":
         s = np.where(x.mask[x.picks], x.q[x.picks].astype(float), -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
@@ -658,7 +661,7 @@ CONTESTANTS = {
     "PyTorch eager": pytorch(torch_eager),
     "PyTorch compiled": pytorch(torch_compiled),
     "PyTorch's products and attention": pytorch(torch_multi_head),
-    "PyTorch bmm": pytorch(lambda r, x: lambda: torch.bmm(x.q, x.k)),
+    "PyTorch bmm": pytorch(lambda r, x: lambda: torch.bmm(x.q, x.k.mT if r.transposed else x.k)),
     "onnxruntime MHA": onnx_mha,
     "onnxruntime Attention": onnx_attention,
     "ggml": ggml,

@@ -22,6 +22,7 @@ typedef struct job {
     int32_t type;                   /* attn_type of q, k, v and out, then; of 8 bits: of k and v alone */
     const float *k_scale, *v_scale; /* [B,Hkv,Sk] of codes */
     int32_t precision;              /* attn_precision */
+    int32_t transposed;             /* k of attn_bmm is stored as [Hkv,Sk,D], as weights of a layer are */
 } job;
 
 enum { WORK_ADDITIVE = 4, WORK_GAUSSIAN = 5 };     /* attn_score, for files without attn.h */
@@ -68,6 +69,8 @@ static const job work_table[] = {
     {"matrix product 128x512x512", SIZES(1, 1, 1, 128, 512, 512, 512), .kind = 'b'},
     {"matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b'},
     {"matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b'},
+    {"matrix product 1x1024x1024, b transposed", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .transposed = 1},
+    {"matrix product 8x1024x1024, b transposed", SIZES(1, 1, 1, 8, 1024, 1024, 1024), .kind = 'b', .transposed = 1},
     {"backward, 8x512 d64", SELF(8, 512, 64), .kind = 'g'},
     {"backward, 8x512 d64 causal", SELF(8, 512, 64), .kind = 'g', .causal = 1},
     {"backward, 8x2048 d64", SELF(8, 2048, 64), .kind = 'g'},

@@ -3744,6 +3744,8 @@ ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t 
     { \
         int64_t i = 0, r; \
         if (type != ATTN_I8 && p->b_group > ATTN__GROUP) { ATTN__V(add_whole_rows)(p, type); return; } \
+        if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
+            ATTN__V(skinny_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
             ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
         if (ATTN__LANES == ATTN__GROUP && p->rows > ATTN__SKINNY_SHARED) for (; i + 2 <= p->vecs; i += 2) \
@@ -6853,18 +6855,18 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 }
 
 /* `together` rows of so many bytes to a pointer, for `rows` queries: p->ahead1 after those in use come into the first
-   cache, of groups for several queries as many as these take side by side; p->ahead2 after them into the second, for
-   one query, which leaves the memory little time, and for single rows of one head at a time, which the machine's own
-   prefetching cannot follow. */
+   cache, of groups for several queries as many as these take side by side; p->ahead2 after them into the second: of
+   groups in order, for several queries twice as far; for one query, which leaves the memory little time; and of single
+   rows of one head at a time, which the machine's own prefetching cannot follow. */
 static void attn__set_ahead(const attn__call *c, int64_t rows, int64_t together, int64_t bytes, attn__product *p)
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int far2 = (in_order || c->task_heads == 1) && (together == 1 || rows == 1);
+    const int far2 = in_order || (c->task_heads == 1 && (together == 1 || rows == 1));
     const int64_t at_once = together > 1 && rows > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
     const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
     const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
     p->ahead1 = attn__rows_ahead(ATTN__AHEAD1, together * bytes, at_once, most1);
-    p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, p->ahead1, most2) : p->ahead1;
+    p->ahead2 = far2 ? attn__rows_ahead(ATTN__AHEAD2, together * bytes, at_once * p->ahead1, most2) : p->ahead1;
 }
 
 /* Where there is AMX, products of pairs by the vector unit take longer than those of floats. [Xeon, model 207] */

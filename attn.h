@@ -915,14 +915,24 @@ typedef struct attn_mha_desc {
     int64_t heads ATTN__0;              /* H, required */
     int64_t heads_kv ATTN__0;           /* Hkv; 0 = H */
     const attn_desc *attention ATTN__0;
+    void *saved ATTN__0;                /* attn_mha_saved_size bytes, any alignment; NULL: nothing is kept */
+    size_t saved_bytes ATTN__0;         /* its size; 0 without one (size queries do not look at it) */
 } attn_mha_desc;
 ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
+/* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
+   k and v, what w_result multiplies and the stats, all f32; attn_mha_backward with the same descriptor only reads them,
+   as often as it is called. The same bits. With `saved` set both need less workspace. Refused: memory that attn_mha has
+   not filled, or in a call that failed, or one of other sizes, types or options. Not noticed: arrays that hold other
+   numbers by then. The result stats must be absent; no array of the call may overlap it (not checked). Not on a device.
+ */
+ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
+
 #ifndef ATTN_NO_BACKWARD
-/* Gradients of attn_mha. `desc` as it was there (out is not read); projections and attention are recomputed. If key is
-   absent, so must dkey be: its gradient goes to dquery. If value is absent, so must dvalue be: its gradient goes to
-   dkey, or to dquery if key is absent too. */
+/* Gradients of attn_mha. `desc` as it was there (out is not read); without `saved` projections and attention are
+   recomputed. If key is absent, so must dkey be: its gradient goes to dquery. If value is absent, so must dvalue be:
+   its gradient goes to dkey, or to dquery if key is absent too. */
 typedef struct attn_mha_grad {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
     attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
@@ -9061,6 +9071,7 @@ static const float *attn__times(attn__pass *p, attn__rows a, int64_t n, int64_t 
     attn__multiply(p->f, &g, pad, NULL);
     return p->m.result;
 }
+#endif
 
 /* packed floats [.][heads][rows][columns] */
 static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, int64_t columns)
@@ -9069,7 +9080,6 @@ static attn__array attn__packed(const float *data, int64_t heads, int64_t rows, 
     const attn__array a = {(void *)(uintptr_t)data, {attn__mul64(heads, head), head, columns, 1}, ATTN_F32, 4};
     return a;
 }
-#endif
 
 /* out (+)= a b over all of a batch, or summed over it where `out_batch` says so */
 static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn__array b, attn__array out, int64_t rows,
@@ -14735,8 +14745,8 @@ static const attn__field attn__mha_fields[ATTN__H_COUNT] = {
 };
 
 /* Layer i, of query, key, value and result: y = x w^T + bias, and its gradients. On the side of the attention, y of the
-   first three layers and x of the last, they lie in the workspace, on the other where the caller has them; but a dx of
-   16 bits is summed in the workspace, and becomes the caller's `rounded` then. */
+   first three layers and x of the last, they lie in the workspace (y and x in `saved`, if given), on the other where
+   the caller has them; but a dx of 16 bits is summed in the workspace, and becomes the caller's `rounded` then. */
 typedef struct attn__layer { attn_view x, w, y, dx, dy, rounded; } attn__layer;
 typedef struct attn__mha_call {
     const attn_mha_desc *desc;
@@ -14744,11 +14754,14 @@ typedef struct attn__mha_call {
     attn_desc attention;                /* its options */
     attn_plan plan;                     /* of it, or of its gradients */
     attn__layer layer[4];
-    float   *stats;                     /* of its softmax, where there are gradients */
+    float   *stats;                     /* of its softmax, where there are gradients or `saved` */
     uint8_t *stored;                    /* packed: the rows of a gradient of 16 bits that it has already */
     int      flags;
+    int      keeps;                     /* `saved` is given, or its size is asked for */
+    attn__map kept;                     /* it: a line with the mark, then the arrays */
     void    *inner;             /* memory for a product or the attention, one after the other */
 } attn__mha_call;
+enum { ATTN__MHA_FORWARD, ATTN__MHA_BACKWARD, ATTN__MHA_SAVED_SIZE };
 
 /* Which of query, key, value is projected: key absent = query, value absent = key. */
 static int attn__mha_input(const attn_mha_desc *desc, int which)
@@ -14872,6 +14885,9 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->is_backward = a->grad != NULL;           /* a rule looks there */
     ATTN__TRY(attn__make_call(&w, d, wanted, err));
     a->flags = flags;
+    c->idle = c->idle && (a->grad || !a->keeps);        /* an empty result has gradients, too */
+    ATTN__RULE(a->grad || !a->keeps || !d->stats.rank, OPTION, "stats", "must be absent where saved is given");
+    ATTN__RULE(!c->on_device || !a->keeps, PLACE, "saved", "must be NULL on a device");
     ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), PLACE,
                   c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;
@@ -14885,9 +14901,10 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
 }
 
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
-/* Without a result layer the attention's out, or d_out, is the caller's. */
+/* Without a result layer the attention's out, or d_out, is the caller's; but what is saved of out is f32. */
 static void attn__mha_take(attn__map *m, attn__mha_call *a)
 {
+    attn__map *const kept = a->keeps ? &a->kept : m;
     const attn__call *c = attn__call_of(&a->plan);
     const int64_t columns[4] = {c->heads * c->size_q, c->heads_kv * c->size_k, c->heads_kv * c->size_v,
                                 attn__mul64(c->heads, c->size_v)};
@@ -14900,7 +14917,7 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         attn_view *inner = i < 3 ? &l->y : &l->x, *outer = i < 3 ? &l->x : &l->y;
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         *outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        *inner = l->w.rank || a->grad ? attn__take_view(m, batch, rows, columns[i]) : *outer;
+        *inner = l->w.rank || a->grad || a->keeps ? attn__take_view(kept, batch, rows, columns[i]) : *outer;
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
         inner = i < 3 ? &l->dy : &l->dx;
@@ -14912,9 +14929,8 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         l->dx = attn__mha_shares(a, i, -1) ? l[-1].dx : attn__take_view(m, batch, rows, l->dx.size[2]);
 #endif
     }
-    if (!a->grad) return;
-    a->stats = attn__take(m, attn__rows_of_arrays(c), 2);
-    a->stored = (uint8_t *)(void *)attn__take(m, 1, attn__blocks(c->queries, 4));
+    if (a->grad || a->keeps) a->stats = attn__take(kept, attn__rows_of_arrays(c), 2);
+    if (a->grad) a->stored = (uint8_t *)(void *)attn__take(m, 1, attn__blocks(c->queries, 4));
 }
 
 /* [B,S,heads*size] as [B,heads,S,size] */
@@ -14941,9 +14957,9 @@ static void attn__mha_set_operands(attn__mha_call *a, int backward)
         if (backward) *d_inner[i] = attn__split_heads(i < 3 ? &l->dy : &l->dx, heads);
     }
     c->is_backward = backward;
-#ifndef ATTN_NO_BACKWARD
-    if (a->grad) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
+    if (a->grad || a->keeps) c->stats = attn__packed(a->stats, c->heads, c->queries, 2);
     if (c->packed_queries) c->stats.stride[0] = 0;
+#ifndef ATTN_NO_BACKWARD
     if (!backward) return;
     c->saved_out = c->out;
     c->saved_stats = c->stats;
@@ -15104,6 +15120,70 @@ static void attn__mha_store_sum(const attn__mha_call *a, int i)
 }
 #endif
 
+/* ---- what a forward call leaves for its gradients */
+static uint64_t attn__hash(uint64_t h, const void *p, size_t bytes)     /* FNV-1a */
+{
+    const unsigned char *at = (const unsigned char *)p;
+    while (bytes--) h = (h ^ *at++) * (uint64_t)0x100000001b3;
+    return h;
+}
+
+static uint64_t attn__hash_inputs(uint64_t h, const void *structure, const attn__field *f, int count)
+{
+    for (; count > 0; count--, f++) {
+        const attn_view v = attn__view_in(structure, f);
+        if (f->flags & ATTN__RESULT || !v.rank) continue;
+        h = attn__hash(attn__hash(h, &f->offset, sizeof f->offset), &v.type, sizeof v.type);
+        h = attn__hash(h, v.size, sizeof *v.size * (size_t)v.rank);
+    }
+    return h;
+}
+
+/* Stands before what is saved: the sizes, types and options of the call that it is of. */
+static uint64_t attn__mha_mark(const attn__mha_call *a)
+{
+    const attn__call *c = attn__call_of(&a->plan);
+    const attn_desc *d = &a->attention;
+    const int64_t heads[4] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys};
+    uint64_t h = attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads);
+#define ATTN__X(type, f, ...) h = attn__hash(h, &d->f, sizeof d->f);
+    ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X) ATTN__X(int32_t, scale_set, 1) ATTN__X(int32_t, causal, 1)
+    ATTN__X(int32_t, window, 1) ATTN__X(int64_t, window_left, 1) ATTN__X(int64_t, window_right, 1)
+    ATTN__X(int64_t, dropout_origin, 1)
+#undef ATTN__X
+    h = attn__hash_inputs(h, d, attn__fields, ATTN__F_COUNT);
+    return attn__hash_inputs(h, a->desc, attn__mha_fields, ATTN__H_COUNT);
+}
+
+/* Is there room in `saved`, or what gradients read? From here on, until it is done, a forward call leaves nothing. */
+static attn_status attn__mha_check_saved(const attn__mha_call *a, attn_error *err)
+{
+    const attn_mha_desc *desc = a->desc;
+    uint64_t *const held = (uint64_t *)(void *)attn__align(desc->saved);
+    ATTN__RULE(desc->saved || !desc->saved_bytes, NULL, "saved", "must be given where saved_bytes is not 0");
+    if (!a->keeps) return ATTN_OK;
+    ATTN__RULE2(desc->saved_bytes >= (size_t)a->kept.bytes, WORKSPACE, "saved_bytes", "must be at least",
+                (int64_t)desc->saved_bytes, a->kept.bytes);
+    ATTN__RULE(!a->grad || *held == attn__mha_mark(a), OPTION, "saved",
+               "must be what attn_mha left there, with these sizes, types and options");
+    if (!a->grad) *held = 0;
+    return ATTN_OK;
+}
+
+/* Without a result layer: what was saved of the attention's out becomes the caller's. */
+static void attn__mha_store_out(const attn__mha_call *a)
+{
+    const attn__layer *l = &a->layer[3];
+    const attn__array from = attn__array_of(l->x, "B.QX"), to = attn__array_of(l->y, "B.QX");
+    attn__band r = {0, 0, 0};
+    int64_t b, row;
+    while (attn__next_rows(a, 3, &r))
+        for (b = 0; b < l->y.size[0]; b++)
+            for (row = r.first; row < r.first + r.count; row++)
+                attn__store_row(attn__call_of(&a->plan)->f, attn__in(&to, b, 0, row, 0), l->y.size[2],
+                                attn__at(&from, b, 0, row, 0));
+}
+
 static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace, attn_error *err)
 {
     attn__mha_call *a = (attn__mha_call *)call;
@@ -15111,12 +15191,21 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     attn__map m = {attn__align(workspace), 0};
     int i;
     if (c->idle) return ATTN_OK;
+    a->kept.base = attn__align(a->desc->saved);
+    a->kept.bytes = ATTN__ALIGN;
     attn__mha_take(&m, a);
     a->inner = m.base + m.bytes;
-    for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
-    attn__mha_set_operands(a, 0);               /* the steps are planned */
-    if (c->batch && c->queries) ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
-    if (!a->grad) return a->layer[3].w.rank ? attn__mha_layer(a, 3, err) : ATTN_OK;
+    if (!a->grad || !a->keeps) {
+        for (i = 0; i < 3; i++) ATTN__TRY(attn__mha_layer(a, i, err));
+        attn__mha_set_operands(a, 0);           /* the steps are planned */
+        if (c->batch && c->queries) ATTN__TRY(attn__run_plan(&a->plan, d, a->inner, err));
+    }
+    if (!a->grad) {
+        if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer(a, 3, err));
+        else if (a->keeps) ATTN__IN_FP_STATE(attn__mha_store_out(a));
+        if (a->keeps) *(uint64_t *)(void *)a->kept.base = attn__mha_mark(a);
+        return ATTN_OK;
+    }
 #ifndef ATTN_NO_BACKWARD
     if (a->layer[3].w.rank) ATTN__TRY(attn__mha_layer_gradient(a, 3, err));
     ATTN__TRY(attn__mha_plan(a, 1, err));
@@ -15129,7 +15218,7 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     return ATTN_OK;
 }
 
-static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward,
+static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int what,
                                    size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
@@ -15140,11 +15229,13 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     attn_status st;
     int64_t inner, total;
     int i;
-    ATTN__RULE(grad || !backward, NULL, "grad", "must not be NULL");
+    ATTN__RULE(grad || what != ATTN__MHA_BACKWARD, NULL, "grad", "must not be NULL");
     ATTN__NOT_NULL(desc);
     attn__zero(&a, sizeof a);
     a.desc = desc;
     a.grad = grad;
+    a.keeps = desc->saved || what == ATTN__MHA_SAVED_SIZE;
+    a.kept.bytes = 2 * ATTN__ALIGN;             /* the mark, and what comes before it */
     ATTN__IN_FP_STATE(st = attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     if (st != ATTN_OK) return st;
     attn__mha_take(&m, &a);
@@ -15156,20 +15247,23 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
         product.a.type = a.layer[3].dy.type;
         inner = attn__max(inner, attn__matmul_bytes(&product, d));
     }
-    for (i = backward; i >= 0; i--) {
+    for (i = grad != NULL; i >= (grad && a.keeps); i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);
     }
     total = attn__add64(attn__add64(m.bytes, inner), 2 * ATTN__ALIGN);
-    ATTN__RULE(total < (int64_t)((size_t)-1 / 4), OVERFLOW, "query", "must leave a workspace that fits in memory");
+    if (what == ATTN__MHA_SAVED_SIZE) total = a.kept.bytes;
+    ATTN__RULE(attn__max(total, a.kept.bytes) < (int64_t)((size_t)-1 / 4), OVERFLOW, "query",
+               "must leave a workspace that fits in memory");
     if (attn__call_of(&a.plan)->idle) total = 0;
     d->q.data = desc->query.data;               /* tells the device */
+    if (!bytes) ATTN__TRY(attn__mha_check_saved(&a, err));
     return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
 }
 
 /* As attn__plan_older. */
 ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, const struct attn_mha_grad *grad,
-                                                  int backward, size_t *bytes, attn_error *err)
+                                                  int what, size_t *bytes, attn_error *err)
 {
     attn_mha_desc copy;
 #ifndef ATTN_NO_BACKWARD
@@ -15177,20 +15271,27 @@ ATTN__NOINLINE static attn_status attn__mha_older(const attn_mha_desc *desc, con
     ATTN__KNOWN(attn_mha_grad, grad, &grad_copy, reserved);
 #endif
     ATTN__KNOWN(attn_mha_desc, desc, &copy, attention);
-    return attn__mha_known(desc, grad, backward, bytes, err);
+    if (attn__bytes_given(desc) == offsetof(attn_mha_desc, saved_bytes)) copy.saved = NULL;    /* 32 bits: padding */
+    return attn__mha_known(desc, grad, what, bytes, err);
 }
 
-static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int backward, size_t *bytes,
+static attn_status attn__mha(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int what, size_t *bytes,
                              attn_error *err)
 {
     return (attn__bytes_given(desc) || attn__bytes_given(grad) ? attn__mha_older : attn__mha_known)(
-        desc, grad, backward, bytes, err);
+        desc, grad, what, bytes, err);
 }
 
-ATTN__CALL(attn_mha, attn__mha(desc, NULL, 0, bytes, err), const attn_mha_desc *desc)
+ATTN__CALL(attn_mha, attn__mha(desc, NULL, ATTN__MHA_FORWARD, bytes, err), const attn_mha_desc *desc)
+
+ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err)
+{
+    ATTN__NOT_NULL(bytes);
+    return attn__mha(desc, NULL, ATTN__MHA_SAVED_SIZE, bytes, err);
+}
 
 #ifndef ATTN_NO_BACKWARD
-ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, 1, bytes, err),
+ATTN__CALL(attn_mha_backward, attn__mha(desc, grad, ATTN__MHA_BACKWARD, bytes, err),
            const attn_mha_desc *desc, const attn_mha_grad *grad)
 #endif
 
@@ -15238,7 +15339,8 @@ ATTN_DEF size_t attn_layout(char *text, size_t size)
                  ATTN__F(allocator) ATTN__F(parallel) ATTN__F(stream) ATTN__F(reserved2));
 #undef ATTN__X
     attn__put_views(&t, attn__fields, ATTN__F_COUNT);
-    ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention));
+    ATTN__LAYOUT(attn_mha_desc, ATTN__F(struct_bytes) ATTN__F(heads) ATTN__F(heads_kv) ATTN__F(attention)
+                 ATTN__F(saved) ATTN__F(saved_bytes));
     attn__put_views(&t, attn__mha_fields, ATTN__H_COUNT);
     ATTN__LAYOUT(attn_rope_desc, ATTN__F(struct_bytes) ATTN__F(base) ATTN__F(scaling) ATTN__F(no_truncation)
                  ATTN__F(factor) ATTN__F(original_positions) ATTN__F(low_freq_factor) ATTN__F(high_freq_factor)

@@ -162,6 +162,12 @@ int multi_head_start(const job *j) {
     m->out = attn_out_f32(j->out, 3, j->batch, j->queries, j->d, 0);
     m->heads = j->heads, m->attention = d;
     d->parallel.run = pool_run, d->parallel.user = &workers, d->parallel.workers = j->threads;
+    free(m->saved);
+    m->saved = NULL, m->saved_bytes = 0;
+    if (j->kind == 'n') { /* as PyTorch keeps what its gradients need */
+        if (attn_mha_saved_size(m, &m->saved_bytes, NULL)) return 1;
+        m->saved = must_have(m->saved_bytes);
+    }
     if (attn_mha_workspace_size(m, &d->workspace_bytes, NULL)) return 1;
     if (j->kind == 'n') {
         attn_mha_grad *g = &multi_head_grad;

@@ -578,6 +578,15 @@ def test_mha():
     some = attn.mha_backward(r, d_out, dw_key=True)
     assert some._names == ("dw_key",)
     same("alone", some.dw_key, g.dw_key)
+    kept = attn.mha(**p, heads=2, heads_kv=1, weights=True, saved=True)
+    same("out, saved", kept.out, r.out)
+    for _ in range(2):
+        again = attn.mha_backward(kept, d_out)
+        for name in p:
+            same("d" + name + ", saved", getattr(again, "d" + name), getattr(g, "d" + name))
+    kept._kept["mha"].memory[:] = 0
+    raises(attn.Error, lambda: attn.mha_backward(kept, d_out), "saved must be what attn_mha left there")
+    raises(attn.Error, lambda: attn.mha(**p, heads=2, heads_kv=1, stats=True, saved=True), "stats must be absent")
     alone = attn.mha(p["query"], draw(8, 6), draw(8, 6), np.zeros((8, 6), "float32"), heads=2)
     near("self-attention without a last product", alone.out, np.zeros((2, 5, 8)), 0)
 

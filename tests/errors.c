@@ -284,6 +284,13 @@ static attn_mha_desc heads(const attn_desc *options) { /* embedding 4, 2 heads o
     h.attention = options;
     return h;
 }
+static uint64_t never_filled[256]; /* attn_mha_desc.saved, with room enough */
+static size_t size_of_saved(const attn_mha_desc *h) {
+    size_t bytes = 0;
+    CHECK_STATUS(attn_mha_saved_size(h, &bytes, 0), ATTN_OK);
+    CHECK(bytes <= sizeof never_filled);
+    return bytes;
+}
 /* Every gradient that such a block has, and what it is the gradient of. */
 static const struct head_field {
     const char *name;
@@ -358,7 +365,7 @@ static int is_field(const char *field) {
         "d_alibi accumulate dx da db dquery dkey dvalue dw_query dw_key dw_value dw_result db_query db_key db_value "
         "db_result bias_index query_starts key_starts page_table carry_in carry_out key_origin k_scale v_scale from to "
         "codes "
-        "blocks key_sums last_queries ";
+        "blocks key_sums last_queries saved saved_bytes ";
     char name[40];
     snprintf(name, sizeof name, " %.*s ", (int)strcspn(field, ".["), field);
     return strstr(known, name) != 0;
@@ -1254,7 +1261,8 @@ static void test_layout(void) {
         AT(attn_mha_desc, w_value, 408), AT(attn_mha_desc, w_result, 488), AT(attn_mha_desc, b_query, 568),
         AT(attn_mha_desc, b_key, 648), AT(attn_mha_desc, b_value, 728), AT(attn_mha_desc, b_result, 808),
         AT(attn_mha_desc, out, 888), AT(attn_mha_desc, heads, 968), AT(attn_mha_desc, heads_kv, 976),
-        AT(attn_mha_desc, attention, 984), {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 992},
+        AT(attn_mha_desc, attention, 984), AT(attn_mha_desc, saved, 992), AT(attn_mha_desc, saved_bytes, 1000),
+        {"sizeof attn_mha_desc", sizeof(attn_mha_desc), 1008},
         AT(attn_rope_desc, struct_bytes, 0), AT(attn_rope_desc, base, 8), AT(attn_rope_desc, scaling, 16),
         AT(attn_rope_desc, no_truncation, 20), AT(attn_rope_desc, factor, 24),
         AT(attn_rope_desc, original_positions, 32), AT(attn_rope_desc, low_freq_factor, 40),
@@ -1311,7 +1319,7 @@ static void test_struct_bytes(void) {
     static const uint64_t fixed[] = {1, 8, (uint64_t)1 << 40, UINT64_MAX};
     static const int near[] = {-8, 1, 4};
 #define WRONG(structure) (i < 4 ? fixed[i] : sizeof(structure) + (uint64_t)(int64_t)near[i - 4])
-/* attn_desc has grown after `stream`, attn_grad after `reserved` */
+/* attn_desc has grown after `stream`, attn_mha_desc after `attention`, attn_grad after `reserved` */
 #define WRONG_DESC (i == 4 ? offsetof(attn_desc, stream) : WRONG(attn_desc))
 #define WRONG_GRAD (i == 4 ? offsetof(attn_grad, reserved) : WRONG(attn_grad))
     ACCEPTED(valid, d.struct_bytes = sizeof(attn_desc));
@@ -1344,7 +1352,7 @@ static void test_struct_bytes(void) {
         FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), &options, &err), ATTN_ERR_OPTION,
               "struct_bytes");
         options.struct_bytes = 0;
-        h.struct_bytes = WRONG(attn_mha_desc);
+        h.struct_bytes = i == 4 ? offsetof(attn_mha_desc, attention) : WRONG(attn_mha_desc);
         FAILS(attn_mha(&h, &err), ATTN_ERR_OPTION, "struct_bytes");
         h.struct_bytes = 0;
         attn_mha_grad g = head_grads(&h);

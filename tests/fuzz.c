@@ -201,6 +201,7 @@ struct job {
     uint32_t adds;
     attn_view kept; /* x of a softmax in place */
     int no_reference, no_repeat, unread_qk, in_place, typed, no_twin;
+    int saves; /* attn_mha leaves for its gradients what they need */
 };
 
 typedef struct slot {
@@ -929,6 +930,24 @@ static void build_mha(job *j) {
     memset(&j->c.d.out, 0, sizeof(attn_out));
     without_packing(&j->c.d, s.b);
     h->attention = &j->c.d;
+    j->saves = one_in(3) && !j->c.d.stats.rank;
+}
+/* Memory for what is saved, filled for gradients: before the workspace is asked for, which depends on it. */
+static void set_saved(job *j, int filled) {
+    attn_mha_desc *h = &j->h, fill;
+    attn_desc o = j->c.d;
+    h->saved = 0, h->saved_bytes = 0;
+    if (!j->saves || attn_mha_saved_size(h, &h->saved_bytes, 0) != ATTN_OK || h->saved_bytes > (size_t)1 << 26) {
+        h->saved_bytes = 0;
+        return;
+    }
+    h->saved = take_scratch(h->saved_bytes);
+    memset(&o.allocator, 0, sizeof o.allocator);
+    memset(&o.parallel, 0, sizeof o.parallel);
+    o.workspace = 0, o.workspace_bytes = 0;
+    fill = *h;
+    fill.attention = &o;
+    if (filled && attn_mha(&fill, 0) != ATTN_OK) h->saved = 0, h->saved_bytes = 0;
 }
 static void slots_heads(job *j) {
     static const char *const names[] = {"query",    "key",     "value", "w_query", "w_key",   "w_value",
@@ -945,6 +964,7 @@ static void slots_mha(job *j) {
 }
 static attn_status run_mha(job *j, attn_error *err) { return attn_mha(&j->h, err); }
 static attn_status size_mha(job *j, size_t *bytes, attn_error *err) {
+    set_saved(j, 0);
     return attn_mha_workspace_size(&j->h, bytes, err);
 }
 static attn_view what_is_projected(const attn_mha_desc *h, int which) {
@@ -1016,6 +1036,7 @@ static void slots_mha_backward(job *j) {
 }
 static attn_status run_mha_backward(job *j, attn_error *err) { return attn_mha_backward(&j->h, &j->hg, err); }
 static attn_status size_mha_backward(job *j, size_t *bytes, attn_error *err) {
+    set_saved(j, 1);
     return attn_mha_backward_workspace_size(&j->h, &j->hg, bytes, err);
 }
 /* Gradient n against this one, which is for `like` seen with its axes swapped when `swapped`. */
@@ -1442,6 +1463,7 @@ static void run_twin(job *j) {
     for (int n = 0; n < slot_count; n++)
         if (!strcmp(slots[n].name, "k_scale") || !strcmp(slots[n].name, "v_scale")) set_view(&slots[n], no_view);
     set_workspace(j, 0, 0);
+    j->h.saved = 0, j->h.saved_bytes = 0; /* that of other types would be refused */
     attn_status st = j->e->run(j, &err);
     attn_error_string(&err, text, sizeof text);
     if (!CHECKF(st == ATTN_OK, "accepted, but not with floats: %s", text)) return;

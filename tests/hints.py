@@ -35,7 +35,7 @@ def use() -> None:
     assert attn.attention(q, codes, v, k_scale=scale).dtype == np.float32
     cosines, sines = attn.rope_table(10, 8, base=5e5)
     assert attn.rope(q, cosines, sines, positions=[1, 2]).shape == q.shape
-    assert attn.mha(q[0], draw(8, 8), draw(8, 8), draw(8, 8), heads=2).out.shape == (4, 5, 8)
+    assert attn.mha(q[0], draw(8, 8), draw(8, 8), draw(8, 8), heads=2, saved=True).out.shape == (4, 5, 8)
     assert attn.heatmap(w[0], title="weights").svg().startswith("<svg")
     try:
         attn.attention(q, k[..., :7], v)

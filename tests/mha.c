@@ -1,5 +1,5 @@
 /* mha.c - attn_mha against its composition: in double precision, and bit for bit from the pieces. */
-#include "grads.h"
+#include "saved.h"
 
 /* ---- a block of heads with everything it can have */
 typedef struct block {
@@ -439,6 +439,7 @@ static void check_heads(block *b, unsigned set, unsigned accumulate, int inside,
         b->options.isa = (int32_t)test_isa(n);
         for (int r = 0; r < HEAD_RESULTS; r++) put_start(head_result(&g, r), &start[r]);
         if (inside) prepare_grads(&c);
+        check_saved(&b->m, &g);
         if (!CHECKF(attn_mha_backward(&b->m, &g, &err) == ATTN_OK, "%s: refused: %s %s", what, err.field, err.rule))
             break;
         for (int r = 0; r < HEAD_RESULTS; r++) {
@@ -534,6 +535,190 @@ static void test_gradients_special(void) {
     }
 }
 
+/* ---- what attn_mha leaves for attn_mha_backward (with the calls above: check_saved) */
+typedef struct kept {
+    block b;
+    attn_mha_grad g;
+    attn_out start; /* what the result of a refused call must still hold */
+} kept;
+static int make_kept(kept *k, int flags) { /* not on a device */
+    memset(k, 0, sizeof *k);
+    make_block(&k->b, 4, 2, flags);
+    k->g.d_out = take(1, 3, k->b.batch, k->b.queries, k->b.width);
+    k->g.dw_query = make_out(LAYOUT_PACKED, 2, k->b.m.w_query.size[0], k->b.m.w_query.size[1], 0, 0);
+    poison(&k->g.dw_query);
+    k->start = copy_out(&k->g.dw_query);
+    k->b.m.attention = &k->b.options;
+    if (give_saved(&k->b.m)) return 1;
+    test_skip("a device takes no saved");
+    test_release();
+    return 0;
+}
+static void refused_saved(kept *k, const char *what) {
+    attn_error err;
+    const attn_status got = attn_mha_backward(&k->b.m, &k->g, &err);
+    CHECKF(got == ATTN_ERR_OPTION && !strcmp(err.field, "saved"), "%s: \"%s\", field %s", what, attn_status_string(got),
+           err.field);
+    check_same(&k->g.dw_query, &k->start, "a result of a refused call");
+}
+
+static void change_block(block *b, int n) { /* in one thing, which what is saved depends on or may depend on */
+    attn_desc *o = &b->options;
+    attn_mha_desc *m = &b->m;
+    attn_view value = m->w_value;
+    switch (n) {
+    case 0: o->score = ATTN_SCORE_DOT; break;
+    case 1: o->scale = 0.5f; break;
+    case 2: o->scale_set = 1; break;
+    case 3: o->softcap = 2; break;
+    case 4: o->causal = 1; break;
+    case 5: o->align = ATTN_ALIGN_TOP_LEFT; break;
+    case 6: o->empty = ATTN_EMPTY_NAN; break;
+    case 7: o->window = 1; break;
+    case 8: o->window_left = 1; break;
+    case 9: o->window_right = 1; break;
+    case 10: o->dropout = 0.25f; break;
+    case 11: o->seed = 1; break;
+    case 12: o->dropout_origin[3] = 1; break;
+    case 13: o->precision = ATTN_PRECISION_FAST; break;
+    case 14: o->mask = make_ints(ATTN_U8, 1, b->keys, 0, 0, 0, 0, 1); break;
+    case 15: o->bias = take(1, 2, 1, b->keys, 0); break; /* it had one axis */
+    case 16: m->b_value = take(1, 1, 2 * b->size_v, 0, 0); break;
+    case 17: m->w_value = retyped(&value, ATTN_BF16, LAYOUT_PACKED); break;
+    case 18: m->heads = 2, m->heads_kv = 1; break;
+    case 19: m->heads_kv = 1, m->w_key.size[0] /= 2, m->w_value.size[0] /= 2; break;
+    case 20: m->query.size[0]--, m->out.size[0]--, m->key.size[0]--; break;
+    case 21: m->query.size[1]--, m->out.size[1]--; break;
+    case 22: m->key.size[1]--; break;
+    default: m->key.size[2]--, m->w_key.size[1]--, m->w_value.size[1]--; break;
+    }
+}
+enum { CHANGES = 24 };
+
+static void test_saved_of_others(void) { /* memory that was filled for another call, or not at all */
+    for (int n = 0; n < CHANGES; n++) {
+        kept k;
+        char what[40];
+        if (!make_kept(&k, 0)) return;
+        k.b.options.window = n == 8 || n == 9;
+        k.b.options.align = ATTN_ALIGN_BOTTOM_RIGHT;
+        if (n == 15) k.b.options.bias = take(1, 1, k.b.keys, 0, 0);
+        refused_saved(&k, "not filled");
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        change_block(&k.b, n);
+        k.g.d_out.size[0] = k.b.m.out.size[0], k.g.d_out.size[1] = k.b.m.out.size[1];
+        snprintf(what, sizeof what, "filled before change %d", n);
+        refused_saved(&k, what);
+        test_release();
+    }
+}
+
+/* One entry by starts and lengths is packed, but where weights are asked for: then rows outside of it are saved, too. */
+static void test_saved_of_one_entry(void) {
+    for (int drops = 0; drops < 2; drops++) {
+        kept k;
+        if (!make_kept(&k, SELF)) return;
+        k.b.m.query.size[0] = k.b.m.out.size[0] = k.g.d_out.size[0] = k.b.batch = 1;
+        k.b.options.query_starts = k.b.options.key_starts = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 0, 0);
+        k.b.options.query_lengths = k.b.options.key_lengths = make_ints(ATTN_I32, 1, 1, 0, 0, 0, 1, 1);
+        ask_weights(&k.b);
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        if (drops) memset(&k.b.options.weights, 0, sizeof k.b.options.weights), refused_saved(&k, "filled unpacked");
+        else CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+        test_release();
+    }
+}
+
+static void test_saved_large(void) { /* several chunks of keys, blocks of queries and tasks */
+    for (int n = 0; n < test_isa_count(); n++)
+        for (int result = 0; result < 2; result++) {
+            attn_mha_desc m;
+            attn_mha_grad g;
+            attn_desc options;
+            memset(&m, 0, sizeof m), memset(&g, 0, sizeof g), memset(&options, 0, sizeof options);
+            m.query = take(1, 3, 1, 290, 13), m.key = take(1, 3, 1, 530, 13);
+            m.w_query = take(0.3, 2, 64, 13, 0), m.w_key = take(0.3, 2, 32, 13, 0), m.w_value = take(0.3, 2, 18, 13, 0);
+            if (result) m.w_result = take(0.3, 2, 21, 36, 0);
+            m.out = make_out(LAYOUT_PACKED, 3, 1, 290, result ? 21 : 36, 0);
+            m.heads = 4, m.heads_kv = 2, m.attention = &options;
+            options.isa = (int32_t)test_isa(n), options.causal = 1, options.align = ATTN_ALIGN_BOTTOM_RIGHT;
+            g.d_out = take(1, 3, 1, 290, m.out.size[2]);
+            g.dquery = make_out(LAYOUT_PACKED, 3, 1, 290, 13, 0), g.dkey = make_out(LAYOUT_PACKED, 3, 1, 530, 13, 0);
+            g.dw_value = make_out(LAYOUT_PACKED, 2, 18, 13, 0, 0);
+            check_saved(&m, &g);
+            test_release();
+        }
+}
+
+static void *no_memory(void *user, size_t bytes) {
+    (void)user, (void)bytes;
+    return 0;
+}
+static void no_release(void *user, void *memory) { (void)user, (void)memory; }
+static void test_saved_after_failure(void) { /* what a call that fails leaves is nothing */
+    for (int how = 0; how < 2; how++) {
+        kept k;
+        if (!make_kept(&k, 0)) return;
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+        k.start = copy_out(&k.g.dw_query);
+        k.b.options.workspace = how ? &how : 0;
+        k.b.options.allocator.allocate = how ? 0 : no_memory;
+        k.b.options.allocator.release = how ? 0 : no_release;
+        CHECK_STATUS(attn_mha(&k.b.m, 0), how ? ATTN_ERR_WORKSPACE : ATTN_ERR_ALLOC);
+        k.b.options.workspace = 0;
+        memset(&k.b.options.allocator, 0, sizeof k.b.options.allocator);
+        refused_saved(&k, "after a failure");
+        test_release();
+    }
+}
+
+/* Gradients come from it and are not made anew: with NaN there they are others, and less memory is needed. */
+static void test_saved_is_read(void) {
+    for (int i = 0; i < 8; i++) {
+        kept k;
+        size_t bytes[2][2];
+        if (!make_kept(&k, i / 2)) return;
+        for (int with = 0; with < 2; with++) {
+            attn_mha_desc m = k.b.m;
+            if (!with) m.saved = 0;
+            CHECK_STATUS(attn_mha_workspace_size(&m, &bytes[with][0], 0), ATTN_OK);
+            CHECK_STATUS(attn_mha_backward_workspace_size(&m, &k.g, &bytes[with][1], 0), ATTN_OK);
+        }
+        CHECK(bytes[1][0] < bytes[0][0] && bytes[1][1] < bytes[0][1]);
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        /* arrays begin at multiples of 64 bytes: first the mark, then q; the stats come last */
+        unsigned char *saved = (unsigned char *)k.b.m.saved, *q = saved + (64 - (uintptr_t)saved % 64) % 64 + 64,
+                      *stats = q - 128 + (k.b.m.saved_bytes - (size_t)(k.b.batch * 4 * k.b.queries * 8 + 63) / 64 * 64);
+        memset(i % 2 ? stats : q, 0xFF, i % 2 ? 8 : 4);
+        k.b.options.lse = make_out(LAYOUT_PACKED, 3, k.b.batch, 4, k.b.queries, 0); /* results may be others now */
+        k.b.m.out = make_out_of(ATTN_BF16, LAYOUT_PACKED, 3, k.b.batch, k.b.queries, k.b.width, 0);
+        CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+        attn_view got = attn_view_of(k.g.dw_query);
+        int nans = 0;
+        for (int64_t n = 0; n < got.size[0] * got.size[1]; n++)
+            nans += isnan(ref_at(&got, 0, 0, n / got.size[1], n % got.size[1]));
+        CHECKF(nans > 0, "gradients do not come from the saved %s", i % 2 ? "stats" : "q");
+        test_release();
+    }
+}
+
+static void test_saved_without_result(void) { /* no element in out, no queries or no keys: gradients are 0 */
+    for (int how = 0; how < 3; how++) {
+        kept k;
+        if (!make_kept(&k, 0)) return;
+        if (how == 0) k.b.m.w_result.size[0] = k.b.m.out.size[2] = k.g.d_out.size[2] = 0;
+        if (how == 1) k.b.m.query.size[1] = k.b.m.out.size[1] = k.g.d_out.size[1] = 0;
+        if (how == 2) k.b.m.key.size[1] = 0;
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+        attn_view got = attn_view_of(k.g.dw_query);
+        for (int64_t i = 0; i < got.size[0] * got.size[1]; i++)
+            CHECK(ref_at(&got, 0, 0, i / got.size[1], i % got.size[1]) == 0);
+        test_release();
+    }
+}
+
 const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.no_options", test_no_options},
                                {"mha.options", test_options},
@@ -543,4 +728,10 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.gradients_of_options", test_gradients_of_options},
                                {"mha.gradients_special", test_gradients_special},
                                {"mha.stats", test_stats},
+                               {"mha.saved_of_others", test_saved_of_others},
+                               {"mha.saved_of_one_entry", test_saved_of_one_entry},
+                               {"mha.saved_large", test_saved_large},
+                               {"mha.saved_after_failure", test_saved_after_failure},
+                               {"mha.saved_is_read", test_saved_is_read},
+                               {"mha.saved_without_result", test_saved_without_result},
                                {0, 0}};

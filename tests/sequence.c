@@ -2,7 +2,7 @@
    rotary positions and their tables. Entries in shared arrays and pages: entries.c; keys in several calls: parts.c.
    What costs no time as well: room of a cache, calls without an element. Most functions take no instruction set: the
    program runs them on the best one; builds without the others are in tests/check.sh. */
-#include "cases.h"
+#include "saved.h"
 #include <time.h>
 
 static const int32_t floats[3] = {ATTN_F32, ATTN_F16, ATTN_BF16};
@@ -955,6 +955,7 @@ static void mha_of_entries(void) {
             }
         }
         all.m.attention = &all.o;
+        check_saved(&all.m, &all.g);
         if (!CHECKF(attn_mha(&all.m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) return;
         if (!CHECKF(attn_mha_backward(&all.m, &all.g, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) return;
         check_no_entry(&all.m.out, q0, nq, q0, nq, b, "out");
@@ -1008,6 +1009,7 @@ static void mha_of_one_entry(void) {
         g.attention = &inner;
         g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 1, rows, MODEL, 0);
         g.dquery = row_results(ATTN_F32, rows, MODEL);
+        check_saved(&m, &g);
         CHECK_STATUS(attn_mha(&m, &err), ATTN_OK);
         CHECK_STATUS(attn_mha_backward(&m, &g, &err), ATTN_OK);
         const attn_view out = attn_view_of(m.out), dq = attn_view_of(g.dquery);

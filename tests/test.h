@@ -61,6 +61,7 @@ void test_count_call(void); /* on any thread */
 #define attn_bmm_backward_workspace_size(...) TEST_CALL(attn_bmm_backward_workspace_size(__VA_ARGS__))
 #define attn_mha(...) TEST_CALL(attn_mha(__VA_ARGS__))
 #define attn_mha_workspace_size(...) TEST_CALL(attn_mha_workspace_size(__VA_ARGS__))
+#define attn_mha_saved_size(...) TEST_CALL(attn_mha_saved_size(__VA_ARGS__))
 #define attn_mha_backward(...) TEST_CALL(attn_mha_backward(__VA_ARGS__))
 #define attn_mha_backward_workspace_size(...) TEST_CALL(attn_mha_backward_workspace_size(__VA_ARGS__))
 #define attn_scores(...) TEST_CALL(attn_scores(__VA_ARGS__))

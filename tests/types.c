@@ -2,7 +2,7 @@
    floats of the same values, each result rounded once: that call is held against the reference. Conversions one by one,
    over all numbers of 16 bits. */
 #include "descriptors.h"
-#include "grads.h"
+#include "saved.h"
 
 static const int32_t float_types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
 static int32_t draw_type(void) { return float_types[test_int(0, 2)]; }
@@ -320,6 +320,7 @@ static void layers(void) {
             CHECK_STATUS(attn_mha(&t, NULL), ATTN_OK);
             check_rounded_once(&t.out, &m.out, "multi-head attention");
             for (int i = 0; i < 11; i++) poison(typed[i]);
+            check_saved(&t, &tg);
             CHECK_STATUS(attn_mha_backward(&t, &tg, NULL), ATTN_OK);
             for (int i = 0; i < 11; i++) check_rounded_once(typed[i], plain[i], "its gradient");
         }

@@ -149,7 +149,8 @@ class attn_mha_desc(Structure):
     _fields_ = [("struct_bytes", c_uint64), ("query", attn_view), ("key", attn_view), ("value", attn_view),
         ("w_query", attn_view), ("w_key", attn_view), ("w_value", attn_view), ("w_result", attn_view),
         ("b_query", attn_view), ("b_key", attn_view), ("b_value", attn_view), ("b_result", attn_view),
-        ("out", attn_out), ("heads", c_int64), ("heads_kv", c_int64), ("attention", c_void_p)]
+        ("out", attn_out), ("heads", c_int64), ("heads_kv", c_int64), ("attention", c_void_p), ("saved", c_void_p),
+        ("saved_bytes", c_size_t)]
 
 
 class attn_mha_grad(Structure):
@@ -304,6 +305,7 @@ FUNCTIONS = {  # result, parameters
     "attn_alibi_slopes": (c_int, [attn_out, c_void_p]),
     "attn_mha": (c_int, [c_void_p, c_void_p]),
     "attn_mha_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "attn_mha_saved_size": (c_int, [c_void_p, c_void_p, c_void_p]),
     "attn_mha_backward": (c_int, [c_void_p, c_void_p, c_void_p]),
     "attn_mha_backward_workspace_size": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "attn_status_string": (c_char_p, [c_int]),
@@ -1891,11 +1893,13 @@ def _mha_work(inputs, heads):
 def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_result: Numbers | None = None, *,
         heads: int, heads_kv: int = 0, key: Numbers | None = None, value: Numbers | None = None,
         b_query: Numbers | None = None, b_key: Numbers | None = None, b_value: Numbers | None = None,
-        b_result: Numbers | None = None, out: bool | Array | None = True,
+        b_result: Numbers | None = None, out: bool | Array | None = True, saved: bool = False,
         **options: Unpack[OptionsAndResults]) -> Results[ArrayT]:
     """Multi-head attention with its projections: query [B,Sq,Eq], key [B,Sk,Ek] (None: query), value [B,Sk,Ev] (None:
     key); w_query [H*D,Eq], w_key [Hkv*D,Ek], w_value [Hkv*Dv,Ev], w_result [Eo,H*Dv] (None: the heads side by side),
-    biases [out] or None, as PyTorch's nn.Linear stores them. r.out [B,Sq,Eo], r.weights [B,H,Sq,Sk], r.lse [B,H,Sq]."""
+    biases [out] or None, as PyTorch's nn.Linear stores them. r.out [B,Sq,Eo], r.weights [B,H,Sq,Sk], r.lse [B,H,Sq].
+    saved: r keeps projections and attention, too, which mha_backward computes again otherwise; the same bits. An array
+    that changes before then makes gradients of neither."""
     inputs = dict(query=query, key=key, value=value, w_query=w_query, w_key=w_key, w_value=w_value, w_result=w_result,
                   b_query=b_query, b_key=b_key, b_value=b_value, b_result=b_result)
     inputs = {name: _array(x) for name, x in inputs.items() if x is not None}
@@ -1918,6 +1922,11 @@ def mha(query: ArrayT, w_query: Numbers, w_key: Numbers, w_value: Numbers, w_res
     m.out = _view("out", out, attn_out)
     m.kept = dict(inputs, out=out)
     work = _mha_work(inputs, heads)
+    if saved:
+        size = c_size_t()
+        _call("attn_mha_saved_size", byref(m), byref(size))
+        m.memory = np.empty(size.value, "uint8")
+        m.saved, m.saved_bytes = m.memory.ctypes.data, size.value
     d.call("attn_mha", byref(m), work=work)
     return Results(dict(out=out, **inside), desc=d, mha=m, inputs=inputs, work=work,
                    versions=_versions(dict(inputs, **d.kept)))

@@ -364,6 +364,8 @@ pub struct attn_mha_desc {
     pub heads: i64,
     pub heads_kv: i64,
     pub attention: *const attn_desc,
+    pub saved: *mut c_void,
+    pub saved_bytes: usize,
 }
 
 impl Default for attn_mha_desc {
@@ -531,6 +533,7 @@ extern "C" {
     pub fn attn_alibi_slopes(slopes: attn_out, err: *mut attn_error) -> attn_status;
     pub fn attn_mha(desc: *const attn_mha_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_mha_workspace_size(desc: *const attn_mha_desc, bytes: *mut usize, err: *mut attn_error) -> attn_status;
+    pub fn attn_mha_saved_size(desc: *const attn_mha_desc, bytes: *mut usize, err: *mut attn_error) -> attn_status;
     pub fn attn_mha_backward(desc: *const attn_mha_desc, grad: *const attn_mha_grad,
         err: *mut attn_error) -> attn_status;
     pub fn attn_mha_backward_workspace_size(desc: *const attn_mha_desc, grad: *const attn_mha_grad, bytes: *mut usize,

@@ -1785,6 +1785,37 @@ static void projections(void) {
     projections_of(0);
     projections_of(1);
 }
+/* What attn_mha leaves for its gradients lies on the host alone. */
+static void saved_refused(void) {
+    attn_mha_desc m;
+    attn_mha_grad g;
+    attn_error err;
+    uint64_t saved[256] = {0};
+    size_t bytes;
+    memset(&m, 0, sizeof m);
+    memset(&g, 0, sizeof g);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 5, 4, 0);
+    m.w_query = m.w_key = m.w_value = make_filled(LAYOUT_PACKED, 1, 2, 4, 4, 0, 0);
+    m.heads = 2;
+    m.out = make_out(LAYOUT_PACKED, 3, 2, 5, 4, 0);
+    m.saved = saved, m.saved_bytes = sizeof saved;
+    g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 5, 4, 0);
+    g.dw_query = make_out(LAYOUT_PACKED, 2, 4, 4, 0, 0);
+    for (int device = 0; device < 2; device++) {
+        if (device) on_device();
+        else fake_everything(0);
+        const attn_status st = attn_mha(&m, &err), size = attn_mha_saved_size(&m, &bytes, 0);
+        if (!device) {
+            CHECK(st == ATTN_OK && size == ATTN_OK && bytes <= sizeof saved);
+            CHECK_STATUS(attn_mha_backward(&m, &g, &err), ATTN_OK);
+            continue;
+        }
+        refused(st, ATTN_ERR_PLACE, &err, "saved", "must be NULL on a device");
+        refused(attn_mha_backward(&m, &g, &err), ATTN_ERR_PLACE, &err, "saved", "must be NULL on a device");
+        CHECK(size == ATTN_ERR_PLACE);
+    }
+    test_release();
+}
 
 /* ---- what lies around attention where a cache is on the device: the bits of the CPU */
 static const int32_t cache_types[4] = {ATTN_F16, ATTN_BF16, ATTN_F32, ATTN_I8};
@@ -2245,6 +2276,7 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_padding", tiles_padding},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
+    {"emulated.saved_refused", saved_refused},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
     {"emulated.fast_host_cost", fast_host_cost},

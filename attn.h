@@ -7533,6 +7533,7 @@ typedef struct attn__tile {
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
+    int64_t below;                      /* not 0: backward, so many rows on a block's rows are prefetched */
     int64_t ahead, ahead_keys;          /* from which on it prefetches how many keys of the next chunk: its share */
     float *slots;                       /* not NULL: where its chunks are left */
     float *lane_max;                    /* not NULL: the scores' maximum of each lane is left here, by the products or,
@@ -8917,6 +8918,14 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
     p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
 }
 
+/* Rows of q or d_out that the next block of queries begins with, from the tile's row j of them on. */
+static void attn__fetch_below(const attn__tile *t, const attn__array *a, int64_t j, attn__product *p)
+{
+    if (!t->below || !attn__is_contiguous(a)) return;
+    p->fetch = attn__ahead(attn__at(a, t->b, t->head, t->i[0] + t->below, 0), j, a->stride[2]);
+    p->fetch_row = a->stride[2];
+}
+
 /* A parameter of the tile's head: where it lies, or as floats in t->m.copy. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
@@ -9134,6 +9143,7 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
             p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
             p.fetch_row = c->v.stride[2];
         } else if (attn__has_outputs(c)) attn__fetch_stored(t, &c->v, c0 + j0, n, c->size_v, n, &p);
+        else attn__fetch_below(t, &c->q, j0, &p);
         p.depth = c->size_k;
         p.chain = chain;
         t->f->product(&p);
@@ -11401,7 +11411,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
     t->as_rows = t->unscaled = 0;
-    t->ahead = t->ahead_keys = 0;
+    t->ahead = t->ahead_keys = t->below = 0;
     t->slots = NULL;
     head = attn__quotient(row0, c->queries);
     attn__open_lanes(t, t->head + head, row0 - head * c->queries);
@@ -11746,7 +11756,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
     t->skinny = t->unscaled = 0;
-    t->ahead = t->ahead_keys = 0;
+    t->ahead = t->ahead_keys = t->below = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -11869,12 +11879,16 @@ static void attn__open_rows(attn__pass *p)
     for (; i < lanes; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
 }
 
+/* A pass that only adds up what others have left of dq needs nothing of the block but its rows' reach. */
+static int attn__adds_cells(const attn__pass *p) { return p->cells && !(p->does & ATTN__DO_K); }
+
 /* Its tiles, with their queries and d_out as lanes. */
 static void attn__open_tiles(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int64_t depth = attn__query_floats(c), vectors = attn__blocks(p->n, p->f->width);
     const int64_t row = attn__d_out_floats(c);
+    const int adds = attn__adds_cells(p);
     int64_t x, i, before;
     p->tiles = attn__blocks(vectors, p->f->vecs);
     p->first = ATTN__HUGE;
@@ -11885,9 +11899,9 @@ static void attn__open_tiles(attn__pass *p)
         p->lane0[x] = i;
         t->m = p->m.tile;
         t->m.query += i * depth;
-        attn__load_queries(t);
-        if (c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * row);
-        else if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * row);
+        if (!adds) attn__load_queries(t);
+        if (!adds && c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * row);
+        else if (!adds && c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * row);
         if (t->first < t->last) {
             p->first = attn__min(t->first, p->first);
             p->last = attn__max(t->last, p->last);
@@ -11961,7 +11975,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->fast && c->w.pad_u && c->dk.rank && (p->does & ATTN__DO_K))
         p->bad_q = attn__paired_rows(p, &c->q, c->size_q, c->w.pad_k, use, p->m.q_rows);
-    else if (!c->fast && c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
+    else if (!c->fast && c->w.vector_row && score->query_rows && !attn__adds_cells(p))
+        p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q) || (p->cells && (p->does & ATTN__DO_K))) return;
     attn__fill(p->m.dq, 1, attn__dq_floats(p), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
@@ -12023,6 +12038,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
         q.b = p->m.d_out + lane0 * attn__d_out_floats(c) + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.vecs = s.to - s.from;
+        attn__fetch_below(t, &c->d_out, j, &q);
         (c->fast ? c->pairs->product : t->f->product)(&q);
     }
 }
@@ -12103,6 +12119,8 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
         }
         return;
     }
+    t->below = p->i0 + 2 * ATTN_GRAD_QUERIES <= c->queries ? ATTN_GRAD_QUERIES : 0;
+    if (c0 + n < attn__min(p->last, p->key1)) t->below = 0;
     attn__find_reach(t, c0, n, &r);
     r.hull_only = p->ascends && !p->whole && !r.gaps;
     for (j = 0; j < n; j = s.end) {

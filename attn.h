@@ -5652,6 +5652,8 @@ typedef struct attn__backward {
     int64_t main_tasks, rows;   /* rows: B*H*Sq */
 } attn__backward;
 
+typedef struct attn__cut { int64_t rows, chunks, parts, slots; } attn__cut;      /* see attn__cut_of */
+
 typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
     /* options, as in attn_desc, with defaults */
@@ -5703,9 +5705,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_floats;         /* prepared floats per key */
     int32_t uneven, by_entry;   /* may entries have tasks of their own; do they? See ragged, attn__cut_keys */
     int64_t work;               /* chunks of all groups of tiles, where the keys of some are cut; else 0 */
-    int64_t parts;              /* tasks among which those of a group are cut; 1: not cut */
-    int64_t row_slots, slot0;   /* slots of a row; in front of an entry */
+    attn__cut cut;              /* the parts are tasks among which those of a group are cut; 1: not cut */
     int64_t slots, most_slots;  /* in all; for which there is room */
+    int64_t slot0;              /* in front of an entry */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
@@ -8200,7 +8202,7 @@ static void attn__set_tiles(attn__call *c)
     c->most_slots = attn__most_slots(c);
     c->uneven = c->ragged || (c->key_lengths.rank && c->batch > 1 && c->most_slots);
     c->by_entry = c->ragged;
-    c->parts = 1;
+    c->cut.parts = 1;
     c->slot_floats = attn__add64(c->size_v, 2);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
@@ -8224,7 +8226,7 @@ static int64_t attn__groups(const attn__call *c, int64_t tiles)
     return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
 
-static int64_t attn__groups_of_a_task(const attn__call *c) { return c->parts > 1 ? 1 : c->task_groups; }
+static int64_t attn__groups_of_a_task(const attn__call *c) { return c->cut.parts > 1 ? 1 : c->task_groups; }
 
 /* ---- One query over a long cache would be a task for each key head: its keys are cut, as far as the workers ask. The
    first part merges its chunks as ever and leaves the outcome in a slot; of the others each chunk leaves maximum,
@@ -8233,7 +8235,6 @@ static int attn__visits_all_keys(const attn__call *c) { return c->scores.rank ||
 
 /* Of an entry's rows, or of those in front of them: chunks of keys, the parts that these are cut into, as many as their
    share of the call's chunks asks for, and slots of a row. */
-typedef struct attn__cut { int64_t rows, chunks, parts, slots; } attn__cut;
 static attn__cut attn__cut_of(const attn__call *c, int64_t b, int before)
 {
     const int64_t key = attn__mul64(c->task_heads, attn__add64(attn__add64(c->size_k, c->size_v), 64));
@@ -8290,12 +8291,6 @@ static int64_t attn__row_tasks(const attn__call *c, int64_t each)
     return each ? attn__count_entries(c, ATTN__TASKS, NULL) : 0;
 }
 
-static void attn__set_parts(attn__call *c, attn__cut cut)
-{
-    c->parts = cut.parts;
-    c->row_slots = cut.slots;
-}
-
 static void attn__cut_keys(attn__call *c)
 {
     if (!c->most_slots || !attn__knows_entries(c)) return;
@@ -8304,7 +8299,7 @@ static void attn__cut_keys(attn__call *c)
     if (c->slots > c->most_slots) c->slots = 0;
     if (!c->slots) c->work = 0;
     else if (c->uneven && (c->key_lengths.stride[0] || c->query_lengths.stride[0])) c->by_entry = 1;
-    if (c->slots && !c->by_entry) attn__set_parts(c, attn__cut_of(c, 0, 0));
+    if (c->slots && !c->by_entry) c->cut = attn__cut_of(c, 0, 0);
 }
 
 /* Too few tiles for the workers: fewer side by side in a task, then narrower ones, though each row takes longer. */
@@ -8333,7 +8328,7 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
         tasks = attn__count_entries(c, ATTN__TASKS, NULL);
         c->task_groups = attn__max(attn__min(tasks / attn__tasks_wanted(c), most), 1);
     }
-    tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts);
+    tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->cut.parts);
     if (c->by_entry) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
@@ -10991,7 +10986,7 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 static int64_t attn__chunk_of_part(const attn__tile *t, int64_t part)
 {
     const int all = attn__visits_all_keys(t->c);
-    const int64_t first = all ? 0 : t->first / ATTN__CHUNK, parts = t->c->parts;
+    const int64_t first = all ? 0 : t->first / ATTN__CHUNK, parts = t->c->cut.parts;
     const int64_t chunks = ((all ? t->c->keys : t->last) + ATTN__CHUNK - 1) / ATTN__CHUNK - first;
     return first + attn__quotient(chunks * part + parts - 1, parts);
 }
@@ -11613,7 +11608,7 @@ static const attn__call *attn__entry_call(attn__task *task)
         ATTN__COPY(e, c, offsetof(attn__call, d_out));
         e->entry = f / 2;
     }
-    if (c->work) attn__set_parts(e, attn__cut_of(c, f / 2, (int)(f % 2)));
+    if (c->work) e->cut = attn__cut_of(c, f / 2, (int)(f % 2));
     e->slot0 = before[2 * c->batch + 1 + f];
     task->index -= before[f];
     return task->c = e;
@@ -11634,7 +11629,7 @@ static float *attn__slots_of_tile(const attn__task *task, const attn__tile *t)
 {
     const attn__call *c = t->c;
     const int64_t row = ((t->b - c->entry) * c->heads + t->h[0]) * c->queries + t->i[0];
-    return task->shared.slots + (c->slot0 + row * c->row_slots) * c->slot_floats;
+    return task->shared.slots + (c->slot0 + row * c->cut.slots) * c->slot_floats;
 }
 
 static void attn__run_group(attn__task *task)
@@ -11643,7 +11638,7 @@ static void attn__run_group(attn__task *task)
     const int several = c->task_heads > 1;
     const int64_t of = several ? c->streams : c->tiles, side = several ? c->task_heads : c->task_tiles;
     const int64_t each = attn__blocks(of, side), groups = several ? each : c->streams * each;
-    const int64_t index = attn__quotient(task->index, c->parts), part = task->index - index * c->parts;
+    const int64_t index = attn__quotient(task->index, c->cut.parts), part = task->index - index * c->cut.parts;
     const int64_t entry = attn__quotient(index, groups);
     const int64_t group = entry * groups + attn__longest_first(c, index - entry * groups, groups);
     const int64_t whole = attn__quotient(group, each), tile0 = (group - whole * each) * side;
@@ -11682,7 +11677,7 @@ static void attn__run_group(attn__task *task)
     for (i = 0; i < n && part == 0; i++) {
         t = tiles[i];
         t->m.part = free_part;
-        if (c->parts == 1) attn__finish_tile(t);
+        if (c->cut.parts == 1) attn__finish_tile(t);
         else attn__save_part(t, attn__slots_of_tile(task, t));
         free_part = t->m.part;
     }
@@ -11692,7 +11687,7 @@ static void attn__run_group(attn__task *task)
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__entry_call(task);
-    const int64_t groups = attn__mul64(attn__groups(c, c->tiles), c->parts), some = attn__groups_of_a_task(c);
+    const int64_t groups = attn__mul64(attn__groups(c, c->tiles), c->cut.parts), some = attn__groups_of_a_task(c);
     const int64_t used = task->memory.bytes;
     const int64_t first = task->index * some, end = attn__min(first + some, groups);
     for (task->index = first; task->index < end; task->index++) {
@@ -11721,9 +11716,9 @@ static void attn__join_tile(attn__task *task, int64_t index)
 static void attn__run_join(attn__task *task)    /* a tile; those of an entry are shared out among its tasks */
 {
     const attn__call *c = attn__entry_call(task);
-    const int64_t used = task->memory.bytes, step = attn__mul64(attn__groups(c, 1), c->parts);
+    const int64_t used = task->memory.bytes, step = attn__mul64(attn__groups(c, 1), c->cut.parts);
     int64_t i = task->index, end = c->by_entry ? c->streams : i + 1;
-    for (; c->parts > 1 && attn__has_row_results(c) && i < end; i += step) {
+    for (; c->cut.parts > 1 && attn__has_row_results(c) && i < end; i += step) {
         task->memory.bytes = used;
         attn__join_tile(task, i);
     }

@@ -785,13 +785,14 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
 /* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
-   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of
-   -inf, bias_index; query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
+   and no k is needed. Options used: parallel, mask, key_lengths, query_lengths, causal, align, positions, window,
+   bias of -inf, bias_index; query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
-/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
-   (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
-   output word j%4 >= p*2^32. Indices modulo 2^32. Starts are not used: ask for an entry's mask alone (SEQUENCES). */
+/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: parallel, dropout, seed, dropout_origin.
+   Philox4x32-10 (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is
+   kept when output word j%4 >= p*2^32. Indices modulo 2^32. Starts are not used: ask for an entry's mask alone
+   (SEQUENCES). */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
@@ -13863,44 +13864,55 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     return attn__make_call(&w, &d, NULL, err);
 }
 
-ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
+typedef struct attn__masking {
+    const attn__call *c;
+    const int64_t *n;           /* the mask's sizes */
+    attn__array mask;
+    int64_t some;               /* rows of a task */
+    int dropout;
+} attn__masking;
+
+/* With starts a row is nothing but what entries make of it: all, where the mask is one picture of them. A function of
+   its own for its stack's sake. */
+ATTN__NOINLINE static void attn__mask_row(const attn__masking *m, int64_t b, int64_t h, int64_t i)
 {
-    int64_t b, h, i, j;
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++) {
-                attn__dropper drop = attn__dropper_of(c, b, h, i);
-                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, i, 0);
-                for (j = 0; j < n[3]; j++)
-                    row[j * mask->stride[3]] = (uint8_t)(c->ragged ? 0 : dropout ? attn__kept(&drop, j) :
-                                                         attn__mask_at(c, b, h, i, j));
-            }
+    attn__call e;
+    const attn__call *c = m->c, *of = c->ragged ? &e : c;
+    const int ragged = c->ragged, dropout = m->dropout;
+    const int64_t step = m->mask.stride[3], keys = m->n[3], end = ragged && m->n[0] == 1 ? c->batch : b + 1;
+    uint8_t *to = (uint8_t *)m->mask.data + attn__index(&m->mask, b, h, i, 0);
+    attn__dropper drop = attn__dropper_of(c, b, h, i);
+    attn__extent x;
+    int64_t j;
+    for (j = 0; (ragged || dropout) && j < keys; j++) to[j * step] = (uint8_t)(dropout && attn__kept(&drop, j));
+    for (; b < end && !dropout; b++) {
+        if (ragged) {
+            attn__find_rows(c, b, 0, &x);
+            if (i < x.row0 || i >= x.row0 + x.rows) continue;
+            attn__open_entry(c, b, 0, &e);
+        }
+        for (j = 0; j < of->keys; j++)
+            to[(of->key0 + j) * step] = (uint8_t)attn__mask_at(of, b, h, i - of->row0, j);
+    }
 }
 
-/* With starts: each entry where it lies. A function of its own for its stack's sake. */
-ATTN__NOINLINE static void attn__mask_entries(const attn__array *mask, const attn__call *c)
+static void attn__mask_task(void *arg, int64_t index, int32_t worker)
 {
-    int64_t b, h, i, j;
-    attn__call e;
-    for (b = 0; b < c->batch; b++) {
-        attn__open_entry(c, b, 0, &e);
-        for (h = 0; h < c->heads; h++)
-            for (i = 0; i < e.queries; i++) {
-                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, e.row0 + i, e.key0);
-                for (j = 0; j < e.keys; j++) row[j * mask->stride[3]] = (uint8_t)attn__mask_at(&e, b, h, i, j);
-            }
-    }
+    const attn__masking *m = (const attn__masking *)arg;
+    const int64_t *n = m->n, end = attn__min((index + 1) * m->some, n[0] * n[1] * n[2]);
+    int64_t at = index * m->some;
+    (void)worker;
+    ATTN__IN_FP_STATE(for (; at < end; at++) attn__mask_row(m, at / n[2] / n[1], at / n[2] % n[1], at % n[2]));
 }
 
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
     const attn_view out = attn_view_of(mask);
-    attn__fp_state saved;
-    attn__array to;
+    attn__masking m;
     attn__call c;
     attn_desc d;
-    attn_status st = ATTN_OK;
+    int64_t rows;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(&mask, &attn__mask_field, 1),
@@ -13910,16 +13922,20 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), RANGE, "dropout",
                "must be within 0..1");
-    to = attn__array_of(out, attn__mask_field.shape);
-    saved = attn__fp_enter();
-    if (dropout) attn__set_dropout(&c, &d);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
-    if (attn__elements(&out)) {
-        attn__mask_rows(&to, mask.size, &c, dropout);
-        if (c.ragged) attn__mask_entries(&to, &c);
-    }
-    attn__fp_leave(saved);
-    return st == ATTN_OK ? attn__success(err) : st;
+    ATTN__RULE(d.parallel.workers >= 0, RANGE, "parallel.workers", "must not be negative");
+    m.c = &c;
+    m.n = mask.size;
+    m.mask = attn__array_of(out, attn__mask_field.shape);
+    m.dropout = dropout;
+    ATTN__IN_FP_STATE(if (dropout) attn__set_dropout(&c, &d));
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE)
+        return attn__cuda_mask(&c, &m.mask, mask.size, dropout, d.stream, err);)
+    if (!attn__elements(&out)) return attn__success(err);
+    rows = mask.size[0] * mask.size[1] * mask.size[2];
+    m.some = ATTN__TASK_NUMBERS / 64 / mask.size[3] + 1;         /* each takes as long as so many that are copied */
+    m.some = attn__max(m.some, attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(d.parallel.workers, 1)));
+    attn__for_each(&d.parallel, attn__blocks(rows, m.some), attn__mask_task, &m);
+    return attn__success(err);
 }
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)

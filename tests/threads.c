@@ -295,6 +295,59 @@ static void test_append(void) {
     free(order);
 }
 
+/* Masks by rows: what is allowed is said here once more; a row of dropout is that of a call for this row alone. */
+enum { MASK_CAUSAL, MASK_PICTURE, MASK_STARTS, MASK_DROPOUT, MASKS };
+enum { MASK_B = 3, MASK_H = 2, MASK_ROWS = 90, MASK_KEYS = 210 };
+static int32_t mask_starts[MASK_B] = {0, 33, 40}, mask_lengths[MASK_B] = {33, 7, 50};
+static int mask_allows(int way, int b, int i, int j) {
+    if (way == MASK_CAUSAL) return j <= i;
+    if (way == MASK_STARTS) return i >= mask_starts[b] && j >= mask_starts[b] && j <= i;
+    for (b = 0; b < MASK_B; b++)
+        if (i >= mask_starts[b] && i < mask_starts[b] + mask_lengths[b]) return j >= mask_starts[b] && j <= i;
+    return 0;
+}
+static void test_masks(void) {
+    static uint8_t want[MASK_B * MASK_H * MASK_ROWS * MASK_KEYS], got[sizeof want];
+    for (int way = 0; way < MASKS; way++) {
+        const int batch = way == MASK_PICTURE ? 1 : MASK_B, rows = batch * MASK_H * MASK_ROWS;
+        const attn_view starts = attn_view_i32(mask_starts, 1, MASK_B, 0, 0, 0),
+                        lengths = attn_view_i32(mask_lengths, 1, MASK_B, 0, 0, 0);
+        const attn_out to = attn_out_u8(got, 4, batch, MASK_H, MASK_ROWS, MASK_KEYS);
+        attn_desc d;
+        memset(&d, 0, sizeof d);
+        d.causal = way != MASK_DROPOUT, d.align = ATTN_ALIGN_TOP_LEFT;
+        d.dropout = way == MASK_DROPOUT ? 0.4f : 0, d.seed = 99;
+        if (way == MASK_PICTURE || way == MASK_STARTS) d.query_starts = d.key_starts = starts;
+        if (way == MASK_PICTURE) d.query_lengths = d.key_lengths = lengths;
+        for (int r = 0; r < rows; r++) {
+            uint8_t *row = want + r * MASK_KEYS;
+            const int b = r / MASK_ROWS / MASK_H, h = r / MASK_ROWS % MASK_H, i = r % MASK_ROWS;
+            attn_desc one = d;
+            one.dropout_origin[0] = b, one.dropout_origin[1] = h, one.dropout_origin[2] = i;
+            for (int j = 0; j < MASK_KEYS; j++) row[j] = way != MASK_DROPOUT && mask_allows(way, b, i, j);
+            if (way == MASK_DROPOUT)
+                CHECK_STATUS(attn_dropout_mask(attn_out_u8(row, 4, 1, 1, 1, MASK_KEYS), &one, 0), ATTN_OK);
+        }
+        for (int32_t workers = 0; workers <= 128; workers += workers < 9 ? 1 : 7) {
+            const int on_threads = workers > 0 && workers <= 8;
+            const int64_t share = (rows + 4 * (workers ? workers : 1) - 1) / (4 * (workers ? workers : 1)),
+                          least = 4096 / MASK_KEYS + 1, each = share > least ? share : least;
+            recorder r = {workers % 2 ? REVERSED : IN_ORDER, 0, 0};
+            pool p;
+            memset(&d.parallel, 0, sizeof d.parallel);
+            if (on_threads) d.parallel = parallel_of(&p, workers);
+            if (workers > 8) d.parallel.run = run_recorded, d.parallel.user = &r, d.parallel.workers = workers;
+            memset(got, 7, sizeof got);
+            CHECK_STATUS(way == MASK_DROPOUT ? attn_dropout_mask(to, &d, 0) : attn_mask(to, &d, 0), ATTN_OK);
+            CHECKF(!memcmp(got, want, (size_t)rows * MASK_KEYS), "way %d, %d workers: another mask", way, (int)workers);
+            if (!workers) continue;
+            CHECKF((on_threads ? p.count : r.tasks) == (rows + each - 1) / each, "way %d, %d workers: %ld tasks", way,
+                   (int)workers, (long)(on_threads ? p.count : r.tasks));
+            if (on_threads) pthread_mutex_destroy(&p.lock);
+        }
+    }
+}
+
 static void test_heads(void) {
     pool p;
     attn_desc o;
@@ -1013,6 +1066,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.plan_on_threads", test_plan_on_threads},
                                    {"threads.pieces", test_pieces},
                                    {"threads.append", test_append},
+                                   {"threads.masks", test_masks},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},

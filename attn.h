@@ -8408,14 +8408,17 @@ static int64_t attn__find_rounds(attn__call *c, int64_t units)
    causal mask); rounds of cells (five products and half of one more, as dq is left, and queries are loaded by several
    tasks); or cut among more tasks, some of which do dK and dV for a part of the keys and others dQ for a part of the
    queries (four and three products; additive, where both need all of it, five and five). What takes longest for its
-   slowest worker tells. */
+   slowest worker tells; costs are half products of a unit. With so many units that whole ones lose less than the half
+   product of cells, whatever the last of them leaves idle, cells are not asked for. */
+enum { ATTN__COST_WHOLE = 2 * 5, ATTN__COST_CELLS = 2 * 5 + 1, ATTN__COST_CUT = 2 * 7, ATTN__COST_ADDITIVE = 2 * 10 };
 static void attn__set_block_tasks(attn__call *c)
 {
     attn__backward *w = &c->w;
     const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
     const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
-    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), ATTN__COST_WHOLE * workers);
+    const int64_t each = c->score == ATTN_SCORE_ADDITIVE ? ATTN__COST_ADDITIVE : ATTN__COST_CUT;
+    const int64_t cut = attn__mul64(units, each), least = attn__min(whole, cut);
     const int64_t depth = attn__add64(w->size_u, c->key_sums.rank ? c->size_k : c->size_v);
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), depth);
     const int64_t tasks = ATTN__WORKER_TASKS * workers;
@@ -8427,9 +8430,9 @@ static void attn__set_block_tasks(attn__call *c)
     w->slots = attn__min(workers / units, w->blocks);
     if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
         w->bias != ATTN__BIAS_ADDED && key_blocks > 0) rounds = attn__blocks(w->blocks, w->slots);
-    if (rounds > ATTN__MAX_ROUNDS || 5 * workers * rounds >= least * w->blocks) rounds = 0;
-    if (units < 10 * workers && 11 * units < 2 * whole &&
-        (!rounds || 10 * workers * (rounds + !c->right) > 11 * units * w->blocks))
+    if (rounds > ATTN__MAX_ROUNDS || ATTN__COST_WHOLE * workers * rounds >= least * w->blocks) rounds = 0;
+    if (units < ATTN__COST_WHOLE * workers && ATTN__COST_CELLS * units < whole &&
+        (!rounds || ATTN__COST_WHOLE * workers * (rounds + !c->right) > ATTN__COST_CELLS * units * w->blocks))
         w->rounds = attn__find_rounds(c, units);
     if (w->rounds) {
         w->slots = 1;

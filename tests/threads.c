@@ -812,8 +812,8 @@ static int64_t blocks_reached(const shape_of_units *s, int64_t block) { /* 64 ke
     return s->causal ? least_of(s->key_blocks, 2 * (block % s->blocks + 1)) : s->key_blocks;
 }
 
-/* Rounds of cells into ends[]: 0, if there is no room for them in six. With one round's cells a unit has dk and dv of its
-   head; all have what dk and dv of a head for each worker take, or, up to 2 MB for each, as much as they can use. */
+/* Rounds of cells into ends[]: 0, if there is no room for them in six. Beside a round's cells a unit has dk and dv of a
+   head; all have what dk and dv of a head take for each worker or, up to 2 MB for each, as much as they can use. */
 static int rounds_of_cells(const shape_of_units *s, int64_t *ends) {
     const int64_t cell = 128 * MODEL_D, sums = s->key_blocks * 64 * 2 * MODEL_D, blocks = s->group * s->blocks;
     const int64_t used = least_of(s->units, s->workers) * sums + s->units * blocks * s->key_blocks * cell;

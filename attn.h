@@ -8417,11 +8417,10 @@ static void attn__set_block_tasks(attn__call *c)
     const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
     const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
     const int64_t whole = attn__mul64(attn__blocks(key_units, workers), ATTN__COST_WHOLE * workers);
-    const int64_t each = c->score == ATTN_SCORE_ADDITIVE ? ATTN__COST_ADDITIVE : ATTN__COST_CUT;
-    const int64_t cut = attn__mul64(units, each), least = attn__min(whole, cut);
+    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? ATTN__COST_ADDITIVE : ATTN__COST_CUT);
     const int64_t depth = attn__add64(w->size_u, c->key_sums.rank ? c->size_k : c->size_v);
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), depth);
-    const int64_t tasks = ATTN__WORKER_TASKS * workers;
+    const int64_t tasks = ATTN__WORKER_TASKS * workers, least = attn__min(whole, cut);
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     int64_t i, rounds = ATTN__MAX_ROUNDS + 1;
     w->main_tasks = w->does ? key_units : 0;
@@ -13875,8 +13874,7 @@ typedef struct attn__masking {
     int dropout;
 } attn__masking;
 
-/* With starts a row is nothing but what entries make of it: all, where the mask is one picture of them. A function of
-   its own for its stack's sake. */
+/* With starts a row is what entries make of it, in one picture all of them. Not inlined, for the stack's sake. */
 ATTN__NOINLINE static void attn__mask_row(const attn__masking *m, int64_t b, int64_t h, int64_t i)
 {
     attn__call e;

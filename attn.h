@@ -7433,7 +7433,7 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What all tasks of a call share, at the start of the workspace. */
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
-    float *slots;               /* [rows][row_slots], where the keys of a tile are cut */
+    float *slots;               /* [rows][cut.slots], where the keys of a tile are cut */
     float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row. (B 1: packed) */
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */

@@ -785,13 +785,14 @@ ATTN_DEF attn_status attn_softmax_workspace_size(attn_view x, attn_out out, cons
 ATTN_DEF attn_status attn_scores(attn_view q, attn_view k, attn_out scores, const attn_desc *options, attn_error *err);
 
 /* The mask as data: 1 where query i may attend to key j, else 0. The output is u8 [B,H,Sq,Sk] and gives the sizes, no q
-   and no k is needed. Options used: mask, key_lengths, query_lengths, causal, align, positions, window, bias of
-   -inf, bias_index; query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
+   and no k is needed. Options used: parallel, mask, key_lengths, query_lengths, causal, align, positions, window,
+   bias of -inf, bias_index; query_starts and key_starts: with batch size 1 and B starts it shows all packed entries. */
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
-/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: dropout, seed, dropout_origin. Philox4x32-10
-   (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is kept when
-   output word j%4 >= p*2^32. Indices modulo 2^32. Starts are not used: ask for an entry's mask alone (SEQUENCES). */
+/* The dropout mask as data: 1 = kept. u8 [B,H,Sq,Sk]. Options used: parallel, dropout, seed, dropout_origin.
+   Philox4x32-10 (Salmon et al. 2011): key = seed (low word first), counter = (j/4, i, h, b), h the query head; key j is
+   kept when output word j%4 >= p*2^32. Indices modulo 2^32. Starts are not used: ask for an entry's mask alone
+   (SEQUENCES). */
 ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, attn_error *err);
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
@@ -5701,6 +5702,8 @@ typedef struct attn__backward {
     int64_t main_tasks, rows;   /* rows: B*H*Sq */
 } attn__backward;
 
+typedef struct attn__cut { int64_t rows, chunks, parts, slots; } attn__cut;      /* see attn__cut_of */
+
 typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t batch, heads, heads_kv, queries, keys, size_q, size_k, size_v, hidden;
     /* options, as in attn_desc, with defaults */
@@ -5752,9 +5755,9 @@ typedef struct ATTN__MAY_ALIAS attn__call {
     int64_t key_floats;         /* prepared floats per key */
     int32_t uneven, by_entry;   /* may entries have tasks of their own; do they? See ragged, attn__cut_keys */
     int64_t work;               /* chunks of all groups of tiles, where the keys of some are cut; else 0 */
-    int64_t parts;              /* tasks among which those of a group are cut; 1: not cut */
-    int64_t row_slots, slot0;   /* slots of a row; in front of an entry */
+    attn__cut cut;              /* the parts are tasks among which those of a group are cut; 1: not cut */
     int64_t slots, most_slots;  /* in all; for which there is room */
+    int64_t slot0;              /* in front of an entry */
     int64_t copy_floats;        /* of a worker's room for rows that become floats */
     int64_t skinny_floats;      /* of its room for tiles of few rows; 0: there are none that are laid the other way */
     int64_t output_floats;      /* of a tile's outputs, as lanes or, of few rows, as rows */
@@ -7479,7 +7482,7 @@ enum { ATTN__R_TOP, ATTN__R_INVERSE, ATTN__R_SHIFT, ATTN__R_SINK,           /* f
 /* What all tasks of a call share, at the start of the workspace. */
 typedef struct attn__shared {
     float *prepared;            /* [B, streams, Sk, key_floats] */
-    float *slots;               /* [rows][row_slots], where the keys of a tile are cut */
+    float *slots;               /* [rows][cut.slots], where the keys of a tile are cut */
     float *rows;                /* backward: [ATTN__R_COUNT, B, H, Sq]; what was found per row. (B 1: packed) */
     float *left_u, *left_t;     /* backward: rows [B, H, Sq, size_u] that parameters are summed from */
     float *left_b;              /* and [B, streams, Sk, size_u] */
@@ -7582,6 +7585,7 @@ typedef struct attn__tile {
     int64_t first, last;                /* over all lanes: keys that one of them reaches */
     int64_t all_first, all_last;        /* keys between these all of them reach */
     const float *prepared;              /* key_floats per key of this stream */
+    int64_t below;                      /* not 0: backward, so many rows on a block's rows are prefetched */
     int64_t ahead, ahead_keys;          /* from which on it prefetches how many keys of the next chunk: its share */
     float *slots;                       /* not NULL: where its chunks are left */
     float *lane_max;                    /* not NULL: the scores' maximum of each lane is left here, by the products or,
@@ -8248,7 +8252,7 @@ static void attn__set_tiles(attn__call *c)
     c->most_slots = attn__most_slots(c);
     c->uneven = c->ragged || (c->key_lengths.rank && c->batch > 1 && c->most_slots);
     c->by_entry = c->ragged;
-    c->parts = 1;
+    c->cut.parts = 1;
     c->slot_floats = attn__add64(c->size_v, 2);
     c->key_floats = score->key_floats ? score->key_floats(c) : 0;
     c->key_blocks = c->key_floats && chunks ? attn__max(used, 1) : 0;
@@ -8272,7 +8276,7 @@ static int64_t attn__groups(const attn__call *c, int64_t tiles)
     return attn__mul64(c->streams, attn__blocks(tiles, c->task_tiles));
 }
 
-static int64_t attn__groups_of_a_task(const attn__call *c) { return c->parts > 1 ? 1 : c->task_groups; }
+static int64_t attn__groups_of_a_task(const attn__call *c) { return c->cut.parts > 1 ? 1 : c->task_groups; }
 
 /* ---- One query over a long cache would be a task for each key head: its keys are cut, as far as the workers ask. The
    first part merges its chunks as ever and leaves the outcome in a slot; of the others each chunk leaves maximum,
@@ -8281,7 +8285,6 @@ static int attn__visits_all_keys(const attn__call *c) { return c->scores.rank ||
 
 /* Of an entry's rows, or of those in front of them: chunks of keys, the parts that these are cut into, as many as their
    share of the call's chunks asks for, and slots of a row. */
-typedef struct attn__cut { int64_t rows, chunks, parts, slots; } attn__cut;
 static attn__cut attn__cut_of(const attn__call *c, int64_t b, int before)
 {
     const int64_t key = attn__mul64(c->task_heads, attn__add64(attn__add64(c->size_k, c->size_v), 64));
@@ -8338,12 +8341,6 @@ static int64_t attn__row_tasks(const attn__call *c, int64_t each)
     return each ? attn__count_entries(c, ATTN__TASKS, NULL) : 0;
 }
 
-static void attn__set_parts(attn__call *c, attn__cut cut)
-{
-    c->parts = cut.parts;
-    c->row_slots = cut.slots;
-}
-
 static void attn__cut_keys(attn__call *c)
 {
     if (!c->most_slots || !attn__knows_entries(c)) return;
@@ -8352,7 +8349,7 @@ static void attn__cut_keys(attn__call *c)
     if (c->slots > c->most_slots) c->slots = 0;
     if (!c->slots) c->work = 0;
     else if (c->uneven && (c->key_lengths.stride[0] || c->query_lengths.stride[0])) c->by_entry = 1;
-    if (c->slots && !c->by_entry) attn__set_parts(c, attn__cut_of(c, 0, 0));
+    if (c->slots && !c->by_entry) c->cut = attn__cut_of(c, 0, 0);
 }
 
 /* Too few tiles for the workers: fewer side by side in a task, then narrower ones, though each row takes longer. */
@@ -8381,7 +8378,7 @@ static void attn__forward_steps(attn__call *c, attn_plan *plan)
         tasks = attn__count_entries(c, ATTN__TASKS, NULL);
         c->task_groups = attn__max(attn__min(tasks / attn__tasks_wanted(c), most), 1);
     }
-    tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->parts);
+    tasks = attn__mul64(attn__row_tasks(c, attn__groups(c, c->tiles)), c->cut.parts);
     if (c->by_entry) attn__add_step(plan, c, ATTN__STEP_ENTRIES, tiles > 0);
     if (c->key_blocks > 0)
         attn__add_step(plan, c, ATTN__STEP_KEYS, tiles ? attn__mul64(attn__mul64(attn__batch_of_keys(c), c->streams),
@@ -8460,17 +8457,19 @@ static int64_t attn__find_rounds(attn__call *c, int64_t units)
    causal mask); rounds of cells (five products and half of one more, as dq is left, and queries are loaded by several
    tasks); or cut among more tasks, some of which do dK and dV for a part of the keys and others dQ for a part of the
    queries (four and three products; additive, where both need all of it, five and five). What takes longest for its
-   slowest worker tells. */
+   slowest worker tells; costs are half products of a unit. With so many units that whole ones lose less than the half
+   product of cells, whatever the last of them leaves idle, cells are not asked for. */
+enum { ATTN__COST_WHOLE = 2 * 5, ATTN__COST_CELLS = 2 * 5 + 1, ATTN__COST_CUT = 2 * 7, ATTN__COST_ADDITIVE = 2 * 10 };
 static void attn__set_block_tasks(attn__call *c)
 {
     attn__backward *w = &c->w;
     const int64_t workers = c->workers, units = attn__mul64(c->batch, c->heads_kv);
     const int64_t key_units = w->bias_in_common && units > 0 ? 1 : units, key_blocks = attn__key_blocks(c);
-    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), 5 * workers);
-    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? 10 : 7), least = attn__min(whole, cut);
+    const int64_t whole = attn__mul64(attn__blocks(key_units, workers), ATTN__COST_WHOLE * workers);
+    const int64_t cut = attn__mul64(units, c->score == ATTN_SCORE_ADDITIVE ? ATTN__COST_ADDITIVE : ATTN__COST_CUT);
     const int64_t depth = attn__add64(w->size_u, c->key_sums.rank ? c->size_k : c->size_v);
     const int64_t work = attn__mul64(attn__mul64(c->queries, c->keys), depth);
-    const int64_t tasks = ATTN__WORKER_TASKS * workers;
+    const int64_t tasks = ATTN__WORKER_TASKS * workers, least = attn__min(whole, cut);
     const int both = w->does == (ATTN__DO_Q | ATTN__DO_K);
     int64_t i, rounds = ATTN__MAX_ROUNDS + 1;
     w->main_tasks = w->does ? key_units : 0;
@@ -8479,9 +8478,9 @@ static void attn__set_block_tasks(attn__call *c)
     w->slots = attn__min(workers / units, w->blocks);
     if (both && !c->ragged && w->slots > 1 && c->heads == c->heads_kv && !w->bias_in_common &&
         w->bias != ATTN__BIAS_ADDED && key_blocks > 0) rounds = attn__blocks(w->blocks, w->slots);
-    if (rounds > ATTN__MAX_ROUNDS || 5 * workers * rounds >= least * w->blocks) rounds = 0;
-    if (units < 10 * workers && 11 * units < 2 * whole &&
-        (!rounds || 10 * workers * (rounds + !c->right) > 11 * units * w->blocks))
+    if (rounds > ATTN__MAX_ROUNDS || ATTN__COST_WHOLE * workers * rounds >= least * w->blocks) rounds = 0;
+    if (units < ATTN__COST_WHOLE * workers && ATTN__COST_CELLS * units < whole &&
+        (!rounds || ATTN__COST_WHOLE * workers * (rounds + !c->right) > ATTN__COST_CELLS * units * w->blocks))
         w->rounds = attn__find_rounds(c, units);
     if (w->rounds) {
         w->slots = 1;
@@ -8966,6 +8965,14 @@ static void attn__fetch_stored(const attn__tile *t, const attn__array *a, int64_
     p->fetch_row = n * size * attn__type_size(a->type) / (rows * (int64_t)sizeof(float));
 }
 
+/* Rows of q or d_out that the next block of queries begins with, from the tile's row j of them on. */
+static void attn__fetch_below(const attn__tile *t, const attn__array *a, int64_t j, attn__product *p)
+{
+    if (!t->below || !attn__is_contiguous(a)) return;
+    p->fetch = attn__ahead(attn__at(a, t->b, t->head, t->i[0] + t->below, 0), j, a->stride[2]);
+    p->fetch_row = a->stride[2];
+}
+
 /* A parameter of the tile's head: where it lies, or as floats in t->m.copy. */
 static attn__rows attn__parameter_of(const attn__tile *t, const attn__array *a, int64_t rows, int64_t columns)
 {
@@ -9183,6 +9190,7 @@ static void attn__product_qk(attn__tile *t, int64_t c0, int64_t j0, int64_t j1, 
             p.fetch = attn__at(&c->v, t->b, t->head_kv, c0 + j0, 0);
             p.fetch_row = c->v.stride[2];
         } else if (attn__has_outputs(c)) attn__fetch_stored(t, &c->v, c0 + j0, n, c->size_v, n, &p);
+        else attn__fetch_below(t, &c->q, j0, &p);
         p.depth = c->size_k;
         p.chain = chain;
         t->f->product(&p);
@@ -11030,7 +11038,7 @@ ATTN__INLINE void attn__store_chunk_scores(attn__tile *t, int64_t c0, int64_t n)
 static int64_t attn__chunk_of_part(const attn__tile *t, int64_t part)
 {
     const int all = attn__visits_all_keys(t->c);
-    const int64_t first = all ? 0 : t->first / ATTN__CHUNK, parts = t->c->parts;
+    const int64_t first = all ? 0 : t->first / ATTN__CHUNK, parts = t->c->cut.parts;
     const int64_t chunks = ((all ? t->c->keys : t->last) + ATTN__CHUNK - 1) / ATTN__CHUNK - first;
     return first + attn__quotient(chunks * part + parts - 1, parts);
 }
@@ -11450,7 +11458,7 @@ static attn__tile *attn__open_tile(attn__task *task, int64_t index, const attn__
     t->lanes = attn__min(c->stream_rows - row0, t->ld);
     t->skinny = attn__is_skinny(c, t->lanes);
     t->as_rows = t->unscaled = 0;
-    t->ahead = t->ahead_keys = 0;
+    t->ahead = t->ahead_keys = t->below = 0;
     t->slots = NULL;
     head = attn__quotient(row0, c->queries);
     attn__open_lanes(t, t->head + head, row0 - head * c->queries);
@@ -11652,7 +11660,7 @@ static const attn__call *attn__entry_call(attn__task *task)
         ATTN__COPY(e, c, offsetof(attn__call, d_out));
         e->entry = f / 2;
     }
-    if (c->work) attn__set_parts(e, attn__cut_of(c, f / 2, (int)(f % 2)));
+    if (c->work) e->cut = attn__cut_of(c, f / 2, (int)(f % 2));
     e->slot0 = before[2 * c->batch + 1 + f];
     task->index -= before[f];
     return task->c = e;
@@ -11673,7 +11681,7 @@ static float *attn__slots_of_tile(const attn__task *task, const attn__tile *t)
 {
     const attn__call *c = t->c;
     const int64_t row = ((t->b - c->entry) * c->heads + t->h[0]) * c->queries + t->i[0];
-    return task->shared.slots + (c->slot0 + row * c->row_slots) * c->slot_floats;
+    return task->shared.slots + (c->slot0 + row * c->cut.slots) * c->slot_floats;
 }
 
 static void attn__run_group(attn__task *task)
@@ -11682,7 +11690,7 @@ static void attn__run_group(attn__task *task)
     const int several = c->task_heads > 1;
     const int64_t of = several ? c->streams : c->tiles, side = several ? c->task_heads : c->task_tiles;
     const int64_t each = attn__blocks(of, side), groups = several ? each : c->streams * each;
-    const int64_t index = attn__quotient(task->index, c->parts), part = task->index - index * c->parts;
+    const int64_t index = attn__quotient(task->index, c->cut.parts), part = task->index - index * c->cut.parts;
     const int64_t entry = attn__quotient(index, groups);
     const int64_t group = entry * groups + attn__longest_first(c, index - entry * groups, groups);
     const int64_t whole = attn__quotient(group, each), tile0 = (group - whole * each) * side;
@@ -11721,7 +11729,7 @@ static void attn__run_group(attn__task *task)
     for (i = 0; i < n && part == 0; i++) {
         t = tiles[i];
         t->m.part = free_part;
-        if (c->parts == 1) attn__finish_tile(t);
+        if (c->cut.parts == 1) attn__finish_tile(t);
         else attn__save_part(t, attn__slots_of_tile(task, t));
         free_part = t->m.part;
     }
@@ -11731,7 +11739,7 @@ static void attn__run_group(attn__task *task)
 ATTN__NOINLINE static void attn__run_entry_groups(attn__task *task)
 {
     const attn__call *c = attn__entry_call(task);
-    const int64_t groups = attn__mul64(attn__groups(c, c->tiles), c->parts), some = attn__groups_of_a_task(c);
+    const int64_t groups = attn__mul64(attn__groups(c, c->tiles), c->cut.parts), some = attn__groups_of_a_task(c);
     const int64_t used = task->memory.bytes;
     const int64_t first = task->index * some, end = attn__min(first + some, groups);
     for (task->index = first; task->index < end; task->index++) {
@@ -11760,9 +11768,9 @@ static void attn__join_tile(attn__task *task, int64_t index)
 static void attn__run_join(attn__task *task)    /* a tile; those of an entry are shared out among its tasks */
 {
     const attn__call *c = attn__entry_call(task);
-    const int64_t used = task->memory.bytes, step = attn__mul64(attn__groups(c, 1), c->parts);
+    const int64_t used = task->memory.bytes, step = attn__mul64(attn__groups(c, 1), c->cut.parts);
     int64_t i = task->index, end = c->by_entry ? c->streams : i + 1;
-    for (; c->parts > 1 && attn__has_row_results(c) && i < end; i += step) {
+    for (; c->cut.parts > 1 && attn__has_row_results(c) && i < end; i += step) {
         task->memory.bytes = used;
         attn__join_tile(task, i);
     }
@@ -11795,7 +11803,7 @@ static void attn__grad_tile(const attn__pass *p, attn__tile *t, int64_t i, int64
     t->vecs = (int32_t)attn__blocks(lanes, p->f->width);
     t->ld = t->vecs * p->f->width;
     t->skinny = t->unscaled = 0;
-    t->ahead = t->ahead_keys = 0;
+    t->ahead = t->ahead_keys = t->below = 0;
     t->slots = NULL;
     attn__open_lanes(t, p->head, i);
 }
@@ -11918,12 +11926,16 @@ static void attn__open_rows(attn__pass *p)
     for (; i < lanes; i++) p->base[i] = p->inverse[i] = p->shift[i] = 0.0f;
 }
 
+/* A pass that only adds up what others have left of dq needs nothing of the block but its rows' reach. */
+static int attn__adds_cells(const attn__pass *p) { return p->cells && !(p->does & ATTN__DO_K); }
+
 /* Its tiles, with their queries and d_out as lanes. */
 static void attn__open_tiles(attn__pass *p)
 {
     const attn__call *c = p->c;
     const int64_t depth = attn__query_floats(c), vectors = attn__blocks(p->n, p->f->width);
     const int64_t row = attn__d_out_floats(c);
+    const int adds = attn__adds_cells(p);
     int64_t x, i, before;
     p->tiles = attn__blocks(vectors, p->f->vecs);
     p->first = ATTN__HUGE;
@@ -11934,9 +11946,9 @@ static void attn__open_tiles(attn__pass *p)
         p->lane0[x] = i;
         t->m = p->m.tile;
         t->m.query += i * depth;
-        attn__load_queries(t);
-        if (c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * row);
-        else if (c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * row);
+        if (!adds) attn__load_queries(t);
+        if (!adds && c->fast) attn__load_bf16_pairs(t, &c->d_out, c->size_v, p->m.d_out + i * row);
+        else if (!adds && c->d_out.rank) attn__load_lanes(t, &c->d_out, 0, c->size_v, t->ones, p->m.d_out + i * row);
         if (t->first < t->last) {
             p->first = attn__min(t->first, p->first);
             p->last = attn__max(t->last, p->last);
@@ -12010,7 +12022,8 @@ static void attn__open_block(attn__pass *p, int64_t i0)
     for (i = 0; i < p->n; i++) use[i] = !p->dead[i];
     if (c->fast && c->w.pad_u && c->dk.rank && (p->does & ATTN__DO_K))
         p->bad_q = attn__paired_rows(p, &c->q, c->size_q, c->w.pad_k, use, p->m.q_rows);
-    else if (!c->fast && c->w.vector_row && score->query_rows) p->bad_q = score->query_rows(p, use);
+    else if (!c->fast && c->w.vector_row && score->query_rows && !attn__adds_cells(p))
+        p->bad_q = score->query_rows(p, use);
     if (!(p->does & ATTN__DO_Q) || (p->cells && (p->does & ATTN__DO_K))) return;
     attn__fill(p->m.dq, 1, attn__dq_floats(p), 0.0f);
     if (p->m.dt) attn__fill(p->m.dt, 1, c->w.pad_u * ATTN__GRAD_ROW, 0.0f);
@@ -12072,6 +12085,7 @@ static void attn__grad_weights(const attn__pass *p, const attn__tile *t, int64_t
         q.b = p->m.d_out + lane0 * attn__d_out_floats(c) + s.from * t->f->width;
         q.c = p->m.dp + j * t->ld + s.from * t->f->width;
         q.vecs = s.to - s.from;
+        attn__fetch_below(t, &c->d_out, j, &q);
         (c->fast ? c->pairs->product : t->f->product)(&q);
     }
 }
@@ -12152,6 +12166,8 @@ static void attn__grad_scores(attn__pass *p, int64_t tile, int64_t c0, int64_t n
         }
         return;
     }
+    t->below = p->i0 + 2 * ATTN_GRAD_QUERIES <= c->queries ? ATTN_GRAD_QUERIES : 0;
+    if (c0 + n < attn__min(p->last, p->key1)) t->below = 0;
     attn__find_reach(t, c0, n, &r);
     r.hull_only = p->ascends && !p->whole && !r.gaps;
     for (j = 0; j < n; j = s.end) {
@@ -13899,44 +13915,69 @@ static attn_status attn__mask_check(const void *mask, const attn__field *f, cons
     return attn__make_call(&w, &d, NULL, err);
 }
 
-ATTN__NOINLINE static void attn__mask_rows(const attn__array *mask, const int64_t *n, const attn__call *c, int dropout)
+typedef struct attn__masking {
+    const attn__call *c;
+    const int64_t *n;           /* the mask's sizes */
+    attn__array mask;
+    int64_t some;               /* rows of a task */
+    int dropout;
+} attn__masking;
+
+ATTN__NOINLINE static void attn__mask_row(const attn__call *c, uint8_t *to, int64_t step, int64_t b, int64_t h,
+                                          int64_t i)
 {
-    int64_t b, h, i, j;
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++) {
-                attn__dropper drop = attn__dropper_of(c, b, h, i);
-                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, i, 0);
-                for (j = 0; j < n[3]; j++)
-                    row[j * mask->stride[3]] = (uint8_t)(c->ragged ? 0 : dropout ? attn__kept(&drop, j) :
-                                                         attn__mask_at(c, b, h, i, j));
-            }
+    int64_t j;
+    for (j = 0; j < c->keys; j++) to[j * step] = (uint8_t)attn__mask_at(c, b, h, i, j);
 }
 
-/* With starts: each entry where it lies. A function of its own for its stack's sake. */
-ATTN__NOINLINE static void attn__mask_entries(const attn__array *mask, const attn__call *c)
+/* With starts a row is what entries make of it, in one picture all of them. Not inlined, for the stack's sake. */
+ATTN__NOINLINE static void attn__mask_row_of_entries(const attn__masking *m, uint8_t *to, int64_t b, int64_t h,
+                                                     int64_t i)
 {
-    int64_t b, h, i, j;
+    const attn__call *c = m->c;
+    const int64_t step = m->mask.stride[3], end = m->n[0] == 1 ? c->batch : b + 1;
+    attn__extent x;
     attn__call e;
-    for (b = 0; b < c->batch; b++) {
+    int64_t j;
+    for (j = 0; j < m->n[3]; j++) to[j * step] = 0;
+    for (; b < end; b++) {
+        attn__find_rows(c, b, 0, &x);
+        if (i < x.row0 || i >= x.row0 + x.rows) continue;
         attn__open_entry(c, b, 0, &e);
-        for (h = 0; h < c->heads; h++)
-            for (i = 0; i < e.queries; i++) {
-                uint8_t *row = (uint8_t *)mask->data + attn__index(mask, b, h, e.row0 + i, e.key0);
-                for (j = 0; j < e.keys; j++) row[j * mask->stride[3]] = (uint8_t)attn__mask_at(&e, b, h, i, j);
-            }
+        attn__mask_row(&e, to + e.key0 * step, step, b, h, i - e.row0);
     }
+}
+
+static void attn__mask_rows(const attn__masking *m, int64_t first, int64_t end)
+{
+    const int64_t *n = m->n, step = m->mask.stride[3];
+    int64_t j;
+    for (; first < end; first++) {
+        const int64_t b = first / n[2] / n[1], h = first / n[2] % n[1], i = first % n[2];
+        uint8_t *to = (uint8_t *)m->mask.data + attn__index(&m->mask, b, h, i, 0);
+        attn__dropper drop = attn__dropper_of(m->c, b, h, i);
+        if (m->dropout) for (j = 0; j < n[3]; j++) to[j * step] = (uint8_t)attn__kept(&drop, j);
+        else if (m->c->ragged) attn__mask_row_of_entries(m, to, b, h, i);
+        else attn__mask_row(m->c, to, step, b, h, i);
+    }
+}
+
+static void attn__mask_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__masking *m = (const attn__masking *)arg;
+    const int64_t rows = m->n[0] * m->n[1] * m->n[2];
+    (void)worker;
+    ATTN__IN_FP_STATE(attn__mask_rows(m, index * m->some, attn__min((index + 1) * m->some, rows)));
 }
 
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
     const attn_view out = attn_view_of(mask);
-    attn__fp_state saved;
-    attn__array to;
+    attn__masking m;
     attn__call c;
     attn_desc d;
-    attn_status st = ATTN_OK;
+    int64_t rows;
     int flags = ATTN__WITH_DATA;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(&mask, &attn__mask_field, 1),
@@ -13946,16 +13987,22 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), RANGE, "dropout",
                "must be within 0..1");
-    to = attn__array_of(out, attn__mask_field.shape);
-    saved = attn__fp_enter();
-    if (dropout) attn__set_dropout(&c, &d);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) st = attn__cuda_mask(&c, &to, mask.size, dropout, d.stream, err); else)
-    if (attn__elements(&out)) {
-        attn__mask_rows(&to, mask.size, &c, dropout);
-        if (c.ragged) attn__mask_entries(&to, &c);
-    }
-    attn__fp_leave(saved);
-    return st == ATTN_OK ? attn__success(err) : st;
+    ATTN__RULE(d.parallel.workers >= 0, RANGE, "parallel.workers", "must not be negative");
+    m.c = &c;
+    m.n = mask.size;
+    m.mask = attn__array_of(out, attn__mask_field.shape);
+    m.dropout = dropout;
+    ATTN__IN_FP_STATE(if (dropout) attn__set_dropout(&c, &d));
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) {
+        ATTN__TRY(attn__cuda_mask(&c, &m.mask, mask.size, dropout, d.stream, err));
+        return attn__success(err);
+    })
+    if (!attn__elements(&out)) return attn__success(err);
+    rows = mask.size[0] * mask.size[1] * mask.size[2];
+    m.some = ATTN__TASK_NUMBERS / 64 / mask.size[3] + 1;         /* each takes as long as so many that are copied */
+    m.some = attn__max(m.some, attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(d.parallel.workers, 1)));
+    attn__for_each(&d.parallel, attn__blocks(rows, m.some), attn__mask_task, &m);
+    return attn__success(err);
 }
 
 ATTN_DEF attn_status attn_mask(attn_out mask, const attn_desc *options, attn_error *err)

@@ -176,6 +176,7 @@ static call with_workers(const call *c, int32_t n, void *user,
                          void (*run)(void *user, int64_t count, attn_task_fn task, void *arg)) {
     call own = *c;
     own.desc.workspace_bytes = workspace_bytes(c, n), own.desc.workspace = must_have(own.desc.workspace_bytes);
+    memset(own.desc.workspace, 0, own.desc.workspace_bytes); /* its pages are there, as in a program that goes on */
     own.desc.parallel.run = run, own.desc.parallel.user = user, own.desc.parallel.workers = n;
     return own;
 }

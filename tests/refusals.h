@@ -903,6 +903,10 @@ PIECE(SIZE, "out_b.size[3] must equal out_a.size[3]: 3, is 2",
     attn_merge(part, lse, floats(4, B, H, SQ, DV - 1), lse, merged, nowhere, err))
 PIECE(OPTION, "page_table must be absent where no k and v are given: it says where their rows lie",
     CLEAR(seq), options.page_table = attn_view_i32(seq.table, 2, 1, 2, 0, 0), attn_softmax(x, o, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_mask(bytes, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_dropout_mask(bytes, &options, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_forward(&d, 0, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_backward(&d, &g, 0, err))
 PIECE(NULL, "q must be given", attn_scores(none, k, d.scores, 0, err))

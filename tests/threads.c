@@ -295,6 +295,62 @@ static void test_append(void) {
     free(order);
 }
 
+/* Masks by rows: what is allowed is said here once more; a row of dropout is that of a call for this row alone. */
+enum { MASK_CAUSAL, MASK_PICTURE, MASK_STARTS, MASK_DROPOUT, MASKS };
+enum { MASK_B = 3, MASK_H = 2, MASK_ROWS = 90, MASK_KEYS = 210 };
+static int32_t mask_starts[] = {0, 33, 40, 20}, mask_lengths[] = {33, 7, 50, 0}, mask_keys[] = {33, 7, 50, 70};
+static int mask_allows(int way, int b, int i, int j) {
+    if (way == MASK_CAUSAL) return j <= i;
+    if (way == MASK_STARTS) return i >= mask_starts[b] && j >= mask_starts[b] && j <= i;
+    for (b = 0; b < MASK_B; b++)
+        if (i >= mask_starts[b] && i < mask_starts[b] + mask_lengths[b]) return j >= mask_starts[b] && j <= i;
+    return 0;
+}
+static void test_masks(void) {
+    static uint8_t want[MASK_B * MASK_H * MASK_ROWS * MASK_KEYS], got[sizeof want];
+    for (int way = 0; way < MASKS; way++) {
+        const int batch = way == MASK_PICTURE ? 1 : MASK_B, rows = batch * MASK_H * MASK_ROWS;
+        const int64_t entries = way == MASK_PICTURE ? MASK_B + 1 : MASK_B; /* the last one has no rows */
+        const attn_out to = attn_out_u8(got, 4, batch, MASK_H, MASK_ROWS, MASK_KEYS);
+        attn_desc d;
+        memset(&d, 0, sizeof d);
+        d.causal = way != MASK_DROPOUT, d.align = ATTN_ALIGN_TOP_LEFT;
+        d.dropout = way == MASK_DROPOUT ? 0.4f : 0, d.seed = 99;
+        if (way == MASK_PICTURE || way == MASK_STARTS)
+            d.query_starts = d.key_starts = attn_view_i32(mask_starts, 1, entries, 0, 0, 0);
+        if (way == MASK_PICTURE) {
+            d.query_lengths = attn_view_i32(mask_lengths, 1, entries, 0, 0, 0);
+            d.key_lengths = attn_view_i32(mask_keys, 1, entries, 0, 0, 0);
+        }
+        for (int r = 0; r < rows; r++) {
+            uint8_t *row = want + r * MASK_KEYS;
+            const int b = r / MASK_ROWS / MASK_H, h = r / MASK_ROWS % MASK_H, i = r % MASK_ROWS;
+            attn_desc one = d;
+            one.dropout_origin[0] = b, one.dropout_origin[1] = h, one.dropout_origin[2] = i;
+            for (int j = 0; j < MASK_KEYS; j++) row[j] = way != MASK_DROPOUT && mask_allows(way, b, i, j);
+            if (way == MASK_DROPOUT)
+                CHECK_STATUS(attn_dropout_mask(attn_out_u8(row, 4, 1, 1, 1, MASK_KEYS), &one, 0), ATTN_OK);
+        }
+        for (int32_t workers = 0; workers <= 128; workers += workers < 9 ? 1 : 7) {
+            const int on_threads = workers > 0 && workers <= 8;
+            const int64_t share = (rows + 4 * (workers ? workers : 1) - 1) / (4 * (workers ? workers : 1)),
+                          least = 4096 / MASK_KEYS + 1, each = share > least ? share : least;
+            recorder r = {workers % 2 ? REVERSED : IN_ORDER, 0, 0};
+            pool p;
+            memset(&d.parallel, 0, sizeof d.parallel);
+            if (on_threads) d.parallel = parallel_of(&p, workers);
+            if (workers > 8) d.parallel.run = run_recorded, d.parallel.user = &r, d.parallel.workers = workers;
+            memset(got, 7, sizeof got);
+            CHECK_STATUS(way == MASK_DROPOUT ? attn_dropout_mask(to, &d, 0) : attn_mask(to, &d, 0), ATTN_OK);
+            CHECKF(!memcmp(got, want, (size_t)rows * MASK_KEYS), "way %d, %d workers: another mask", way, (int)workers);
+            if (!workers) continue;
+            CHECKF((on_threads ? p.count : r.tasks) == (rows + each - 1) / each, "way %d, %d workers: %ld tasks", way,
+                   (int)workers, (long)(on_threads ? p.count : r.tasks));
+            if (on_threads) pthread_mutex_destroy(&p.lock);
+        }
+    }
+}
+
 static void test_heads(void) {
     pool p;
     attn_desc o;
@@ -744,6 +800,118 @@ static void test_backward_workers(void) {
     CHECKF(many >= 4, "%d numbers of workers have several rounds", many);
 }
 
+/* ---- how gradients are cut: the table of CONTRIBUTING.md once more, by itself. Nothing is computed: plans alone. */
+typedef struct shape_of_units {
+    int64_t units, group, blocks, key_blocks, workers; /* query heads of a unit; per head; of keys */
+    int causal, score;
+} shape_of_units;
+enum { MODEL_D = 16, MODEL_ROUNDS = 6 };
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t rounded_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t blocks_reached(const shape_of_units *s, int64_t block) { /* 64 keys each, by 128 queries */
+    return s->causal ? least_of(s->key_blocks, 2 * (block % s->blocks + 1)) : s->key_blocks;
+}
+
+/* Rounds of cells into ends[]: 0, if there is no room for them in six. Beside a round's cells a unit has dk and dv of a
+   head; all have what dk and dv of a head take for each worker or, up to 2 MB for each, as much as they can use. */
+static int rounds_of_cells(const shape_of_units *s, int64_t *ends) {
+    const int64_t cell = 128 * MODEL_D, sums = s->key_blocks * 64 * 2 * MODEL_D, blocks = s->group * s->blocks;
+    const int64_t used = least_of(s->units, s->workers) * sums + s->units * blocks * s->key_blocks * cell;
+    const int64_t most = least_of(used, s->workers * (2 << 20) / 4), all = s->workers * sums;
+    const int64_t room = ((all > most ? all : most) / s->units - sums) / cell;
+    int64_t q = 0, held;
+    int n = 0;
+    if (s->workers < 3 || s->score > ATTN_SCORE_DOT) return 0;
+    for (; q < blocks && n < MODEL_ROUNDS; ends[n++] = q)
+        for (held = 0; q < blocks && (held += blocks_reached(s, q)) <= room;) q++;
+    return q < blocks ? 0 : n;
+}
+
+/* Tasks of the phases after the rows' into tasks[]; returns how many, and what an explanation says of them. Costs are
+   half products times W, times B. */
+static int model_of(const shape_of_units *s, int64_t *tasks, int64_t *first, const char **says) {
+    const int64_t u = s->units, w = s->workers, b = s->blocks, k = s->key_blocks;
+    const int64_t whole = 10 * rounded_up(u, w) * w * b, cut = (s->score == ATTN_SCORE_ADDITIVE ? 20 : 14) * u * b;
+    const int64_t of_slots = least_of(w / u, b), slots = of_slots ? rounded_up(b, of_slots) : 0;
+    const int64_t parts = rounded_up(4 * w, u);
+    int64_t ends[MODEL_ROUNDS], part, n;
+    int by_slots = s->group == 1 && of_slots > 1 && slots <= MODEL_ROUNDS && 10 * slots * w < least_of(whole, cut);
+    const int by_cells = 11 * u * b < whole && (!by_slots || 11 * u * b < 10 * (slots + s->causal) * w);
+    const int rounds = w > 1 && by_cells ? rounds_of_cells(s, ends) : 0;
+    if (rounds) {
+        part = least_of((rounds > 1 ? 4 : 2) * w / u, k);
+        part = part ? part : 1;
+        *says = " tasks for parts of keys, a few blocks of queries at a time";
+        *first = u * part;
+        for (n = 0; n < rounds; n++) tasks[2 * n] = u * part, tasks[2 * n + 1] = u * (ends[n] - (n ? ends[n - 1] : 0));
+        return 2 * rounds;
+    }
+    if (w > 1 && by_slots) {
+        *says = " tasks for blocks of queries, a few at a time";
+        *first = u * b;
+        for (n = 0; n < slots; n++)
+            tasks[2 * n] = u * least_of(of_slots, b - n * of_slots), tasks[2 * n + 1] = u * least_of(k, w);
+        return 2 * (int)slots;
+    }
+    *says = w == 1 || whole <= cut ? " tasks for all products" : " tasks for parts of keys or queries";
+    *first = tasks[0] = w == 1 || whole <= cut ? u : u * (least_of(parts, k) + least_of(parts, b));
+    return 1;
+}
+
+static void check_model(const shape_of_units *s, int *ways) {
+    float *at[5]; /* addresses that are planned with, never used */
+    const int64_t heads = s->units * s->group, queries = s->blocks * 128, keys = s->key_blocks * 64;
+    int64_t tasks[ATTN_MAX_PHASES], first;
+    const char *says;
+    char text[1000], number[80];
+    attn_desc d;
+    attn_grad g;
+    attn_plan plan;
+    for (int i = 0; i < 5; i++) at[i] = (float *)((uintptr_t)(i + 1) << 28);
+    memset(&d, 0, sizeof d);
+    memset(&g, 0, sizeof g);
+    d.q = attn_view_bhsd(at[0], 1, heads, queries, MODEL_D);
+    d.k = d.v = attn_view_bhsd(at[0], 1, s->units, keys, MODEL_D);
+    d.out = attn_out_bhsd(at[1], 1, heads, queries, MODEL_D);
+    d.score = s->score;
+    if (s->score == ATTN_SCORE_ADDITIVE) {
+        d.w_q = d.w_k = attn_view_f32(at[0], 2, 16, MODEL_D, 0, 0);
+        d.w_v = attn_view_f32(at[0], 1, 16, 0, 0, 0);
+    }
+    d.causal = s->causal, d.align = ATTN_ALIGN_TOP_LEFT;
+    d.parallel.workers = (int32_t)s->workers;
+    g.d_out = d.q;
+    g.dq = attn_out_bhsd(at[2], 1, heads, queries, MODEL_D);
+    g.dk = attn_out_bhsd(at[3], 1, s->units, keys, MODEL_D);
+    g.dv = attn_out_bhsd(at[4], 1, s->units, keys, MODEL_D);
+    CHECK_STATUS(attn_plan_backward(&d, &g, &plan, 0), ATTN_OK);
+    const int n = model_of(s, tasks, &first, &says), before = plan.phases - n;
+    int same = before == 1 + (s->score == ATTN_SCORE_ADDITIVE); /* whose keys are prepared; the rows */
+    for (int i = 0; same && i < n; i++) same = plan.tasks[before + i] == tasks[i];
+    snprintf(number, sizeof number, "then %ld%s", (long)first, says);
+    attn_explain_backward(&d, &g, text, sizeof text);
+    CHECKF(same && strstr(text, number),
+           "%ld units of %ld heads, %ld blocks by %ld of keys, %ld workers, causal %d, score %d: not %d phases, %s\n%s",
+           (long)s->units, (long)s->group, (long)s->blocks, (long)s->key_blocks, (long)s->workers, s->causal, s->score,
+           n, number, text);
+    ways[strstr(says, "all") ? 0 : strstr(says, "parts of keys,") ? 1 : strstr(says, "blocks") ? 2 : 3]++;
+}
+
+static void test_backward_model(void) {
+    static const int64_t workers[] = {1, 2, 3, 4, 5, 7, 8, 11, 16, 24, 32, 48, 64, 96, 127, 128};
+    static const int64_t units[] = {1, 2, 4, 6, 8, 16, 31, 64, 130}, blocks[] = {1, 2, 3, 5, 8, 13, 16, 33};
+    static const int scores[] = {ATTN_SCORE_SCALED_DOT, ATTN_SCORE_ADDITIVE, ATTN_SCORE_GAUSSIAN};
+    int ways[4] = {0, 0, 0, 0};
+    for (int i = 0; i < 9 * 8 * 16; i++)
+        for (int way = 0; way < 3 * 8; way++) {
+            const int64_t b = blocks[i / 9 % 8];
+            const shape_of_units s = {units[i % 9], 1 + (way >> 1 & 1), b, way & 4 ? 3 : 2 * b, workers[i / 9 / 8],
+                                      way & 1,      scores[way / 8]};
+            check_model(&s, ways);
+        }
+    for (int n = 0; n < 4; n++) CHECKF(ways[n] > 500, "way %d was taken %d times", n, ways[n]);
+}
+
 /* A bias of its own for each head: its gradient is summed over no two of them, and each stays a task. */
 static void test_backward_bias_tasks(void) {
     attn_desc d = make_desc(2, 4, 4, 20, 30, 4, 4);
@@ -1013,6 +1181,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.plan_on_threads", test_plan_on_threads},
                                    {"threads.pieces", test_pieces},
                                    {"threads.append", test_append},
+                                   {"threads.masks", test_masks},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},
@@ -1024,6 +1193,7 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.backward_outside", test_backward_outside},
                                    {"threads.backward_rounds", test_backward_rounds},
                                    {"threads.backward_workers", test_backward_workers},
+                                   {"threads.backward_model", test_backward_model},
                                    {"threads.backward_bias_tasks", test_backward_bias_tasks},
                                    {"threads.backward_bias_rows", test_backward_bias_rows},
                                    {"threads.backward_table_of_an_entry", test_backward_table_of_an_entry},

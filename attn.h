@@ -6868,13 +6868,17 @@ static int64_t attn__rows_ahead(int64_t distance, int64_t bytes, int64_t least, 
 }
 
 /* `together` rows of so many bytes to a pointer, for `rows` queries: p->ahead1 after those in use come into the first
-   cache, of groups for several queries as many as these take side by side; p->ahead2 after them into the second: of
-   groups in order, for several queries twice as far; for one query, which leaves the memory little time; and of single
-   rows of one head at a time, which the machine's own prefetching cannot follow. */
-static void attn__set_ahead(const attn__call *c, int64_t rows, int64_t together, int64_t bytes, attn__product *p)
+   cache, of groups for several queries as many as these take side by side; p->ahead2 after them into the second: for
+   one query, which leaves the memory little time; of many keys in order for several, twice as far, since the memory
+   rests while those that became columns are multiplied; and of single rows of one head at a time, which the machine's
+   own prefetching cannot follow. */
+static void attn__set_ahead(const attn__call *c, const attn__array *a, int64_t rows, int64_t together, int64_t bytes,
+                            attn__product *p)
 {
     const int in_order = together > 1 && p->b_row * attn__type_size(p->b_type) == bytes;
-    const int far2 = in_order || (c->task_heads == 1 && (together == 1 || rows == 1));
+    const int64_t keys = attn__mul64(attn__mul64(c->batch, c->heads_kv), c->keys);
+    const int many = a == &c->k && keys > ATTN__LARGE / attn__max(c->size_k, 1);
+    const int far2 = (in_order && (rows == 1 || many)) || (c->task_heads == 1 && (together == 1 || rows == 1));
     const int64_t at_once = together > 1 && rows > 1 ? (int)ATTN__SKINNY_KEYS / (int)ATTN__GROUP : 1;
     const int64_t most1 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__ROWS_AHEAD;
     const int64_t most2 = together > 1 ? (int64_t)ATTN__GROUPS_AHEAD : (int64_t)ATTN__CHUNK;
@@ -9988,7 +9992,7 @@ static void attn__skinny_head(const attn__tile *t, int64_t x, int64_t heads, con
     int64_t i;
     if (x) attn__list_next_head(t, a, x == heads - 1, p);
     else {
-        attn__set_ahead(t->c, t->lanes, together, bytes, p);
+        attn__set_ahead(t->c, a, t->lanes, together, bytes, p);
         if (heads > 1) attn__list_heads(t, heads, a, key, n, together, p);
         else attn__list_head(t, a, key, n, together, p);
     }
@@ -10062,7 +10066,7 @@ static void attn__scores_of_lanes(attn__tile *const *tiles, int64_t heads, int64
     p.b_type = keys->type;
     p.b_first = 0;
     p.b_scales = 1;
-    attn__set_ahead(t->c, 1, ATTN__GROUP, p.depth * attn__type_size(p.b_type), &p);
+    attn__set_ahead(t->c, &t->c->k, 1, ATTN__GROUP, p.depth * attn__type_size(p.b_type), &p);
     p.ahead1 *= together;
     p.ahead2 *= together;
     for (j = 0; j < n; j += some) {

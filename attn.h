@@ -14496,12 +14496,15 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     }
 }
 
+/* By rows, which may lie far apart, some columns at a time. */
 ATTN__NOINLINE static void attn__bmm_add_bias(const attn__columns *t, int64_t rows)
 {
-    int64_t r, l;
-    for (l = 0; l < t->count; l++) {
-        const float bias = attn__read(&t->m->bias, 0, 0, 0, t->first + l);
-        for (r = 0; r < rows; r++) t->c[r * t->c_row + l] = t->c[r * t->c_row + l] + bias;
+    float bias[ATTN__MAX_LANES];
+    int64_t r, l, i, n;
+    for (l = 0; l < t->count; l += n) {
+        n = attn__min(t->count - l, ATTN__MAX_LANES);
+        for (i = 0; i < n; i++) bias[i] = attn__read(&t->m->bias, 0, 0, 0, t->first + l + i);
+        for (r = 0; r < rows; r++) t->m->f->scale_store(bias, t->c + r * t->c_row + l, n, 1.0f, 1);
     }
 }
 

@@ -613,7 +613,7 @@ static void test_saved_of_others(void) { /* memory that was filled for another c
     }
 }
 
-/* One entry by starts and lengths is packed, but where weights are asked for: then rows outside of it are saved, too. */
+/* One entry by starts and lengths is packed, but where weights are asked for: then rows outside it are saved, too. */
 static void test_saved_of_one_entry(void) {
     for (int drops = 0; drops < 2; drops++) {
         kept k;

@@ -932,8 +932,8 @@ ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *byte
 
 #ifndef ATTN_NO_BACKWARD
 /* Gradients of attn_mha. `desc` as it was there (out is not read); without `saved` projections and attention are
-   recomputed. If key is absent, so must dkey be: its gradient goes to dquery. If value is absent, so must dvalue be:
-   its gradient goes to dkey, or to dquery if key is absent too. */
+   recomputed. All keys come in one call: key_origin is 0. If key is absent, so must dkey be: its gradient goes to
+   dquery. If value is absent, so must dvalue be: its gradient goes to dkey, or to dquery if key is absent too. */
 typedef struct attn_mha_grad {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
     attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
@@ -14892,6 +14892,7 @@ static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *d
     ATTN__RULE(w->results || grad->attention, NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, OPTION, "reserved", "must be 0");
+    ATTN__RULE(!d->key_origin, OPTION, "key_origin", "must be 0: gradients are those of all keys");   /* its stats, too */
     return attn__check_grad(w, d, own, 1, err);
 }
 

@@ -924,10 +924,10 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
 
 /* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
    k and v, what w_result multiplies and the stats, all f32; attn_mha_backward with the same descriptor only reads them,
-   as often as it is called. The same bits. With `saved` set both need less workspace. Refused: memory that attn_mha has
-   not filled, or in a call that failed, or one of other sizes, types or options. Not noticed: arrays that hold other
-   numbers by then. The result stats must be absent; no array of the call may overlap it (not checked). Not on a device.
- */
+   as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
+   Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
+   copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
+   result stats must be absent; no array of the call may overlap it (not checked). Not on a device. */
 ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 #ifndef ATTN_NO_BACKWARD

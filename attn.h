@@ -927,7 +927,7 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
    as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
    Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
    copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
-   result stats must be absent; no array of the call may overlap it (not checked). Not on a device. */
+   result stats must be absent; no array of the call may overlap it (not checked). Not on a device, not with PARTS. */
 ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 #ifndef ATTN_NO_BACKWARD
@@ -14940,6 +14940,8 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->idle = c->idle && (a->grad || !a->keeps);        /* an empty result has gradients, too */
     ATTN__RULE(a->grad || !a->keeps || !d->stats.rank, OPTION, "stats", "must be absent where saved is given");
     ATTN__RULE(!c->on_device || !a->keeps, PLACE, "saved", "must be NULL on a device");
+    ATTN__RULE(!a->keeps || !(d->carry_in.rank || d->carry_out.rank || d->key_origin), OPTION, "saved",
+               "must be NULL where keys come in parts: they have no gradients");
     ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), PLACE,
                   c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;

@@ -640,6 +640,8 @@ MHA(NULL, "query must be given", CLEAR(h.query))
 MHA(OVERFLOW, "query " TOO_MANY, h.query.size[1] = (int64_t)1 << 62)
 MHA(NULL, "query.data must not be NULL", h.query.data = 0)
 MHA(NULL, "saved must be given where saved_bytes is not 0", h.saved_bytes = 8)
+MHA(OPTION, "saved must be NULL where keys come in parts: they have no gradients",
+    h.saved = never_filled; h.saved_bytes = sizeof never_filled; options.key_origin = ATTN_PART_KEYS)
 MHA(WORKSPACE, "saved_bytes must be at least: *", h.saved = never_filled)
 MHA(WORKSPACE, "saved_bytes must be at least: *", h.saved = never_filled; h.saved_bytes = size_of_saved(&h) - 1)
 MHA(OPTION, "score must be one of attn_score", options.score = 99)

@@ -924,16 +924,16 @@ ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *
 
 /* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
    k and v, what w_result multiplies and the stats, all f32; attn_mha_backward with the same descriptor only reads them,
-   as often as it is called. The same bits. With `saved` set both need less workspace. Refused: memory that attn_mha has
-   not filled, or in a call that failed, or one of other sizes, types or options. Not noticed: arrays that hold other
-   numbers by then. The result stats must be absent; no array of the call may overlap it (not checked). Not on a device.
- */
+   as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
+   Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
+   copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
+   result stats must be absent; no array of the call may overlap it (not checked). Not on a device, not with PARTS. */
 ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 #ifndef ATTN_NO_BACKWARD
 /* Gradients of attn_mha. `desc` as it was there (out is not read); without `saved` projections and attention are
-   recomputed. If key is absent, so must dkey be: its gradient goes to dquery. If value is absent, so must dvalue be:
-   its gradient goes to dkey, or to dquery if key is absent too. */
+   recomputed. All keys come in one call: key_origin is 0. If key is absent, so must dkey be: its gradient goes to
+   dquery. If value is absent, so must dvalue be: its gradient goes to dkey, or to dquery if key is absent too. */
 typedef struct attn_mha_grad {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_grad) */
     attn_view d_out ATTN__0;            /* [B,Sq,Eo] */
@@ -14899,6 +14899,7 @@ static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *d
     ATTN__RULE(w->results || grad->attention, NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, OPTION, "reserved", "must be 0");
+    ATTN__RULE(!d->key_origin, OPTION, "key_origin", "must be 0: gradients are those of all keys");   /* its stats, too */
     return attn__check_grad(w, d, own, 1, err);
 }
 
@@ -14946,6 +14947,8 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     c->idle = c->idle && (a->grad || !a->keeps);        /* an empty result has gradients, too */
     ATTN__RULE(a->grad || !a->keeps || !d->stats.rank, OPTION, "stats", "must be absent where saved is given");
     ATTN__RULE(!c->on_device || !a->keeps, PLACE, "saved", "must be NULL on a device");
+    ATTN__RULE(!a->keeps || !(d->carry_in.rank || d->carry_out.rank || d->key_origin), OPTION, "saved",
+               "must be NULL where keys come in parts: they have no gradients");
     ATTN__RULE_OF(!c->on_device || !(c->packed_queries || c->packed_keys), PLACE,
                   c->packed_queries ? "query_starts" : "key_starts", "must be absent on a device where it is packed");
     return ATTN_OK;

@@ -640,6 +640,8 @@ MHA(NULL, "query must be given", CLEAR(h.query))
 MHA(OVERFLOW, "query " TOO_MANY, h.query.size[1] = (int64_t)1 << 62)
 MHA(NULL, "query.data must not be NULL", h.query.data = 0)
 MHA(NULL, "saved must be given where saved_bytes is not 0", h.saved_bytes = 8)
+MHA(OPTION, "saved must be NULL where keys come in parts: they have no gradients",
+    h.saved = never_filled; h.saved_bytes = sizeof never_filled; options.key_origin = ATTN_PART_KEYS)
 MHA(WORKSPACE, "saved_bytes must be at least: *", h.saved = never_filled)
 MHA(WORKSPACE, "saved_bytes must be at least: *", h.saved = never_filled; h.saved_bytes = size_of_saved(&h) - 1)
 MHA(OPTION, "score must be one of attn_score", options.score = 99)
@@ -694,6 +696,8 @@ MHA_BACKWARD(OPTION, "dvalue must be absent where what it belongs to is",
     CLEAR(h.value); h.w_value = attn_view_f32(m.small, 2, 6, 4, 0, 0);
         hg.dw_value = shaped_like(&h.w_value, m.gradients[5]))
 MHA_BACKWARD(RANGE, "heads must be at least 1", h.heads = 0)
+MHA_BACKWARD(OPTION, "key_origin must be 0: gradients are those of all keys",
+    options.stats = attn_out_f32(m.stats, 4, B, 2, SQ, 2); options.key_origin = ATTN_PART_KEYS)
 MHA_BACKWARD(RANGE, "key_starts must be at least the end of the entry before it: 2, is 1 at [1]",
     CLEAR(seq); h.key.size[0] = h.value.size[0] = hg.dkey.size[0] = hg.dvalue.size[0] = 1; seq.key_starts[1] = 1;
     seq.key_lengths[0] = seq.key_lengths[1] = 2; options.key_starts = seq_ints(seq.key_starts);

@@ -13934,34 +13934,37 @@ ATTN__NOINLINE static void attn__mask_row(const attn__call *c, uint8_t *to, int6
     for (j = 0; j < c->keys; j++) to[j * step] = (uint8_t)attn__mask_at(c, b, h, i, j);
 }
 
-/* With starts a row is what entries make of it, in one picture all of them. Not inlined, for the stack's sake. */
-ATTN__NOINLINE static void attn__mask_row_of_entries(const attn__masking *m, uint8_t *to, int64_t b, int64_t h,
-                                                     int64_t i)
+/* Rows of a head from i on, with starts: what entries make of them, in one picture all of them; each is opened once,
+   which may take as long as all its rows. Not inlined, for the stack's sake. */
+ATTN__NOINLINE static void attn__mask_rows_of_entries(const attn__masking *m, uint8_t *to, int64_t b, int64_t h,
+                                                      int64_t i, int64_t rows)
 {
     const attn__call *c = m->c;
-    const int64_t step = m->mask.stride[3], end = m->n[0] == 1 ? c->batch : b + 1;
+    const int64_t row = m->mask.stride[2], step = m->mask.stride[3], entries = m->n[0] == 1 ? c->batch : b + 1;
     attn__extent x;
     attn__call e;
-    int64_t j;
-    for (j = 0; j < m->n[3]; j++) to[j * step] = 0;
-    for (; b < end; b++) {
+    int64_t r, j, end;
+    for (r = 0; r < rows; r++) for (j = 0; j < m->n[3]; j++) to[r * row + j * step] = 0;
+    for (; b < entries; b++) {
         attn__find_rows(c, b, 0, &x);
-        if (i < x.row0 || i >= x.row0 + x.rows) continue;
-        attn__open_entry(c, b, 0, &e);
-        attn__mask_row(&e, to + e.key0 * step, step, b, h, i - e.row0);
+        r = attn__max(x.row0, i);
+        end = attn__min(x.row0 + x.rows, i + rows);
+        if (r < end) attn__open_entry(c, b, 0, &e);
+        for (; r < end; r++) attn__mask_row(&e, to + (r - i) * row + e.key0 * step, step, b, h, r - e.row0);
     }
 }
 
 static void attn__mask_rows(const attn__masking *m, int64_t first, int64_t end)
 {
     const int64_t *n = m->n, step = m->mask.stride[3];
-    int64_t j;
-    for (; first < end; first++) {
+    int64_t j, rows;
+    for (; first < end; first += rows) {
         const int64_t b = first / n[2] / n[1], h = first / n[2] % n[1], i = first % n[2];
         uint8_t *to = (uint8_t *)m->mask.data + attn__index(&m->mask, b, h, i, 0);
         attn__dropper drop = attn__dropper_of(m->c, b, h, i);
+        rows = m->c->ragged ? attn__min(end - first, n[2] - i) : 1;
         if (m->dropout) for (j = 0; j < n[3]; j++) to[j * step] = (uint8_t)attn__kept(&drop, j);
-        else if (m->c->ragged) attn__mask_row_of_entries(m, to, b, h, i);
+        else if (m->c->ragged) attn__mask_rows_of_entries(m, to, b, h, i, rows);
         else attn__mask_row(m->c, to, step, b, h, i);
     }
 }

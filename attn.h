@@ -3543,7 +3543,7 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows of a matrix, from j on, times one row, two chains side by side. */
+/* LANES rows from j on, of a matrix or long ones, times one row, two chains side by side. */
 ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
@@ -3620,7 +3620,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
     { \
         const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
         const int floats = ATTN__TYPES && type != ATTN_I8, pieces = floats && p->b_group < ATTN__GROUP; \
-        const int chains = floats && ATTN__LANES < ATTN__GROUP && p->rows == 1 && p->b_group > ATTN__GROUP; \
+        const int large = p->b_group > ATTN__GROUP || p->depth*ATTN__SIZE_OF(type) >= ATTN__LONG_ROW; \
+        const int chains = floats && ATTN__LANES < ATTN__GROUP && p->rows == 1 && large; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
         else if (chains && p->depth % (2*ATTN__RUN) == 0) \

@@ -1606,7 +1606,8 @@ typedef struct attn__product {
 } attn__product;
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
-enum { ATTN__AHEAD_IN_ROW = 512 };      /* bytes of a row that are prefetched before they are used; more is wide */
+enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
+       ATTN__LONG_ROW = 4096 };         /* of one that fills the places of a first cache; so do rows so far apart */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 #define ATTN__SCALES_AT_ONCE  ((int64_t)32)      /* made side by side by attn_quantize */
 
@@ -3542,7 +3543,7 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows of a matrix, from j on, times one row, two chains side by side. */
+/* LANES rows from j on, of a matrix or long ones, times one row, two chains side by side. */
 ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
@@ -3583,7 +3584,7 @@ ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, i
     float scales[4*ATTN__GROUP];
     int n;
     if (type == ATTN_I8 && past) ATTN__V(turn_scales)(scales, p, j, k - past);
-    if (matrix && type == ATTN_F32)
+    if (matrix && type == ATTN_F32 && !(((uintptr_t)from | (uintptr_t)row) % sizeof x[0]))
         for (; k + ATTN__LANES <= end; k += ATTN__LANES, to += ATTN__LANES*ATTN__SHARED_ROWS) {
             ATTN__V(transpose_rows)(x, from + k*size, row);
             ATTN__V(prefetch_matrix)(p, from, k, size, ATTN__LANES*ATTN__LANES/16);
@@ -3619,8 +3620,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
     { \
         const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
         const int floats = ATTN__TYPES && type != ATTN_I8, pieces = floats && p->b_group < ATTN__GROUP; \
-        const int chains = floats && (ATTN__LANES < 16 || type == ATTN_BF16) && p->rows == 1 && \
-                           p->b_group > ATTN__GROUP; \
+        const int large = p->b_group > ATTN__GROUP || p->depth*ATTN__SIZE_OF(type) >= ATTN__LONG_ROW; \
+        const int chains = floats && (ATTN__LANES < 16 || type == ATTN_BF16) && p->rows == 1 && large; \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
         else if (chains && p->depth % (2*ATTN__RUN) == 0) \
@@ -3637,10 +3638,14 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group >= ATTN__GROUP ? 1 : ATTN__LANES));
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__LANES == 16 && !defined(ATTN_NO_AVX2)
-    /* A matrix: of 16 rows a multiple of 4096 bytes apart a first cache holds no line each; f16 is faster by 8, too. */
-    if (p->rows == 1 && p->b_group > ATTN__GROUP && (p->b_type != ATTN_BF16 || p->b_row*2 % 4096 == 0)) {
-        attn__dots_avx2(p, columns);
-        return;
+    /* Of 16 rows a multiple of 4096 bytes apart a first cache holds no line each; f32 and f16 are as fast by 8, or more. */
+    if (p->rows == 1 && p->b_group >= ATTN__GROUP && p->b_type != ATTN_I8) {
+        const int64_t size = p->b_type == ATTN_F32 ? 4 : 2;
+        const int large = p->b_group > ATTN__GROUP || p->depth*size >= ATTN__LONG_ROW;
+        if (large && (p->b_type != ATTN_BF16 || p->b_row*size % ATTN__LONG_ROW == 0)) {
+            attn__dots_avx2(p, columns);
+            return;
+        }
     }
 #endif
 #if ATTN__TYPES
@@ -3759,7 +3764,7 @@ ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t 
     { \
         int64_t i = 0, r; \
         if (type != ATTN_I8 && p->b_group > ATTN__GROUP) { ATTN__V(add_whole_rows)(p, type); return; } \
-        if (p->rows == 1) for (; i + 8 <= p->vecs; i += 8) \
+        if (p->rows == 1 && (type == ATTN_F32 || ATTN__LANES == 16)) for (; i + 8 <= p->vecs; i += 8) \
             ATTN__V(skinny_block)(1, 8, p, 0, i*ATTN__LANES, type); \
         if (p->rows == 1) for (; i + 4 <= p->vecs; i += 4) \
             ATTN__V(skinny_block)(1, 4, p, 0, i*ATTN__LANES, type); \
@@ -13938,34 +13943,37 @@ ATTN__NOINLINE static void attn__mask_row(const attn__call *c, uint8_t *to, int6
     for (j = 0; j < c->keys; j++) to[j * step] = (uint8_t)attn__mask_at(c, b, h, i, j);
 }
 
-/* With starts a row is what entries make of it, in one picture all of them. Not inlined, for the stack's sake. */
-ATTN__NOINLINE static void attn__mask_row_of_entries(const attn__masking *m, uint8_t *to, int64_t b, int64_t h,
-                                                     int64_t i)
+/* Rows of a head from i on, with starts: what entries make of them, in one picture all of them; each is opened once,
+   which may take as long as all its rows. Not inlined, for the stack's sake. */
+ATTN__NOINLINE static void attn__mask_rows_of_entries(const attn__masking *m, uint8_t *to, int64_t b, int64_t h,
+                                                      int64_t i, int64_t rows)
 {
     const attn__call *c = m->c;
-    const int64_t step = m->mask.stride[3], end = m->n[0] == 1 ? c->batch : b + 1;
+    const int64_t row = m->mask.stride[2], step = m->mask.stride[3], entries = m->n[0] == 1 ? c->batch : b + 1;
     attn__extent x;
     attn__call e;
-    int64_t j;
-    for (j = 0; j < m->n[3]; j++) to[j * step] = 0;
-    for (; b < end; b++) {
+    int64_t r, j, end;
+    for (r = 0; r < rows; r++) for (j = 0; j < m->n[3]; j++) to[r * row + j * step] = 0;
+    for (; b < entries; b++) {
         attn__find_rows(c, b, 0, &x);
-        if (i < x.row0 || i >= x.row0 + x.rows) continue;
-        attn__open_entry(c, b, 0, &e);
-        attn__mask_row(&e, to + e.key0 * step, step, b, h, i - e.row0);
+        r = attn__max(x.row0, i);
+        end = attn__min(x.row0 + x.rows, i + rows);
+        if (r < end) attn__open_entry(c, b, 0, &e);
+        for (; r < end; r++) attn__mask_row(&e, to + (r - i) * row + e.key0 * step, step, b, h, r - e.row0);
     }
 }
 
 static void attn__mask_rows(const attn__masking *m, int64_t first, int64_t end)
 {
     const int64_t *n = m->n, step = m->mask.stride[3];
-    int64_t j;
-    for (; first < end; first++) {
+    int64_t j, rows;
+    for (; first < end; first += rows) {
         const int64_t b = first / n[2] / n[1], h = first / n[2] % n[1], i = first % n[2];
         uint8_t *to = (uint8_t *)m->mask.data + attn__index(&m->mask, b, h, i, 0);
         attn__dropper drop = attn__dropper_of(m->c, b, h, i);
+        rows = m->c->ragged ? attn__min(end - first, n[2] - i) : 1;
         if (m->dropout) for (j = 0; j < n[3]; j++) to[j * step] = (uint8_t)attn__kept(&drop, j);
-        else if (m->c->ragged) attn__mask_row_of_entries(m, to, b, h, i);
+        else if (m->c->ragged) attn__mask_rows_of_entries(m, to, b, h, i, rows);
         else attn__mask_row(m->c, to, step, b, h, i);
     }
 }

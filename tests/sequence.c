@@ -810,6 +810,19 @@ static void sizes_of_many(void) {
     d.positions = d.key_lengths, d.align = ATTN_ALIGN_POSITIONS;
     AT_ONCE(attn_workspace_size(&d, &bytes, 0));
 }
+/* With starts an entry's mask takes as long as its rows, though how far its keys go is found by looking at them all. */
+static void mask_of_many_rows(void) {
+    enum { ROWS = 1 << 15 };
+    static int32_t reach[ROWS], start;
+    static uint8_t bytes[ROWS];
+    attn_desc o = {0};
+    int wrong = 0;
+    for (int i = 0; i < ROWS; i++) reach[i] = i % 3 == 1;
+    o.query_starts = attn_view_i32(&start, 1, 1, 0, 0, 0), o.key_lengths = attn_view_i32(reach, 2, 1, ROWS, 0, 0);
+    AT_ONCE(attn_mask(attn_out_u8(bytes, 4, 1, 1, ROWS, 1), &o, 0));
+    for (int i = 0; i < ROWS; i++) wrong += bytes[i] != reach[i];
+    CHECKF(!wrong, "%d rows are wrong", wrong);
+}
 /* Sums over a batch of no queries are 0. */
 static void gradients_of_nothing(void) {
     attn_desc d = {0};
@@ -1128,6 +1141,7 @@ const test_case suite_sequence[] = {{"sequence.lengths", lengths_test},
                                     {"sequence.caches_of_nothing", caches_of_nothing},
                                     {"sequence.results_of_nothing", results_of_nothing},
                                     {"sequence.sizes_of_many", sizes_of_many},
+                                    {"sequence.mask_of_many_rows", mask_of_many_rows},
                                     {"sequence.gradients_of_nothing", gradients_of_nothing},
                                     {"sequence.mha_of_entries", mha_of_entries},
                                     {"sequence.mha_of_one_entry", mha_of_one_entry},

@@ -513,6 +513,28 @@ static void quantized_together(void) {
         test_release();
     }
 }
+/* One query, keys with rows so long that they are multiplied by chains side by side: the bits of plain C. */
+static void long_rows(void) {
+    static const int64_t columns[] = {896, 1023, 1024, 1152, 1920, 2047, 2048, 2176};
+    for (int n = 0; n < 3 * 8; n++) {
+        attn_view q = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 1, columns[n / 3]);
+        attn_view k = make_filled(LAYOUT_PACKED, 1, 4, 1, 2, 70, columns[n / 3]);
+        attn_view keys = retyped(&k, float_types[n % 3], n % 2 ? LAYOUT_GAPS : LAYOUT_PACKED);
+        attn_out scores[2];
+        attn_desc o;
+        memset(&o, 0, sizeof o);
+        for (int i = 0; i < test_isa_count(); i++)
+            for (int way = 0; way < 2; way++) {
+                scores[way] = make_out(LAYOUT_PACKED, 4, 1, 2, 1, 70);
+                o.isa = way ? (int32_t)test_isa(i) : ATTN_ISA_SCALAR;
+                CHECK_STATUS(attn_scores(q, keys, scores[way], &o, NULL), ATTN_OK);
+                if (way)
+                    CHECKF(!memcmp(scores[0].data, scores[1].data, 2 * 70 * sizeof(float)), "%ld columns: other bits",
+                           (long)columns[n / 3]);
+            }
+        test_release();
+    }
+}
 static void blocks_of_ggml(void) {
     unsigned char block[6 * 34];
     for (int n = 0; n < 6 * 34; n++) block[n] = (unsigned char)test_int(0, 255);
@@ -571,6 +593,7 @@ const test_case suite_types[] = {
     {"types.doubles", doubles},
     {"types.quantized", quantized},
     {"types.quantized_together", quantized_together},
+    {"types.long_rows", long_rows},
     {"types.blocks_of_ggml", blocks_of_ggml},
     {"types.scales_not_read", scales_not_read},
     {0, 0},

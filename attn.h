@@ -3638,7 +3638,7 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     ATTN_ASSERT(p->a_k == (p->rows == 1 && p->b_group >= ATTN__GROUP ? 1 : ATTN__LANES));
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__LANES == 16 && !defined(ATTN_NO_AVX2)
-    /* Of 16 rows a multiple of 4096 bytes apart a first cache holds no line each; f32 and f16 are as fast by 8, or more. */
+    /* Of 16 rows a multiple of 4096 bytes apart a first cache holds no line each; f32 and f16 are no slower by 8. */
     if (p->rows == 1 && p->b_group >= ATTN__GROUP && p->b_type != ATTN_I8) {
         const int64_t size = p->b_type == ATTN_F32 ? 4 : 2;
         const int large = p->b_group > ATTN__GROUP || p->depth*size >= ATTN__LONG_ROW;
@@ -14907,7 +14907,7 @@ static attn_status attn__mha_check_grad(attn__checker *w, const attn_mha_desc *d
     ATTN__RULE(w->results || grad->attention, NULL, "dquery", "must be given, or another result");
     ATTN__RULE(grad->accumulate < 1u << 11, OPTION, "accumulate", "must be bits 0 to 10");
     ATTN__RULE(grad->reserved == 0, OPTION, "reserved", "must be 0");
-    ATTN__RULE(!d->key_origin, OPTION, "key_origin", "must be 0: gradients are those of all keys");   /* its stats, too */
+    ATTN__RULE(!d->key_origin, OPTION, "key_origin", "must be 0: gradients are those of all keys");
     return attn__check_grad(w, d, own, 1, err);
 }
 

@@ -47,10 +47,16 @@ rm -f $dir/libpeers_ggml.so
 } && ggml_link >>$dir/ggml.log 2>&1 ||
     echo "bench-peers: without ggml, $dir/ggml.log says why: $(tail -n 1 $dir/ggml.log)" >&2
 
-# Ours is built as a user would; the peers as well as the compiler can.
-best="-O3 -march=native -ffinite-math-only -fassociative-math -fno-trapping-math -fno-signed-zeros -fno-math-errno"
-$CC -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION attn.h -o $dir/libattn.so -lm &&
+# Ours is built as a user would; the peers as well as the compiler can. AVX2=1: ours, PyTorch and OpenBLAS do without
+# AVX-512, as on a machine that has none; the others do not ask.
+machine=native without=
+if [ -n "${AVX2:-}" ]; then
+    machine=x86-64-v3 without=-DATTN_NO_AVX512
+    export OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
+fi
+best="-O3 -march=$machine -ffinite-math-only -fassociative-math -fno-trapping-math -fno-signed-zeros -fno-math-errno"
+$CC -O2 -shared -fPIC -x c -DATTN_IMPLEMENTATION $without attn.h -o $dir/libattn.so -lm &&
 $CC $best -shared -fPIC bench/peers.c -o $dir/libpeers.so -L$dir -lattn -Wl,-rpath,'$ORIGIN' -lopenblas -lm -lpthread &&
 $CC -O2 -shared -fPIC bench/loops.c -o $dir/libloop.so -lm &&
-$CC -O3 -ffast-math -march=native -shared -fPIC bench/loops.c -o $dir/libloop_fast.so -lm &&
+$CC -O3 -ffast-math -march=$machine -shared -fPIC bench/loops.c -o $dir/libloop_fast.so -lm &&
 exec "$python" bench/peers.py --commit "$COMMIT" "$@"

@@ -10370,10 +10370,9 @@ static void attn__add_by_index(const attn__tile *t, int64_t c0, int64_t n)
     }
 }
 
-/* May query (b,h,i) attend to key j, as far as can be told without q and k? */
-static int attn__mask_at(const attn__call *c, int64_t b, int64_t h, int64_t i, int64_t j)
+/* May query (b,h,i), whose keys `row` bounds, attend to key j, as far as can be told without q and k? */
+static int attn__mask_at(const attn__call *c, attn__row row, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    const attn__row row = attn__row_of(c, b, i);
     const attn__array *mask;
     int n = 0;
     if (j < row.first || j >= row.last) return 0;
@@ -13939,8 +13938,10 @@ typedef struct attn__masking {
 ATTN__NOINLINE static void attn__mask_row(const attn__call *c, uint8_t *to, int64_t step, int64_t b, int64_t h,
                                           int64_t i)
 {
+    const attn__row row = attn__row_of(c, b, i);
+    const int64_t keys = c->keys;
     int64_t j;
-    for (j = 0; j < c->keys; j++) to[j * step] = (uint8_t)attn__mask_at(c, b, h, i, j);
+    for (j = 0; j < keys; j++, to += step) *to = (uint8_t)attn__mask_at(c, row, b, h, i, j);
 }
 
 /* Rows of a head from i on, with starts: what entries make of them, in one picture all of them; each is opened once,
@@ -16209,7 +16210,7 @@ static attn__cell attn__pic_cell(const attn__pic *p, int64_t row, int64_t column
     const int64_t b = row / p->y.cells, h = column / p->x.cells, i = row % p->y.cells, j = column % p->x.cells;
     attn__cell cell;
     cell.masked = p->kept.data && !attn__byte_at(&p->kept, b, h, i, j);
-    if (p->map->mask_of) cell.value = (float)attn__mask_at(&p->mask, b, h, i, j);
+    if (p->map->mask_of) cell.value = (float)attn__mask_at(&p->mask, attn__row_of(&p->mask, b, i), b, h, i, j);
     else if (p->values.type == ATTN_U8) cell.value = (float)attn__byte_at(&p->values, b, h, i, j);
     else cell.value = attn__read(&p->values, b, h, i, j);
     return cell;

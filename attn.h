@@ -1607,7 +1607,8 @@ typedef struct attn__product {
 
 enum { ATTN__GROUP = 16, ATTN__SIDE = 2*ATTN__GROUP };  /* the former a multiple of each table's width */
 enum { ATTN__AHEAD_IN_ROW = 512,        /* bytes of a row that are prefetched before they are used; more is wide */
-       ATTN__LONG_ROW = 4096 };         /* of one that fills the places of a first cache; so do rows so far apart */
+       ATTN__SAME_SETS = 4096 };        /* rows that are a multiple of so many bytes apart, or as long, share few places
+                                           of a first cache */
 #define ATTN__CODES_PER_SCALE ((int64_t)32)
 #define ATTN__SCALES_AT_ONCE  ((int64_t)32)      /* made side by side by attn_quantize */
 
@@ -1843,6 +1844,12 @@ static const float *attn__ahead(const float *p, int64_t rows, int64_t row)
 
 /* How many terms the next chain of a product has, of those that are left. */
 static int64_t attn__chain_of(const attn__product *p, int64_t left) { return attn__min(left, p->chain); }
+/* Of dots: is it one row, times rows of a matrix, or long ones, of numbers of so many bytes? */
+ATTN__INLINE int attn__is_row_by_chains(const attn__product *p, int64_t size)
+{
+    return p->rows == 1 && (p->b_group > ATTN__GROUP ||
+                            (p->b_group == ATTN__GROUP && p->depth * size >= ATTN__SAME_SETS));
+}
 
 static int attn__finite_scalar(const float *x, int64_t n)
 {
@@ -3620,8 +3627,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
     { \
         const int U = type == ATTN_F32 ? 1 : ATTN__SHARED_ROWS/ATTN__GROUP; \
         const int floats = ATTN__TYPES && type != ATTN_I8, pieces = floats && p->b_group < ATTN__GROUP; \
-        const int large = p->b_group > ATTN__GROUP || p->depth*ATTN__SIZE_OF(type) >= ATTN__LONG_ROW; \
-        const int chains = floats && (ATTN__LANES < 16 || type == ATTN_BF16) && p->rows == 1 && large; \
+        const int chains = floats && (ATTN__LANES < 16 || type == ATTN_BF16) && \
+                           attn__is_row_by_chains(p, ATTN__SIZE_OF(type)); \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
         else if (chains && p->depth % (2*ATTN__RUN) == 0) \
@@ -3639,13 +3646,10 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
     ATTN_ASSERT(ATTN__TYPES || p->b_type == ATTN_F32);
 #if ATTN__LANES == 16 && !defined(ATTN_NO_AVX2)
     /* Of 16 rows a multiple of 4096 bytes apart a first cache holds no line each; f32 and f16 are no slower by 8. */
-    if (p->rows == 1 && p->b_group >= ATTN__GROUP && p->b_type != ATTN_I8) {
-        const int64_t size = p->b_type == ATTN_F32 ? 4 : 2;
-        const int large = p->b_group > ATTN__GROUP || p->depth*size >= ATTN__LONG_ROW;
-        if (large && (p->b_type != ATTN_BF16 || p->b_row*size % ATTN__LONG_ROW == 0)) {
-            attn__dots_avx2(p, columns);
-            return;
-        }
+    if (p->b_type != ATTN_I8 && attn__is_row_by_chains(p, p->b_type == ATTN_F32 ? 4 : 2) &&
+        (p->b_type != ATTN_BF16 || p->b_row*2 % ATTN__SAME_SETS == 0)) {
+        attn__dots_avx2(p, columns);
+        return;
     }
 #endif
 #if ATTN__TYPES
@@ -6787,7 +6791,6 @@ static attn_status attn__find_place(attn__fields_in a, attn__fields_in b, const 
 enum {
     ATTN__CACHE_FLOATS = 8192,  /* what every first cache holds */
     ATTN__LARGE = 1 << 21,      /* floats of an array that no second cache holds */
-    ATTN__SAME_SETS = 4096,     /* rows that are a multiple of so many bytes apart share few places of a first cache */
     ATTN__GRAD_ROW = 144,       /* floats between the keys of a block of P or dS; not a power of two, for the cache */
 
     ATTN__AHEAD1 = 8192,        /* bytes of keys and values, in the order of visiting them, from those that are used to
@@ -14464,7 +14467,7 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.b_type = m->b.type;
     p.b_group = ATTN__SIDE;
     p.groups = groups;
-    p.ahead1 = p.ahead2 = 0;                    /* what is prefetched is what is used: rows far apart push it out */
+    p.ahead1 = p.ahead2 = 0;                    /* of a matrix what follows is prefetched without a list */
     p.columns = t->c + m->rows * p.c_row;
     for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
         for (i = 0; i < ATTN__SIDE / ATTN__GROUP; i++)

@@ -3118,7 +3118,7 @@ ATTN__HELPER void ATTN__V(chain)(const int R, const int N, const int kind, const
     int r, i;
     for (; depth > 0; depth -= run) {
         if (R > 2 && kind == ATTN__PRODUCT && a_k == 1)
-            ATTN__EACH(r, R) ATTN__PREFETCH(attn__ahead(a[0], R + r, a_row));
+            ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(a[0], R + r, a_row));
         if (R > 2 && kind == ATTN__PRODUCT && *other) {
             ATTN__EACH(r, R) ATTN__PREFETCH_FAR(attn__ahead(*other, r, p->fetch_row));
             *other = attn__ahead(*other, 16, 1);
@@ -6824,8 +6824,9 @@ enum {
     ATTN__BMM_DOTS = 8,         /* up to so many, and lanes of a vector, columns of b that lie side by side are */
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
-    ATTN__BMM_LARGE = 1 << 21,  /* where it has at least so many floats, and b's columns */
+    ATTN__BMM_LARGE = 1 << 17,  /* where it has at least so many floats, half of a second cache, and b's columns */
     ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
+    ATTN__BMM_PACKED = 16,      /* rows of b that are packed before other columns of them are */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
     ATTN__SUM_MOST = 256        /* of a product's gradient, where that leaves enough tasks [Zen 3] */
 };
@@ -14369,30 +14370,39 @@ static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
     return attn__tile_vectors(t->m->f, (v < t->in_place ? t->in_place : t->vectors) - v);
 }
 
-/* Those terms of all tiles that are not read in place. */
-static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, float *panel)
+/* n terms, from the k-th on, of all tiles that are not read in place: rows of `to`, whose tiles have `depth` of them. */
+static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, int64_t depth, float *panel, int64_t to)
 {
     const attn__array *b = &t->m->b;
     const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
     const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1;
-    int64_t r, v, n;
-    for (v = t->in_place; v < t->vectors; v += n) {
-        n = attn__bmm_tile(t, v);
-        const int64_t column = t->first + v * width, ld = n * width, lanes = attn__min(t->count - v * width, ld);
-        float *to = panel + (v - t->in_place) * width * depth;
+    int64_t r, v, vectors;
+    for (v = t->in_place; v < t->vectors; v += vectors) {
+        vectors = attn__bmm_tile(t, v);
+        const int64_t column = t->first + v * width, ld = vectors * width, lanes = attn__min(t->count - v * width, ld);
+        float *at = panel + (v - t->in_place) * width * depth + to * ld;
         uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
         if (!by_rows)
-            attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), depth, lanes, ld, t->copy, to);
+            attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), n, lanes, ld, t->copy, at);
         else if (!direct)
-            attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, depth, lanes, to, ld);
-        else for (r = 0; r < depth; r++, row += (uintptr_t)step) {
-            const uintptr_t later = row + (uintptr_t)(16 * step);
-            ATTN__PREFETCH((const void *)later);
-            ATTN__PREFETCH((const void *)(later + (uintptr_t)(ld * (int64_t)sizeof *to - 1)));
-            attn__copy_floats(to + r * ld, (const float *)row, lanes);
+            attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, n, lanes, at, ld);
+        else for (r = 0; r < n; r++, row += (uintptr_t)step) {
+            const uintptr_t later = row + (uintptr_t)(ATTN__BMM_PACKED * step);
+            ATTN__PREFETCH_FAR((const void *)later);
+            ATTN__PREFETCH_FAR((const void *)(later + (uintptr_t)(ld * (int64_t)sizeof *at - 1)));
+            attn__copy_floats(at + r * ld, (const float *)row, lanes);
         }
-        for (r = 0; by_rows && lanes < ld && r < depth; r++) attn__fill(to + r * ld + lanes, 1, ld - lanes, 0.0f);
+        for (r = 0; by_rows && lanes < ld && r < n; r++) attn__fill(at + r * ld + lanes, 1, ld - lanes, 0.0f);
     }
+}
+
+/* Of f32 rows some at a time: what a tile leaves of a line is still near when the next tile takes it. */
+static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, float *panel)
+{
+    const int64_t most = attn__is_contiguous(&t->m->b) ? (int64_t)ATTN__BMM_PACKED : depth;
+    int64_t r;
+    for (r = 0; r < depth; r += most)
+        attn__bmm_pack_rows(t, k + r, attn__min(depth - r, most), depth, panel, r);
 }
 
 /* The few rows of a, as floats in the panel unless they lie so. */

@@ -6820,11 +6820,10 @@ enum {
 
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
-    ATTN__BMM_THIN = 16,        /* up to so many rows of a, f32 rows of b are read where they lie */
+    ATTN__BMM_THIN = 16,        /* rows of a: up to so many a task has all columns of b that there is room for */
     ATTN__BMM_DOTS = 8,         /* up to so many, and lanes of a vector, columns of b that lie side by side are */
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
-    ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, */
-    ATTN__BMM_LARGE = 1 << 17,  /* where it has at least so many floats, half of a second cache, and b's columns */
+    ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, and b's columns */
     ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
     ATTN__BMM_PACKED = 16,      /* rows of b that are packed before other columns of them are */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
@@ -14550,7 +14549,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
     t.copy = memory;
     results = t.copy + m->copied;
-    t.in_out = m->rows > ATTN__BMM_THIN && m->depth <= ATTN__BMM_DEPTH && attn__is_contiguous(&m->out) &&
+    t.in_out = m->rows > ATTN__BMM_THIN && !m->in_place && m->depth <= ATTN__BMM_DEPTH && attn__is_contiguous(&m->out) &&
                t.count == t.vectors * width;
     t.c = results;
     t.c_row = t.vectors * width;
@@ -14685,11 +14684,15 @@ static void attn__join_entries(attn__matmul *m)
     }
 }
 
-/* In which way, and how many columns a task has: in place all that there is room for; else a tile or, so that a large a
-   is read less often, several; but fewer than that, and not all rows, where workers would have nothing to do. */
+/* In which way, and how many columns a task has: in place all that there is room for; else several tiles, so that a is
+   read less often; but fewer than that, and not all rows, where workers would have nothing to do. In place b is read
+   again for each strip of rows: wider tiles have strips of more rows, and where b's rows share few places in a cache,
+   what was read is gone by then. */
 static void attn__cut_product(attn__matmul *m, int64_t workers)
 {
     const int64_t tile = attn__lanes(m->f), terms = attn__max(m->depth, 1);
+    const int apart = m->b.stride[2] % (ATTN__SAME_SETS / (int64_t)sizeof(float)) == 0;
+    const int64_t thin = attn__min(apart ? tile / 2 : tile + tile / 2, ATTN__BMM_ROWS);
     const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
     const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
     int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
@@ -14698,13 +14701,12 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
                    (m->rows % 2 == 1 || !attn__is_f32(&m->b));       /* three are slow in place: two, then one */
     m->dots = m->f->types && m->b.stride[2] == 1 && m->b.stride[3] > 1 && m->columns >= 2 * ATTN__SIDE &&
               m->depth > 0 && m->rows <= attn__min(ATTN__BMM_DOTS, m->f->width);
-    m->in_place = m->dots || m->sums_rows || (m->rows <= ATTN__BMM_THIN && attn__is_contiguous(&m->b));
+    m->in_place = m->dots || m->sums_rows || (m->rows <= thin && attn__is_contiguous(&m->b));
     m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
                           attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
     m->results = ATTN__BMM_ROWS * attn__min(columns, ATTN__BMM_TILES * tile);
     if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
-    else if (m->in_place) most = ATTN__BMM_ROWS / ATTN__BMM_THIN * ATTN__BMM_TILES;
-    else if (attn__mul64(m->rows, m->depth) < ATTN__BMM_LARGE) most = 1;
+    else if (m->in_place) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / attn__max(m->rows, ATTN__BMM_THIN);
     if (m->dots) tiles = m->columns / ATTN__SIDE;
     m->column_tiles = attn__max(attn__blocks(tiles, most), attn__min(tiles, attn__blocks(workers, batch)));
     m->column_tiles = attn__max(m->column_tiles, 1);

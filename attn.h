@@ -14369,7 +14369,7 @@ static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
     return attn__tile_vectors(t->m->f, (v < t->in_place ? t->in_place : t->vectors) - v);
 }
 
-/* n terms, from the k-th on, of all tiles that are not read in place: rows of `to`, whose tiles have `depth` of them. */
+/* n terms, from the k-th on, of all tiles that are not read in place: from row `to` of their `depth` rows on. */
 static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, int64_t depth, float *panel, int64_t to)
 {
     const attn__array *b = &t->m->b;
@@ -14549,8 +14549,8 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
     t.copy = memory;
     results = t.copy + m->copied;
-    t.in_out = m->rows > ATTN__BMM_THIN && !m->in_place && m->depth <= ATTN__BMM_DEPTH && attn__is_contiguous(&m->out) &&
-               t.count == t.vectors * width;
+    t.in_out = m->rows > ATTN__BMM_THIN && m->depth <= ATTN__BMM_DEPTH && !m->in_place &&
+               attn__is_contiguous(&m->out) && t.count == t.vectors * width;
     t.c = results;
     t.c_row = t.vectors * width;
     t.panel = results + m->results;

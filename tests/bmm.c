@@ -236,7 +236,8 @@ static void test_codes_by_rows(void) {
 static void test_codes_with_own_scales(void) {
     for (int i = 0; i < 12; i++) {
         int64_t entries = test_int(2, 4), m = test_int(1, 5), k = 64 * test_int(1, 3), n = test_int(60, 80);
-        attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k), first, codes = coded(&rows, &first, LAYOUT_PACKED);
+        attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k), first,
+                  codes = coded(&rows, &first, LAYOUT_PACKED);
         attn_view scale = make_filled(LAYOUT_PACKED, 0.02, 4, 1, entries, n, first.size[3]);
         attn_view numbers = make_view(ATTN_F32, LAYOUT_PACKED, 4, 1, entries, n, k);
         codes.size[1] = entries;

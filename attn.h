@@ -26,7 +26,8 @@
              log-sum-exp, weights and every intermediate result; masked softmax, batched matrix products, multi-head
              attention with its projections; the gradients of all these, for every input and parameter; heatmaps for a
              terminal, as SVG and as PPM. All options can be combined, except where stated.
-             Arrays are f32, f16 or bf16, in any mix; keys and values also int8 with scales, for inference.
+             Arrays are f32, f16 or bf16, in any mix; keys, values and b of a matrix product also int8 with scales, for
+             inference.
              For sequences: ragged and packed batches, left padding, pages, a growing cache, rotary positions.
    DOES NOT  take arrays of f64 (attn_convert alone does), start threads, print, abort or exit.
    GPU       with attn_cuda.cuh beside it and ATTN_CUDA defined the same functions take arrays on an NVIDIA GPU, except
@@ -201,14 +202,14 @@
              it; from v to its column in those rows (also where the weight is 0 or dropped). A row with a score of +inf
              is NaN (inf - inf). A NaN in a result is always the one with the bits 0x7fc00000.
 
-   TYPES     Every array of floats may be f32, f16 or bf16, independently, but where its field says otherwise; k and v
-             also int8, without gradients. Reading is exact (an int8 value times its scale is rounded once); after that,
-             arithmetic is that of f32 arrays with the same values, and each result is rounded once to its type: to
-             nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So 16-bit results have an extra
-             relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits of one result do not depend on the type of
-             another. Gradients are made from the stored `out`: where that has 16 bits their bound below grows by as
-             much (more if out has numbers below 2^-14, subnormal in f16). `precision` may ask for products of bf16,
-             with their own bound.
+   TYPES     Every array of floats may be f32, f16 or bf16, independently, but where its field says otherwise; k, v and
+             b of attn_bmm also int8, without gradients. Reading is exact (an int8 value times its scale is rounded
+             once); after that, arithmetic is that of f32 arrays with the same values, and each result is rounded once
+             to its type: to nearest even, NaN to one quiet NaN, what is too large for f16 to infinity. So 16-bit
+             results have an extra relative error of 2^-11 (f16) or 2^-8 (bf16), and the bits of one result do not
+             depend on the type of another. Gradients are made from the stored `out`: where that has 16 bits their bound
+             below grows by as much (more if out has numbers below 2^-14, subnormal in f16). `precision` may ask for
+             products of bf16, with their own bound.
    NUMERICS  f32 accumulation by fused multiply-adds; exp, log and tanh within 2 ulp over every float; a weight below
              2^-126 is 0. The error of out and weights against exact arithmetic is bounded per score in ATTN_SCORE_LIST
              below, that of lse by the same number times 1 + S + |lse|; that of a gradient by 1e-6 (3e-6 for parameters
@@ -370,7 +371,7 @@ typedef enum attn_type {
     ATTN_F64,                                       /* attn_convert alone */
     ATTN_U8,                                        /* masks: nonzero = may attend */
     ATTN_I32, ATTN_I64,                             /* lengths, positions, indices */
-    ATTN_I8,                                        /* k and v only: int8 values times k_scale, v_scale */
+    ATTN_I8,                                        /* k, v, b of attn_bmm: int8 values times k_scale, v_scale */
     ATTN_TYPE_COUNT
 } attn_type;
 
@@ -580,7 +581,7 @@ typedef struct attn_desc {
                                            stream. isa and parallel are ignored there */
 
     /* scales of int8 k and v, for inference: f32 or f16, [B,Hkv,Sk,1] (one per row) or [B,Hkv,Sk,ceil(D/32)] (one per
-       32 numbers of a row; Dv for v). Made by attn_quantize */
+       32 numbers of a row; Dv for v). Made by attn_quantize. In attn_bmm k_scale is that of its b */
     attn_view k_scale ATTN__0, v_scale ATTN__0;
 
     /* attn_precision. With FAST attn_forward may multiply in bf16 (by AMX where attn_enable_amx was called before,
@@ -755,7 +756,8 @@ ATTN_DEF attn_status attn_softmax_backward_workspace_size(attn_view x, attn_view
                                                           const attn_desc *options, size_t *bytes, attn_error *err);
 
 /* Gradient of attn_bmm: da = d_out b^T, db = a^T d_out, each summed over the batch axes along which a or b was
-   broadcast; either may be absent (rank 0). accumulate: bit 0 adds to da, 1 to db. Chains of ATTN_GRAD_QUERIES. */
+   broadcast; either may be absent (rank 0). accumulate: bit 0 adds to da, 1 to db. Chains of ATTN_GRAD_QUERIES. No int8
+   b. */
 ATTN_DEF attn_status attn_bmm_backward(attn_view a, attn_view b, attn_view d_out, attn_out da, attn_out db,
                                        uint32_t accumulate, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_backward_workspace_size(attn_view a, attn_view b, attn_view d_out, attn_out da,
@@ -803,7 +805,14 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
-   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream. */
+   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale.
+   b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
+       options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
+       attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
+   k_scale has b's batch axes or none, then a row for each column of b: one scale, or one per 32 numbers of the column.
+   A number of b is code * scale, a float, rounded once; then all is as with an f32 b of these numbers, bit for bit.
+   Columns whose numbers do not lie side by side, as in a b stored as [k,n], are taken too, but slowly. Up to 8 rows of
+   a are fastest where k is a multiple of 64. Not on a device. */
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
                                              size_t *bytes, attn_error *err);
@@ -812,10 +821,10 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
    even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
 
-/* Quantizes k or v of attn_desc to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D]; scale (f32 or f16) is
-   [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127, rounded to its type
-   (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to even), within -127..127.
-   NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. */
+/* Quantizes k or v of attn_desc, or weights of attn_bmm, to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D];
+   scale (f32 or f16) is [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127,
+   rounded to its type (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to
+   even), within -127..127. NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; blocks must not overlap them (not
@@ -3577,6 +3586,70 @@ ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, con
     ATTN__STORE(p->c + j, sum);
 }
 
+#if ATTN__TYPES
+/* LANES rows of codes of a matrix, from j on, whole runs of them, times R rows, C chains of each side by side. A whole
+   vector of each row is read at a time, so that a line is read once, however few places such rows share in a cache;
+   what four codes of each row become waits in p->columns. */
+ATTN__HELPER void ATTN__V(dots_of_codes)(const int R, const int C, const attn__product *p, int64_t j, int64_t k,
+                                         float *scales)
+{
+    const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*p->b_row;
+    const int64_t a_row = R > 1 ? 1 : 0, group = ATTN__CODES_PER_SCALE;
+    ATTN__VEC acc[8], x[ATTN__LANES], y, scale;                 /* R*C at most */
+    int64_t at, n;
+    int i, e, r;
+    for (n = 0; n < C*ATTN__RUN; n += 4*ATTN__LANES) {
+        if ((k + n) % (4*group) == 0) ATTN__V(turn_scales)(scales + (k + n)/group % 8*ATTN__GROUP, p, j, k + n);
+        ATTN__V(transpose_rows)(x, from + k + n, p->b_row);
+        ATTN__V(prefetch_matrix)(p, from, k + n, 1, ATTN__LANES*ATTN__LANES/16);
+        ATTN__EACH(i, ATTN__LANES) ATTN__STORE(p->columns + (n/4 + i)*ATTN__LANES, x[i]);
+    }
+    ATTN__EACH(i, R*C) acc[i] = ATTN__ALL(0.0f);
+    for (n = 0; n < ATTN__RUN; n += 4) ATTN__EACH(i, C) {
+        at = k + i*ATTN__RUN + n;
+        scale = ATTN__LOAD(scales + at/group % 8*ATTN__GROUP);
+        x[0] = ATTN__LOAD(p->columns + (i*ATTN__RUN + n)/4*ATTN__LANES);
+        ATTN__EACH(e, 4) {
+            y = ATTN__V(element)(x[0], e, ATTN_I8, scale);
+            ATTN__EACH(r, R) acc[i*R + r] = ATTN__FMA_ONE(ATTN__ONE(p->a[(at + e)*p->a_k + r*a_row]), y, acc[i*R + r]);
+        }
+    }
+    ATTN__EACH(r, R) if (r < p->rows) {
+        float *c = p->c + r*p->c_row + j;
+        y = acc[r];
+        if (k) y = ATTN__ADD(ATTN__LOAD(c), y);
+        ATTN__EACH(i, C) if (i) y = ATTN__ADD(y, acc[i*R + r]);
+        ATTN__STORE(c, y);
+    }
+}
+
+/* All of them; one chain at a time what C chains leave over. */
+#define ATTN__DOTS_OF_CODES(R, C) \
+    ATTN__NOINLINE ATTN__KERNEL void ATTN__V(dots_of_codes_##R)(const attn__product *p, int64_t columns) \
+    { \
+        float scales[8*ATTN__GROUP];            /* of 256 columns */ \
+        int64_t j, k; \
+        for (j = 0; j < columns; j += ATTN__LANES) { \
+            for (k = 0; k + C*ATTN__RUN <= p->depth; k += C*ATTN__RUN) ATTN__V(dots_of_codes)(R, C, p, j, k, scales); \
+            for (; C > 1 && k < p->depth; k += ATTN__RUN) ATTN__V(dots_of_codes)(R, 1, p, j, k, scales); \
+        } \
+    }
+ATTN__DOTS_OF_CODES(1, 4) ATTN__DOTS_OF_CODES(2, 4) ATTN__DOTS_OF_CODES(4, 2)
+#if ATTN__LANES >= 8
+ATTN__DOTS_OF_CODES(8, 1)
+#endif
+ATTN__KERNEL void ATTN__V(dots_of_matrix)(const attn__product *p, int64_t columns)
+{
+    if (p->rows == 1) ATTN__V(dots_of_codes_1)(p, columns);
+    else if (p->rows == 2) ATTN__V(dots_of_codes_2)(p, columns);
+    else if (p->rows <= 4) ATTN__V(dots_of_codes_4)(p, columns);
+#if ATTN__LANES >= 8
+    else ATTN__V(dots_of_codes_8)(p, columns);
+#endif
+}
+#undef ATTN__DOTS_OF_CODES
+#endif
+
 /* LANES rows from j on become the columns k .. end, SHARED_ROWS apart; those after the last step for a whole group. */
 ATTN__HELPER void ATTN__V(columns_of_lanes)(const attn__product *p, int64_t j, int64_t k, int64_t end, float *to,
                                             const int32_t type)
@@ -3655,6 +3728,8 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
     else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);
+    else if (p->b_type == ATTN_I8 && p->b_group > ATTN__GROUP && p->depth % ATTN__RUN == 0)
+        ATTN__V(dots_of_matrix)(p, columns);
     else if (p->b_type == ATTN_I8) ATTN__V(dots_i8)(p, columns);
     else
 #endif
@@ -5801,6 +5876,7 @@ typedef struct attn__matmul {
     const struct attn__call *ragged;    /* not NULL: depth is what its entries have */
     int     of_keys;                    /* depth: of keys, else of queries */
     attn__array bias;                   /* of a product: added to each of its rows */
+    attn__array b_scale;                /* of codes: [columns of b][1, or one per 32 numbers of a column]; or rank 0 */
     const struct attn__kernels *f;
     int64_t column_tiles, row_parts;    /* tasks of a batch entry: columns, 0 for a sum over rows, by rows */
     int64_t tile_rows;                  /* of a sum: rows of a task */
@@ -6466,9 +6542,9 @@ static int attn__uses_positions(const attn_desc *d)
 static attn_status attn__check_groups(const attn_view *codes, const attn_view *scale, const char *field,
                                       attn_error *err)
 {
-    const int64_t groups = attn__blocks(codes->size[3], ATTN__CODES_PER_SCALE);
-    ATTN__RULE2_OF(scale->size[3] == 1 || scale->size[3] == groups, SIZE, field,
-                   "must be 1, or one per 32 numbers of a row", scale->size[3], groups);
+    const int64_t groups = attn__blocks(codes->size[codes->rank - 1], ATTN__CODES_PER_SCALE);
+    const int64_t each = scale->size[scale->rank - 1];
+    ATTN__RULE2_OF(each == 1 || each == groups, SIZE, field, "must be 1, or one per 32 numbers of a row", each, groups);
     return ATTN_OK;
 }
 
@@ -6480,7 +6556,7 @@ static attn_status attn__check_scale(const attn_view *codes, const attn_view *sc
     if (!needed && !given) return ATTN_OK;
     ATTN__RULE_OF(given, NULL, attn__name(f), "must be given for ATTN_I8");
     ATTN__RULE_OF(needed, OPTION, attn__name(f), "counts for ATTN_I8 only");
-    return attn__check_groups(codes, scale, attn__size_name(f, 3), err);
+    return attn__check_groups(codes, scale, attn__size_name(f, scale->rank - 1), err);
 }
 
 /* ---- starts and pages: what they change of the letters, before the fields are looked at */
@@ -7150,6 +7226,29 @@ ATTN__INLINE attn__rows attn__rows_of(const attn__kernels *f, attn__place at, co
     return attn__packed_rows(copy, columns);
 }
 
+/* The scales of n rows of codes, `each` of a row, as `dots` takes them, which may read 3 floats more: where they lie if
+   they are so many whole sides of floats that nothing is read after, else side by side in `to`, which has that room. */
+static int attn__are_side_by_side(const attn__array *scale, int64_t each)
+{ return scale->stride[2] == each && (each == 1 || scale->stride[3] == 1); }
+
+static void attn__pack_scales(const attn__kernels *f, attn__place at, int64_t n, int64_t each, float *to)
+{
+    const int packed = attn__are_side_by_side(at.a, each);
+    attn__array flat = *at.a;
+    int64_t r;
+    if (packed) flat.stride[3] = 1;
+    for (r = 0; r < n; r += packed ? n : 1)
+        attn__copy_row(f, attn__in(&flat, at.b, at.h, at.row + r, 0), packed ? n * each : each, to + r * each);
+}
+
+static const float *attn__scales_of(const attn__kernels *f, attn__place at, int64_t n, int64_t each, float *to)
+{
+    if (attn__is_f32(at.a) && attn__are_side_by_side(at.a, each) && n % ATTN__SIDE == 0 && (each == 1 || each % 4 == 0))
+        return attn__at(at.a, at.b, at.h, at.row, 0);
+    attn__pack_scales(f, at, n, each, to);
+    return to;
+}
+
 /* Floats that `copy` needs. */
 static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 {
@@ -7157,9 +7256,9 @@ static int64_t attn__copied(const attn__array *a, int64_t rows, int64_t size)
 }
 
 /* Columns that lie side by side, `lanes` of them, of n rows, as a tile [n][ld]: transposed. What is not f32 becomes
-   floats in `copy` before that, [ld][ATTN__SOME_COLUMNS], some of each column at a time. */
-ATTN__NOINLINE static void attn__copy_columns(const attn__kernels *f, attn__place at, int64_t n, int64_t lanes,
-                                              int64_t ld, float *copy, float *tile)
+   floats in `copy` before that, [ld][ATTN__SOME_COLUMNS], some of each column at a time. scale: of columns of codes. */
+ATTN__NOINLINE static void attn__copy_columns(const attn__kernels *f, attn__place at, const attn__array *scale,
+                                              int64_t n, int64_t lanes, int64_t ld, float *copy, float *tile)
 {
     const attn__array *a = at.a, transposed = attn__transposed(*a);
     const int direct = attn__is_f32(a);
@@ -7168,7 +7267,7 @@ ATTN__NOINLINE static void attn__copy_columns(const attn__kernels *f, attn__plac
     attn__fill(ones, 1, ld, 1.0f);
     for (; n > 0; at.row += some, n -= some, tile += some * ld) {
         some = direct ? n : attn__min(n, ATTN__SOME_COLUMNS);
-        if (!direct) attn__copy_floats_of(f, attn__in(&transposed, at.b, at.h, at.column, at.row), NULL, lanes, some,
+        if (!direct) attn__copy_floats_of(f, attn__in(&transposed, at.b, at.h, at.column, at.row), scale, lanes, some,
                                           copy, ATTN__SOME_COLUMNS);
         for (l = 0; l < ld; l++) {
             const int64_t x = attn__min(l, lanes - 1);
@@ -9122,6 +9221,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.cover = m.ragged = NULL;
     m.of_keys = 0;
     m.bias.rank = 0;
+    attn__zero(&m.b_scale, sizeof m.b_scale);
     m.f = f;
     m.column_tiles = m.row_parts = m.copied = m.results = 0;
     m.tile_rows = ATTN__SUM_ROWS;
@@ -9928,21 +10028,15 @@ static void attn__skinny_scales(const attn__tile *t, const attn__array *scale, i
                                 attn__product *p)
 {
     const int64_t each = scale->stride[3] ? attn__blocks(size, ATTN__CODES_PER_SCALE) : 1;
-    const int packed = scale->stride[2] == each && (each == 1 || scale->stride[3] == 1);
-    attn__array flat = *scale;
     attn__key_run at = attn__key_run_of(t->c, t->b, key, n);
     float *to = t->m.scales;
-    int64_t i, r;
+    int64_t i;
     p->b_scales = each;
     p->b_scale = to;
-    flat.stride[3] = packed ? 1 : scale->stride[3];
-    if (packed && scale->type == ATTN_F32 && at.n == n && n % ATTN__SIDE == 0 && (each == 1 || each % 4 == 0))
-        p->b_scale = attn__at(scale, at.b, t->head_kv, at.row, 0);
+    if (at.n == n) p->b_scale = attn__scales_of(t->f, attn__in(scale, at.b, t->head_kv, at.row, 0), n, each, to);
     else for (i = 0; i < n; i += at.n) {
         at = attn__key_run_of(t->c, t->b, key + i, n - i);
-        for (r = 0; r < at.n; r += packed ? at.n : 1)
-            attn__copy_row(t->f, attn__in(&flat, at.b, t->head_kv, at.row + r, 0), packed ? at.n * each : each,
-                           to + (i + r) * each);
+        attn__pack_scales(t->f, attn__in(scale, at.b, t->head_kv, at.row, 0), at.n, each, to + i * each);
     }
 }
 
@@ -12887,7 +12981,7 @@ static void attn__sum_panel(const attn__matmul *m, attn__place at, int64_t n, in
     int64_t k;
     int bad;
     at.h /= m->b_shares;
-    if (turned) attn__copy_columns(m->f, at, n, lanes, ld, NULL, panel);
+    if (turned) attn__copy_columns(m->f, at, NULL, n, lanes, ld, NULL, panel);
     if (m->cover && m->of_keys) attn__cover(m->cover, at.b, at.row, n, covered);
     else if (m->cover) attn__cover_queries(m->cover, at.b, at.row, n, covered);
     bad = turned ? m->skip && !m->f->finite(panel, n * ld) :
@@ -14374,7 +14468,8 @@ static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, in
 {
     const attn__array *b = &t->m->b;
     const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
-    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1;
+    const attn__array *scale = b->type == ATTN_I8 ? &t->m->b_scale : NULL;
+    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1 && !scale;
     int64_t r, v, vectors;
     for (v = t->in_place; v < t->vectors; v += vectors) {
         vectors = attn__bmm_tile(t, v);
@@ -14382,7 +14477,7 @@ static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, in
         float *at = panel + (v - t->in_place) * width * depth + to * ld;
         uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
         if (!by_rows)
-            attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), n, lanes, ld, t->copy, at);
+            attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), scale, n, lanes, ld, t->copy, at);
         else if (!direct)
             attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, n, lanes, at, ld);
         else for (r = 0; r < n; r++, row += (uintptr_t)step) {
@@ -14448,6 +14543,10 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     }
 }
 
+/* Of codes: how many scales a column has. */
+static int64_t attn__bmm_scales(const attn__matmul *m)
+{ return m->b_scale.stride[3] ? attn__blocks(m->depth, ATTN__CODES_PER_SCALE) : 1; }
+
 /* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. */
 ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
 {
@@ -14478,10 +14577,13 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.groups = groups;
     p.ahead1 = p.ahead2 = 0;                    /* of a matrix what follows is prefetched without a list */
     p.columns = t->c + m->rows * p.c_row;
+    p.b_scales = attn__bmm_scales(m);
     for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
         for (i = 0; i < ATTN__SIDE / ATTN__GROUP; i++)
             groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, 0, t->first + j + i * ATTN__GROUP);
         p.c = t->c + j;
+        if (m->b_scale.rank) p.b_scale = attn__scales_of(m->f, attn__in(&m->b_scale, t->x, t->y, t->first + j, 0),
+                                                         ATTN__SIDE, p.b_scales, t->copy);
         m->f->dots(&p, ATTN__SIDE);
     }
 }
@@ -14640,16 +14742,22 @@ static attn_status attn__run_products(void *call, const attn_desc *d, void *work
     return ATTN_OK;
 }
 
-#define ATTN__MATRIX(f, i, shape, flags) \
-    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", FLOATS, flags, 0)
-#define ATTN__FACTORS \
-    ATTN__MATRIX(a, 0, "bhRT", ATTN__NEEDED | ATTN__BROADCAST), \
-    ATTN__MATRIX(b, 1, "bhTC", ATTN__NEEDED | ATTN__BROADCAST)
-/* The factors, then what has their product's shape, with the batch that they have together; then gradients. */
+#define ATTN__MATRIX(f, i, shape, takes, flags) \
+    ATTN__ARGUMENT(f, i, shape, "a matrix: 2, or 3 or 4 with batch axes before it", takes, flags, 0)
+#define ATTN__FACTORS(takes) \
+    ATTN__MATRIX(a, 0, "bhRT", FLOATS, ATTN__NEEDED | ATTN__BROADCAST), \
+    ATTN__MATRIX(b, 1, "bhTC", takes, ATTN__NEEDED | ATTN__BROADCAST)
+static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
+
+/* The factors, then what has their product's shape, with the batch that they have together; then gradients, or the
+   scales of b, which have its batch or none. */
 static attn_status attn__check_product(const attn_view *v, const attn__field *fields, int count, int flags,
                                        attn_error *err)
 {
     static const attn__field batch = {"must have the broadcast batch of a and b", "", "", 0, 0, 0, 0};
+    static const attn__field batch_of_b = {"must be that of b's batch", "", "", 0, 0, 0, 0};
+    const int gradients = count > 4;
+    attn_view codes;
     attn__checker w;
     int i;
     attn__begin_checks(&w, NULL, flags);
@@ -14662,8 +14770,12 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
         const int64_t n = ATTN__LETTER(&w, "BH"[i]);
         ATTN__RULE2_OF(n == 1, SIZE, attn__rank_name(fields + 2), batch.texts, 1, n);
     }
-    ATTN__RULE(count == 3 || v[3].rank || v[4].rank, NULL, "da", "must be given, or db");
+    ATTN__RULE(!gradients || v[3].rank || v[4].rank, NULL, "da", "must be given, or db");
+    codes = attn__view4(v[1], "bhTC");
+    for (i = 0; i < 2; i++) attn__bind(&w, "XY"[i], codes.size[i], &batch_of_b, -1);
     ATTN__TRY(attn__check_fields(&w, v, fields + 3, count - 3, 0, 0, NULL, err));
+    codes = attn__transposed_view(v[1]);
+    if (!gradients) ATTN__TRY(attn__check_scale(&codes, &v[3], fields + 3, err));
     return flags & ATTN__WITH_DATA ? attn__check_overlaps(&w, err) : ATTN_OK;
 }
 
@@ -14671,7 +14783,7 @@ static attn_status attn__check_product(const attn_view *v, const attn__field *fi
 static void attn__join_entries(attn__matmul *m)
 {
     int axis;
-    for (axis = 1; axis >= 0 && !m->b.stride[axis]; axis--) {
+    for (axis = 1; axis >= 0 && !m->b.stride[axis] && !m->b_scale.stride[axis]; axis--) {
         int64_t *a = m->a.stride, *out = m->out.stride;
         if (m->batch[axis] == 1) continue;
         if (m->rows == 1) {
@@ -14697,13 +14809,14 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
     int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
     int64_t tiles = attn__blocks(m->columns, tile);
-    m->sums_rows = m->f->types && m->b.stride[3] == 1 && m->rows <= ATTN__SKINNY_SHARED &&
+    m->sums_rows = m->f->types && m->b.stride[3] == 1 && !m->b_scale.rank && m->rows <= ATTN__SKINNY_SHARED &&
                    (m->rows % 2 == 1 || !attn__is_f32(&m->b));       /* three are slow in place: two, then one */
     m->dots = m->f->types && m->b.stride[2] == 1 && m->b.stride[3] > 1 && m->columns >= 2 * ATTN__SIDE &&
               m->depth > 0 && m->rows <= attn__min(ATTN__BMM_DOTS, m->f->width);
     m->in_place = m->dots || m->sums_rows || (m->rows <= thin && attn__is_contiguous(&m->b));
     m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
                           attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
+    if (m->b_scale.rank) m->copied = attn__max(m->copied, attn__mul64(attn__bmm_scales(m) + 1, ATTN__SIDE));
     m->results = ATTN__BMM_ROWS * attn__min(columns, ATTN__BMM_TILES * tile);
     if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
     else if (m->in_place) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / attn__max(m->rows, ATTN__BMM_THIN);
@@ -14716,9 +14829,9 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
 }
 
 /* out (+)= a b for checked views: a product in order (a task has columns of one batch entry, of all its rows or some),
-   or a sum over rows (a task per tile of out) */
+   or a sum over rows (a task per tile of out). scale: of codes, else NULL or absent */
 static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a, const attn_view *b,
-                                          const attn_view *out, int in_order)
+                                          const attn_view *scale, const attn_view *out, int in_order)
 {
     const attn_view x = attn__view4(*a, "bhRC"), y = attn__view4(*b, "bhRC"), o = attn__view4(*out, "bhRC");
     const attn__kernels *f = attn__table(d->isa ? d->isa : (int32_t)attn_best_isa());
@@ -14730,6 +14843,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
         m.batch[axis] = x.size[axis] == 1 ? y.size[axis] : x.size[axis];
         m.out_batch[axis] = o.size[axis];
     }
+    if (scale && scale->rank) m.b_scale = attn__array_of(*scale, "bhC?");
     if (in_order) {
         attn__join_entries(&m);
         attn__cut_product(&m, workers);
@@ -14742,37 +14856,44 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
     return m;
 }
 
-static attn_view attn__transposed_view(attn_view v) { return attn_view_swap(v, v.rank - 2, v.rank - 1); }
-
 /* c: out; or, where grads is not NULL, d_out: grads are da and db, of which one may be absent. */
 static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_out *grads, uint32_t accumulate,
                              const attn_desc *options, size_t *bytes, attn_error *err)
 {
-    static const attn__field fields[8] = {
-        ATTN__FACTORS, ATTN__MATRIX(out, 2, "bhRC", ATTN__NEEDED | ATTN__RESULT),
-        ATTN__FACTORS, ATTN__MATRIX(d_out, 2, "bhRC", ATTN__NEEDED),
+    static const attn__field fields[9] = {
+        ATTN__FACTORS(CODES), ATTN__MATRIX(out, 2, "bhRC", FLOATS, ATTN__NEEDED | ATTN__RESULT),
+        ATTN__MATRIX(k_scale, 3, "xyC?", SCALES, 0),
+        ATTN__FACTORS(FLOATS), ATTN__MATRIX(d_out, 2, "bhRC", FLOATS, ATTN__NEEDED),
         ATTN__ARGUMENT(da, 3, "bhRT", "a", FLOATS, ATTN__RESULT, 1),
         ATTN__ARGUMENT(db, 4, "bhTC", "b", FLOATS, ATTN__RESULT, 2)};
-    const attn__field *f = fields + (grads ? 3 : 0);
-    const attn_view v[5] = {a, b, c, grads ? attn_view_of(grads[0]) : c, grads ? attn_view_of(grads[1]) : c};
-    const int count = grads ? 5 : 3;
+    const attn__field *f = fields + (grads ? 4 : 0);
+    attn_view v[5];
+    const int count = grads ? 5 : 4;
     attn__products p;
     attn_desc d;
     int64_t needed;
     ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    v[0] = a;
+    v[1] = b;
+    v[2] = c;
+    v[3] = grads ? attn_view_of(grads[0]) : d.k_scale;
+    v[4] = grads ? attn_view_of(grads[1]) : c;
     p.flags = bytes ? 0 : ATTN__WITH_DATA;
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, f, count), attn__in_structure(NULL, NULL, 0), &d,
                                                &p.flags, err));)
     ATTN__TRY(attn__check_product(v, f, count, p.flags, err));
     ATTN__TRY(attn__check_options(&d, err));
     ATTN__RULE(accumulate <= 3, OPTION, "accumulate", "must be 1 for da, 2 for db, or both");
+    ATTN__RULE(!grads || !d.k_scale.rank, OPTION, "k_scale", "must be absent: codes have no gradient");
+    ATTN__CUDA_ONLY(ATTN__RULE(!(p.flags & ATTN__ON_DEVICE) || b.type != ATTN_I8, PLACE, "b.type",
+                               "must not be ATTN_I8 on a device");)
     p.count = grads ? 2 : 1;
-    if (!grads) p.m[0] = attn__matmul_of_views(&d, &a, &b, &c, 1);
+    if (!grads) p.m[0] = attn__matmul_of_views(&d, &a, &b, &v[3], &c, 1);
     else {
         a = attn__transposed_view(a);
         b = attn__transposed_view(b);
-        p.m[0] = attn__matmul_of_views(&d, &c, &b, &v[3], 0);
-        p.m[1] = attn__matmul_of_views(&d, &a, &c, &v[4], 0);
+        p.m[0] = attn__matmul_of_views(&d, &c, &b, NULL, &v[3], 0);
+        p.m[1] = attn__matmul_of_views(&d, &a, &c, NULL, &v[4], 0);
         p.m[0].adds = (int)(accumulate & 1u);
         p.m[1].adds = (int)(accumulate >> 1);
     }
@@ -15092,7 +15213,7 @@ static attn__matmul attn__mha_product(const attn__mha_call *a, int i, const attn
 {
     const attn__layer *l = &a->layer[i];
     const attn_view x = attn__only(l->x, r), w = attn__transposed_view(l->w), y = attn__only(l->y, r);
-    return attn__matmul_of_views(&a->attention, &x, &w, &y, 1);
+    return attn__matmul_of_views(&a->attention, &x, &w, NULL, &y, 1);
 }
 
 static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
@@ -15142,7 +15263,7 @@ static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn
     p.flags = a->flags;
     for (r.entry = 0; attn__next_rows(a, i, &r);) {
         const attn_view dy = attn__only(l->dy, &r), dx = attn__only(l->dx, &r);
-        p.m[0] = attn__matmul_of_views(&a->attention, &dy, &l->w, &dx, 0);
+        p.m[0] = attn__matmul_of_views(&a->attention, &dy, &l->w, NULL, &dx, 0);
         p.m[0].adds = attn__mha_shares(a, i, -1) || onto;
         ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
     }
@@ -15166,7 +15287,7 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
         const int input = (n ? (int)ATTN__H_b_query : (int)ATTN__H_w_query) + i;
         to = attn__view_in(a->grad, &attn__mha_grad_fields[1 + input]);
         if (n) to = attn__view4(to, "...C");
-        p.m[n] = attn__matmul_of_views(d, n ? &ones : &dy, n ? &l->dy : &l->x, &to, 0);
+        p.m[n] = attn__matmul_of_views(d, n ? &ones : &dy, n ? &l->dy : &l->x, NULL, &to, 0);
         p.m[n].adds = (int)(a->grad->accumulate >> input & 1u);
         attn__sum_entries(a, i, &p.m[n]);
     }

@@ -63,6 +63,10 @@ static const job typed_table[] = {
      .type = WORK_BF16},
     {"stored as bf16: matrix product 1x1024x1024, b transposed", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16, .transposed = 1},
+    {"stored as i8: matrix product 1x1024x1024, b transposed", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b',
+     .type = WORK_I8, .transposed = 1},
+    {"stored as i8: matrix product 16x1024x1024, b transposed", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
+     .type = WORK_I8, .transposed = 1},
     DECODE("f16", WORK_F16) DECODE("bf16", WORK_BF16) DECODE("i8", WORK_I8) DECODE("q8_0", WORK_Q8_0)
         PREFILL("f16", WORK_F16) PREFILL("bf16", WORK_BF16) PREFILL("q8_0", WORK_Q8_0)};
 enum { TYPED_COUNT = sizeof typed_table / sizeof *typed_table };
@@ -127,7 +131,10 @@ int typed_start(const job *j) {
     if (attn_start(&forward)) return 1;
     d->precision = j->precision;
     if (d->precision) attn_enable_amx(NULL); /* where there is none, it runs without */
-    if (j->kind == 'b') ours.left.type = ours.right.type = d->out.type = j->type;
+    if (j->kind == 'b' && j->type == WORK_I8) {
+        ours.right.type = j->type;
+        d->k_scale = attn_view_f32(j->k_scale, 3, j->heads, j->keys, 1, 0);
+    } else if (j->kind == 'b') ours.left.type = ours.right.type = d->out.type = j->type;
     else if (j->type == WORK_F16 || j->type == WORK_BF16) d->q.type = d->out.type = d->k.type = d->v.type = j->type;
     else if (j->type == WORK_Q8_0) {
         if (unpack(j, j->k, j->d, &d->k, &d->k_scale) || unpack(j, j->v, j->dv, &d->v, &d->v_scale)) return 1;

@@ -162,6 +162,8 @@ BARS = {
     **{f"stored as i8, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
     "stored as bf16: matrix product 1x1024x1024, b transposed": typed(2),
+    "stored as i8: matrix product 1x1024x1024, b transposed": typed(1.7),
+    "stored as i8: matrix product 16x1024x1024, b transposed": typed(1),
 }
 TAKES_PART = {  # where it is not all of ATTENTION
     "8x2048 d128": ATTENTION + ["sgemm of PyTorch", "sgemm of OpenBLAS"],
@@ -245,6 +247,9 @@ def stored(r, q, k, v):
     narrow = {"q": narrowed(BF16, q) if r.precision else q}
     values = [widened(narrow["q"]) if r.precision else q]
     for n, a in zip("kv", (k, v)):
+        if a is None:  # of a product
+            values.append(None)
+            continue
         scale = np.abs(a).max(-1, keepdims=True) / np.float32(127)
         narrow[n], narrow[n + "_scale"] = np.rint(a / scale).astype(np.int8), scale
         values.append(narrow[n].astype(np.float32) * scale)

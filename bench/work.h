@@ -20,7 +20,7 @@ typedef struct job {
     float *d_q, *d_k, *d_v, *d_bias, *d_w_v, *d_w_q, *d_w_k, *d_hidden_bias; /* each as what it belongs to */
     void (*loop)(void *job, int64_t i, int32_t worker);                      /* a function of loops.c */
     int32_t type;                   /* attn_type of q, k, v and out, then; of 8 bits: of k and v alone */
-    const float *k_scale, *v_scale; /* [B,Hkv,Sk] of codes */
+    const float *k_scale, *v_scale; /* [B,Hkv,Sk] of codes; of attn_bmm [Hkv,Sk] */
     int32_t precision;              /* attn_precision */
     int32_t transposed;             /* k of attn_bmm is stored as [Hkv,Sk,D], as weights of a layer are */
 } job;

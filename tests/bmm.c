@@ -43,10 +43,11 @@ static void compare(const attn_view *got, const float *want, int64_t every, attn
     CHECKF(bad == 0, "%s: %ld elements differ", what, (long)bad);
 }
 
-/* One of `every` elements; large products by vectors alone. */
-static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, const char *what) {
+/* One of `every` elements; large products by vectors alone. numbers: those of b, if b is codes with these scales. */
+static void check_with(attn_view a, attn_view b, attn_view numbers, attn_view scale, attn_out out, int64_t every,
+                       const char *what) {
     attn_view got = attn_view_of(out);
-    float *want = wanted(a, b, got, every);
+    float *want = wanted(a, numbers, got, every);
     for (int n = 0; n < test_isa_count(); n++) {
         attn_desc o;
         int32_t workers = n % 2 ? test_int(2, 40) : 0;
@@ -56,12 +57,18 @@ static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, co
         o.parallel.user = &workers;
         o.parallel.run = workers ? run_shuffled : 0;
         o.isa = (int32_t)test_isa(n);
+        o.k_scale = scale;
         poison(&out);
         if (!CHECKF(attn_bmm(a, b, out, &o, 0) == ATTN_OK, "%s: refused", what)) break;
         CHECKF(gaps_untouched(&out), "%s: wrote between the elements", what);
         compare(&got, want, every, test_isa(n), what);
     }
     free(want);
+}
+
+static const attn_view no_scale;
+static void check_some(attn_view a, attn_view b, attn_out out, int64_t every, const char *what) {
+    check_with(a, b, b, no_scale, out, every, what);
 }
 
 static void check_product(attn_view a, attn_view b, attn_out out, const char *what) { check_some(a, b, out, 1, what); }
@@ -136,6 +143,172 @@ static void test_few_rows_transposed(void) {
     for (int i = 0; i < 240; i++) {
         int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 11)], n = columns[test_int(0, 7)];
         check_few_rows(m, k, n, i % 2, i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1), 1);
+    }
+}
+
+/* ---- b as codes, which a device refuses */
+static int takes_codes(void) {
+    attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, 1, 1), scale, codes = coded(&rows, &scale, LAYOUT_PACKED);
+    attn_desc options;
+    attn_error err;
+    memset(&options, 0, sizeof options);
+    options.k_scale = scale;
+    attn_status st = attn_bmm(rows, codes, make_out(LAYOUT_PACKED, 4, 1, 1, 1, 1), &options, &err);
+    test_release();
+    if (st == ATTN_OK) return 1;
+    CHECKF(st == ATTN_ERR_PLACE && !strcmp(err.field, "b.type"), "refused: %s %s", err.field, err.rule);
+    test_skip("a device takes no codes");
+    return 0;
+}
+
+/* The product in double precision, from the codes and their scales alone. What is left is the rounding of a number, of
+   chains of 64 and of their sum. */
+static void check_codes_exactly(const attn_view *a, const attn_view *b, const attn_view *scale, const attn_view *got) {
+    int64_t index[4] = {0, 0, 0, 0}, low, high, depth = a->size[a->rank - 1];
+    double unit = ldexp(1, -24) * (66 + (double)depth / 64);
+    int grouped = scale->size[scale->rank - 1] > 1;
+    if (!view_extent(got, &low, &high)) return;
+    do {
+        double sum = 0, terms = 0;
+        for (int64_t k = 0; k < depth; k++) {
+            double number = ref_at(b, index[0], index[1], k, index[3]) *
+                            ref_at(scale, index[0], index[1], index[3], grouped ? k / 32 : 0),
+                   term = ref_at(a, index[0], index[1], index[2], k) * number;
+            sum += term;
+            terms += fabs(term);
+        }
+        double x = ref_at(got, index[0], index[1], index[2], index[3]);
+        if (!isfinite(sum) && isnan(sum) == isnan(x)) continue;
+        if (!CHECKF(fabs(x - sum) <= unit * terms + 1e-40, "codes: [%ld,%ld,%ld,%ld] is %.9g, not %.9g", (long)index[0],
+                    (long)index[1], (long)index[2], (long)index[3], x, sum))
+            return;
+    } while (next_index(got, index));
+}
+
+/* b: codes of rows [n,k], transposed; the scales of a b that is shared may lack its batch. */
+static void check_codes(attn_view a, attn_view rows, layout how, attn_out out, const char *what) {
+    attn_view scale, codes = attn_view_swap(coded(&rows, &scale, how), 2, 3), all = scale;
+    if (codes.size[0] * codes.size[1] == 1 && test_int(0, 1))
+        scale = attn_view_typed((attn_type)scale.type, scale.data, 2, scale.size[2], scale.size[3], 0, 0),
+        scale.stride[0] = all.stride[2], scale.stride[1] = all.stride[3];
+    check_with(a, codes, attn_view_swap(rows, 2, 3), scale, out, 1, what);
+    attn_view got = attn_view_of(out);
+    if (out.type == ATTN_F32) check_codes_exactly(&a, &codes, &all, &got);
+    test_release();
+}
+
+static void test_codes(void) {
+    static const int64_t depths[] = {0, 1, 3, 31, 33, 63, 64, 65, 96, 128, 192, 256, 300, 320, 448, 512, 1000, 1024},
+                         columns[] = {1, 7, 31, 63, 64, 65, 96, 100, 203};
+    if (!takes_codes()) return;
+    for (int i = 0; i < 200; i++) {
+        int64_t m = i % 3 == 0 ? test_int(1, 4) : i % 3 == 1 ? test_int(1, 10) : test_int(1, 40);
+        int64_t k = depths[test_int(0, 17)], n = columns[test_int(0, 8)];
+        int64_t entries[2] = {test_int(1, 2), test_int(1, 3)}, shared[2];
+        for (int axis = 0; axis < 2; axis++) shared[axis] = test_int(0, 2) ? 1 : entries[axis];
+        layout how = i % 4 ? (layout)(i % 2 ? LAYOUT_PACKED : LAYOUT_GAPS) : (layout)test_int(0, LAYOUT_COUNT - 1);
+        attn_view a = make_filled(how, 1, 4, entries[0], entries[1], m, k);
+        attn_view x = i % 5 ? a : retyped(&a, i % 2 ? ATTN_F16 : ATTN_BF16, how);
+        check_codes(x, make_filled(LAYOUT_PACKED, 1, 4, shared[0], shared[1], n, k),
+                    how == LAYOUT_BROADCAST ? LAYOUT_PACKED : how, /* each code has a place of its own */
+                    make_out((layout)test_int(0, LAYOUT_COUNT - 1), 4, entries[0], entries[1], m, n), "codes");
+    }
+}
+
+/* Long columns, whose scales are more than other rows need room for. */
+static void test_codes_long(void) {
+    if (!takes_codes()) return;
+    for (int i = 0; i < 8; i++) {
+        int64_t m = 1 + i / 2, k = i % 2 ? 4160 : 4128, n = 97;
+        check_codes(make_filled(LAYOUT_PACKED, 1, 4, 1, 1, m, k), make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k),
+                    LAYOUT_PACKED, make_out(LAYOUT_PACKED, 4, 1, 1, m, n), "long codes");
+    }
+}
+
+/* Weights that are stored as [k,n], whose columns do not lie side by side. */
+static void test_codes_by_rows(void) {
+    if (!takes_codes()) return;
+    for (int i = 0; i < 40; i++) {
+        int64_t m = test_int(1, 20), k = test_int(1, 140), n = test_int(1, 130), groups = i % 2 ? (k + 31) / 32 : 1;
+        attn_view b = make_view(ATTN_I8, i % 3 ? LAYOUT_PACKED : LAYOUT_GAPS, 4, 1, 1, k, n);
+        attn_view numbers = make_view(ATTN_F32, LAYOUT_PACKED, 4, 1, 1, k, n);
+        attn_view scale = make_filled(LAYOUT_PACKED, 0.02, 4, 1, 1, n, groups);
+        for (int64_t x = 0; x < k * n; x++) {
+            int code = test_int(-128, 127);
+            put_at(&b, 0, 0, x / n, x % n, code);
+            put_at(&numbers, 0, 0, x / n, x % n,
+                   (float)code * (float)ref_at(&scale, 0, 0, x % n, groups > 1 ? x / n / 32 : 0));
+        }
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, m, k);
+        attn_out out = make_out(LAYOUT_PACKED, 4, 1, 1, m, n);
+        attn_view got = attn_view_of(out);
+        check_with(a, b, numbers, scale, out, 1, "codes by rows");
+        check_codes_exactly(&a, &b, &scale, &got);
+        test_release();
+    }
+}
+
+/* Entries that share codes, but have scales of their own, are no one matrix. */
+static void test_codes_with_own_scales(void) {
+    if (!takes_codes()) return;
+    for (int i = 0; i < 12; i++) {
+        int64_t entries = test_int(2, 4), m = test_int(1, 5), k = 64 * test_int(1, 3), n = test_int(60, 80);
+        attn_view rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k), first,
+                  codes = coded(&rows, &first, LAYOUT_PACKED);
+        attn_view scale = make_filled(LAYOUT_PACKED, 0.02, 4, 1, entries, n, first.size[3]);
+        attn_view numbers = make_view(ATTN_F32, LAYOUT_PACKED, 4, 1, entries, n, k);
+        codes.size[1] = entries;
+        codes.stride[1] = 0;
+        for (int64_t e = 0; e < entries; e++)
+            for (int64_t x = 0; x < n * k; x++)
+                put_at(&numbers, 0, e, x / k, x % k,
+                       (float)ref_at(&codes, 0, e, x / k, x % k) *
+                           (float)ref_at(&scale, 0, e, x / k, first.size[3] > 1 ? x % k / 32 : 0));
+        check_with(make_filled(LAYOUT_PACKED, 1, 4, 1, entries, m, k), attn_view_swap(codes, 2, 3),
+                   attn_view_swap(numbers, 2, 3), scale, make_out(LAYOUT_PACKED, 4, 1, entries, m, n), 1, "own scales");
+        test_release();
+    }
+}
+
+/* A scale that is NaN makes its column NaN, the one NaN, or only where its 32 numbers are; so does infinity times 0. */
+static void test_codes_special(void) {
+    if (!takes_codes()) return;
+    for (int i = 0; i < 20; i++) {
+        int64_t m = i % 2 ? test_int(1, 8) : test_int(9, 20), k = i % 3 ? 128 : test_int(33, 127), n = 100;
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, m, k), rows = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k);
+        put_at(&rows, 0, 0, test_int(0, 99), test_int(0, (int)k - 1), -NAN);
+        put_at(&a, 0, 0, test_int(0, (int)m - 1), test_int(0, (int)k - 1), i % 4 ? INFINITY : NAN);
+        check_codes(a, rows, LAYOUT_PACKED, make_out(LAYOUT_PACKED, 4, 1, 1, m, n), "special codes");
+    }
+}
+
+/* What attn_quantize makes is what attn_bmm takes, as the manual has it. */
+static void test_codes_of_quantize(void) {
+    if (!takes_codes()) return;
+    for (int i = 0; i < 8; i++) {
+        int64_t m = test_int(1, 3), k = 32 * test_int(1, 5), n = 70, groups = i % 2 ? k / 32 : 1;
+        attn_view x = make_filled(LAYOUT_PACKED, 1, 2, m, k, 0, 0), w = make_filled(LAYOUT_PACKED, 1, 4, 1, 1, n, k);
+        attn_view codes = make_view(ATTN_I8, LAYOUT_PACKED, 4, 1, 1, n, k);
+        attn_view scales = make_view(i % 3 ? ATTN_F32 : ATTN_F16, LAYOUT_PACKED, 4, 1, 1, n, groups);
+        attn_out made = attn_out_typed(ATTN_I8, (void *)(uintptr_t)codes.data, 4, 1, 1, n, k),
+                 units = attn_out_typed((attn_type)scales.type, (void *)(uintptr_t)scales.data, 4, 1, 1, n, groups),
+                 out = make_out(LAYOUT_PACKED, 2, m, n, 0, 0);
+        attn_desc options;
+        memset(&options, 0, sizeof options);
+        options.k_scale = scales;
+        CHECK_STATUS(attn_quantize(w, made, units, 0), ATTN_OK);
+        CHECK_STATUS(attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, 0), ATTN_OK);
+        attn_view got = attn_view_of(out);
+        for (int64_t row = 0; row < m; row++)
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0, most = 0;
+                for (int64_t c = 0; c < k; c++) {
+                    sum += ref_at(&x, 0, 0, row, c) * ref_at(&w, 0, 0, j, c);
+                    most += fabs(ref_at(&x, 0, 0, row, c)) * ref_at(&scales, 0, 0, j, groups > 1 ? c / 32 : 0);
+                }
+                if (!CHECK_CLOSE(ref_at(&got, 0, 0, row, j), sum, 0.55 * most)) return;
+            }
+        test_release();
     }
 }
 
@@ -427,6 +600,12 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.large", test_large},
                                {"bmm.few_rows", test_few_rows},
                                {"bmm.few_rows_transposed", test_few_rows_transposed},
+                               {"bmm.codes", test_codes},
+                               {"bmm.codes_long", test_codes_long},
+                               {"bmm.codes_by_rows", test_codes_by_rows},
+                               {"bmm.codes_with_own_scales", test_codes_with_own_scales},
+                               {"bmm.codes_special", test_codes_special},
+                               {"bmm.codes_of_quantize", test_codes_of_quantize},
                                {"bmm.layouts", test_layouts},
                                {"bmm.batches", test_batches},
                                {"bmm.empty", test_empty},

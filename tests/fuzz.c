@@ -787,6 +787,7 @@ static void slots_bmm(job *j) {
     add_slot(&j->v[0], "a", 0);
     add_slot(&j->v[1], "b", 0);
     add_slot(&j->o[0], "out", 1);
+    INPUT(&j->c.d, k_scale);
 }
 static attn_status run_bmm(job *j, attn_error *err) { return attn_bmm(j->v[0], j->v[1], j->o[0], &j->c.d, err); }
 static attn_status size_bmm(job *j, size_t *bytes, attn_error *err) {
@@ -1386,6 +1387,12 @@ static void as_codes(slot *s, slot *scales, int quarters) {
     set_view(s, codes);
     set_view(scales, scale);
 }
+/* Of a factor of a product the columns have scales. */
+static void as_codes_of_columns(slot *s, slot *scales) {
+    set_view(s, last_swapped(get_view(s)));
+    as_codes(s, scales, 0);
+    set_view(s, last_swapped(get_view(s)));
+}
 static int reads_results(const job *j) { return j->e->slots == slots_backward || j->e->slots == slots_key_sums; }
 static void retype(job *j) {
     int adds = j->adds || j->c.g.accumulate || j->hg.accumulate, results = !adds || one_in(2),
@@ -1394,6 +1401,7 @@ static void retype(job *j) {
     j->no_twin = (adds && results) || j->in_place; /* what was there is rounded, too, or is there no more */
     if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("k"), slot_of("k_scale"), exact);
     if (one_in(3) && j->e->check == check_forward) as_codes(slot_of("v"), slot_of("v_scale"), 0);
+    if (one_in(3) && j->e->check == check_bmm) as_codes_of_columns(slot_of("b"), slot_of("k_scale"));
     if (one_in(3) && j->e->check == check_scores) as_codes(slot_of("k"), slot_of("k_scale"), exact);
     for (int n = 0; n < slot_count; n++) {
         slot *s = &slots[n];
@@ -1441,11 +1449,12 @@ static void run_twin(job *j) {
     for (int n = 0; n < slot_count; n++) {
         slot *s = &slots[n];
         attn_view v = had[n];
-        const slot *scale = v.type == ATTN_I8 ? slot_of(!strcmp(s->name, "k") ? "k_scale" : "v_scale") : 0;
+        const slot *scale = v.type == ATTN_I8 ? slot_of(!strcmp(s->name, "v") ? "v_scale" : "k_scale") : 0;
+        int columns = !strcmp(s->name, "b");
         if (v.rank < 1 || (!is_float(v.type) && !scale)) continue;
         if (scale) {
-            attn_view of = get_view(scale);
-            set_view(s, meaning_of(&v, &of));
+            attn_view of = get_view(scale), rows = columns ? last_swapped(v) : v, floats = meaning_of(&rows, &of);
+            set_view(s, columns ? last_swapped(floats) : floats);
         } else if (s->output && (!j->in_place || strcmp(s->name, "out"))) {
             memory *m = elements_of(&v) ? block_of(v.data) : 0;
             attn_view w = as_type(&v, ATTN_F32, 1), before = v;

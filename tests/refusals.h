@@ -21,6 +21,7 @@
 #define FLOATS "ATTN_F32, ATTN_F16 or ATTN_BF16"
 #define OVERLAPS_ITSELF "must not make the output overlap itself"
 #define MATRIX "must be that of a matrix: 2, or 3 or 4 with batch axes before it"
+#define BMM_CODES xt.type = ATTN_I8, options.k_scale = floats(2, SQ, 1, 0, 0) /* x times these is square_out */
 #define TOO_MANY "must have fewer than 2^60 elements"
 #define OF_HEADS(axes) "must be that of [B,H," axes "]; without heads H = 1"
 #define OF_KV_HEADS(axes) "must be that of [B,Hkv," axes "]; without heads Hkv = 1"
@@ -741,6 +742,9 @@ PIECE(SIZE, "b.size[0] must broadcast with a: be 1 or: 3, is 2",
     attn_bmm_backward(a4, floats(3, 2, 2, 2, 0), a4, da4, nowhere, 0, 0, err))
 PIECE(SIZE, "b.size[1] must broadcast with a: be 1 or: 3, is 2",
     attn_bmm_backward(a4, floats(4, 1, 2, 2, 2), a4, da4, nowhere, 0, 0, err))
+PIECE(TYPE, "b.type must be ATTN_F32, ATTN_F16, ATTN_BF16 or ATTN_I8, is ATTN_U8",
+    xt.type = ATTN_U8, attn_bmm(x, xt, square_out, 0, err))
+PIECE(TYPE, "b.type must be " FLOATS ", is ATTN_I8", b.type = ATTN_I8, attn_bmm_backward(a, b, ab, da, db, 0, 0, err))
 PIECE(SIZE, "bias.size[1] " BROADCAST ": 5, is 4",
     options.bias = floats(2, SQ, SK - 1, 0, 0), attn_softmax_backward(x3, x3, dx, &options, err))
 PIECE(SIZE, "bias.size[2] " BROADCAST ": 5, is 4",
@@ -852,6 +856,27 @@ PIECE(NULL, "grad must not be NULL", attn_plan_backward(&d, 0, &plan, err))
 PIECE(NULL, "grad must not be NULL", attn_backward_workspace_size(&d, 0, &size, err))
 PIECE(OPTION, "isa must be one of attn_isa", options.isa = 99, attn_bmm(x, xt, square_out, &options, err))
 PIECE(OPTION, "isa must be one of attn_isa", options.isa = 99, attn_bmm_backward(a, b, ab, da, db, 0, &options, err))
+PIECE(NULL, "k_scale must be given for ATTN_I8", xt.type = ATTN_I8, attn_bmm(x, xt, square_out, 0, err))
+PIECE(NULL, "k_scale must be given for ATTN_I8",
+    xt.type = ATTN_I8, attn_bmm_workspace_size(x, xt, square_out, 0, &size, err))
+PIECE(OPTION, "k_scale counts for ATTN_I8 only",
+    options.k_scale = floats(2, SQ, 1, 0, 0), attn_bmm(x, xt, square_out, &options, err))
+PIECE(OPTION, "k_scale must be absent: codes have no gradient",
+    options.k_scale = floats(2, DV, 1, 0, 0), attn_bmm_backward(a, b, ab, da, db, 0, &options, err))
+PIECE(NULL, "k_scale.data must not be NULL",
+    BMM_CODES, options.k_scale.data = 0, attn_bmm(x, xt, square_out, &options, err))
+PIECE(RANK, "k_scale.rank " MATRIX ": 2, is 1",
+    BMM_CODES, options.k_scale.rank = 1, attn_bmm(x, xt, square_out, &options, err))
+PIECE(SIZE, "k_scale.size[0] must equal b.size[1]: 3, is 5",
+    BMM_CODES, options.k_scale = floats(2, SK, 1, 0, 0), attn_bmm(x, xt, square_out, &options, err))
+PIECE(SIZE, "k_scale.size[0] must be that of b's batch: 1, is 2",
+    BMM_CODES, options.k_scale = floats(3, 2, SQ, 1, 0), attn_bmm(x, xt, square_out, &options, err))
+PIECE(SIZE, "k_scale.size[1] must be that of b's batch: 1, is 3",
+    b4.type = ATTN_I8, options.k_scale = floats(4, 2, 3, 2, 1), attn_bmm(a4, b4, da4, &options, err))
+PIECE(SIZE, "k_scale.size[1] must be 1, or one per 32 numbers of a row: 1, is 2",
+    BMM_CODES, options.k_scale = floats(2, SQ, 2, 0, 0), attn_bmm(x, xt, square_out, &options, err))
+PIECE(TYPE, "k_scale.type must be ATTN_F32 or ATTN_F16, is ATTN_BF16",
+    BMM_CODES, options.k_scale.type = ATTN_BF16, attn_bmm(x, xt, square_out, &options, err))
 PIECE(RANGE, "key_lengths must be at most the size of its axis: 5, is 6 at [0]",
     options.key_lengths = ints(1, 1, 0), m.ints[0] = SK + 1, attn_mask(bytes, &options, err))
 PIECE(SIZE, "key_lengths.size[0] must equal mask.size[0]: 1, is 2",
@@ -886,6 +911,8 @@ PIECE(OVERLAP, "out must not overlap an input", attn_softmax(x, attn_out_f32(m.s
 PIECE(NULL, "out must be given", attn_bmm(x, xt, nowhere, 0, err))
 PIECE(OVERLAP, "out must not overlap an input",
     attn_bmm(floats(2, 2, 2, 0, 0), floats(2, 2, 2, 0, 0), attn_out_f32(m.scores + 3, 2, 2, 2, 0, 0), 0, err))
+PIECE(OVERLAP, "out must not overlap an input",
+    BMM_CODES, options.k_scale.data = m.weights, attn_bmm(x, xt, square_out, &options, err))
 PIECE(NULL, "out must be given", attn_merge(part, lse, part, lse, nowhere, nowhere, err))
 PIECE(OVERLAP, "out must not overlap an input",
     attn_merge(part, lse, part, lse, attn_out_bhsd(m.scores, B, H, SQ, DV), nowhere, err))

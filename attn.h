@@ -5989,9 +5989,8 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         {ATTN__T(F32), "must be ATTN_F32"}, {ATTN__T(U8), "must be ATTN_U8"},
         {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
 #undef ATTN__T
-    const char *name = attn__name_of(f, ATTN__T_TYPE);
     if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
-        return attn__fail_type(err, name, takes[f->takes].rule, v->type);
+        return attn__fail_type(err, attn__name_of(f, ATTN__T_TYPE), takes[f->takes].rule, v->type);
     return ATTN_OK;
 }
 

@@ -5883,12 +5883,11 @@ inline int64_t queries_of_entry(const params &p)
     return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 
-/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
+/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. All but `p`. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
 {
     const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors, queries = queries_of_entry(p);
     mma_work m;
-    m.p = p;
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
@@ -5965,6 +5964,7 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, const que
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
+    m.p = p;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries;
     const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
     int error = 0;
@@ -6012,13 +6012,14 @@ template <class T, int D, bool Extra> int mma_weights_run(const params &p, const
                   m);
 }
 /* A forward's results, by `rows` those that rows have */
-static cudaError_t forward_with_pairs(params p, forward_fn *rows, const device &dev, const queue &stream)
+static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const device &dev, const queue &stream)
 {
     cudaError_t error = cudaSuccess;
     if (stats_bytes(p) > 0) {
-        const int64_t bytes = stats_bytes(p);
-        p.stats = rows_of(p, (float *)p.workspace, 2);
-        p.workspace = (char *)p.workspace + bytes;
+        params with_stats = p;
+        with_stats.stats = rows_of(p, (float *)p.workspace, 2);
+        with_stats.workspace = (char *)p.workspace + stats_bytes(p);
+        return forward_with_pairs(with_stats, rows, dev, stream);
     }
     if (p.out.rank || p.lse.rank || p.stats.rank) error = rows(p, dev, stream);
     if (error != cudaSuccess || !wants_pairs(p)) return error;
@@ -6080,8 +6081,8 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 /* Stats by a forward, where the call has none */
 static int find_stats(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
-    params stats_alone = m.p;
     if (!forward) return 0;
+    params stats_alone = m.p;
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
@@ -8273,8 +8274,6 @@ template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
     m.pairs.by_chunks = p.bias.rank && has_aligned_rows(p.bias, p.batch, p.heads, p.queries);
     return (int)run(hopper_pairs_prepare<T>, flags + words / 4, stream, m);
 }
-/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are;
-   or pairs_bytes */
 /* What a mask says of tiles: its bytes, its parts, its launch */
 static int64_t mask_layout(const params &p, void *at, mask_tiles *to)
 {
@@ -8594,6 +8593,7 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
     scale = attn__array();
     return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
 }
+static bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
 static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
 {
     const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
@@ -8607,9 +8607,9 @@ static int64_t without_codes(params &p, char *at)       /* at: NULL where there 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    params fast = p;
-    without_codes(fast, NULL);
-    while (i > 0 && stages[i].covers(fast, d, backward)) i--;
+    params numbers;
+    if (has_codes(p)) numbers = p, without_codes(numbers, NULL);
+    while (i > 0 && stages[i].covers(has_codes(p) ? numbers : p, d, backward)) i--;
     return stages[i];
 }
 } /* namespace attn__gpu */
@@ -8657,8 +8657,9 @@ struct device_guard {
 /* ---- calls become parameters */
 static tiled_params params_of(const attn__call &c)
 {
-    tiled_params p = tiled_params();
+    tiled_params p;
     static_cast<attn__call &>(p) = c;
+    memset((char *)&p + sizeof c, 0, sizeof p - sizeof c);
     if (c.is_backward) {
         p.out = c.saved_out;
         p.stats = c.saved_stats;
@@ -9035,11 +9036,10 @@ struct device_call {
         dev.maps = &maps;
         runs = &stage_for(p, dev, backward);
     }
-    device_call(const attn__call *c, const plan_kept &k) :
-        guard(NULL, k.number), maps(k.maps), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0),
-        runs(stages + k.stage)
+    device_call(const attn__call *c, plan_kept &k) :
+        guard(NULL, k.number), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0), runs(stages + k.stage)
     {
-        dev.maps = &maps;
+        dev.maps = &k.maps;
     }
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
@@ -9057,6 +9057,7 @@ struct device_call {
     }
     cudaError_t unpack_codes(const queue &stream)       /* at the front of the stage's part of the workspace */
     {
+        if (!has_codes(p)) return cudaSuccess;
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
         p.workspace = (char *)p.workspace + without_codes(p, (char *)p.workspace);

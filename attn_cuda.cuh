@@ -9385,47 +9385,32 @@ extern "C" void attn__cuda_release(void *block, void *stream)
     if (cudaFreeAsync(block, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
 }
 
-attn_status attn_cuda_prepare(attn_error *err)
+namespace attn__gpu {
+static cudaError_t load_kernels()
 {
     cudaFuncAttributes attributes;
-    const void *const kernels[] = {
-        (const void *)attn__gpu::compiled_for,
-        (const void *)attn__gpu::multiply, (const void *)attn__gpu::tiled_multiply,
-        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack,
-        (const void *)attn__gpu::find_norms,
-        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
-        (const void *)attn__gpu::merge,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::ANY_ROWS>,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_FLOATS>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::ANY_ROWS>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_FLOATS>,
-        (const void *)attn__gpu::convert_doubles, (const void *)attn__gpu::unpack_blocks,
-        (const void *)attn__gpu::rotate<attn__gpu::ANY_ROWS>, (const void *)attn__gpu::rotate<attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::rotate<attn__gpu::WHOLE_FLOATS>, (const void *)attn__gpu::make_tables};
-    attn_status status = ATTN_OK;
-    const auto load = [&](const void *kernel) {
-        if (status != ATTN_OK) return;
-        status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
-        if (status != ATTN_OK) cudaGetLastError();              /* it is reported once, here */
+    cudaError_t error = cudaSuccess;
+    const auto load = [&](auto... kernels) {
+        const void *const all[] = {(const void *)kernels...};
+        for (size_t i = 0; i < sizeof all / sizeof *all && error == cudaSuccess; i++)
+            error = cudaFuncGetAttributes(&attributes, all[i]);
     };
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
-    const attn__gpu::tiled_kernels tiled[] = {attn__gpu::tiled_kernels_of<attn__gpu::PRODUCTS>(),
-                                              attn__gpu::tiled_kernels_of<attn__gpu::DISTANCES>(),
-                                              attn__gpu::tiled_kernels_of<attn__gpu::ADDITIVE>()};
-    for (int kind = 0; kind < 3; kind++) {
-        load((const void *)tiled[kind].forward_few);
-        load((const void *)tiled[kind].forward);
-        load((const void *)tiled[kind].rows);
-        load((const void *)tiled[kind].queries);
-        load((const void *)tiled[kind].keys);
-        load((const void *)tiled[kind].bias);
-    }
-    attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
-    attn__gpu::each_hopper_kernel(attn__gpu::hopper_heads(), load);
-    return status;
+    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, mark, merge,
+         convert_doubles, unpack_blocks, make_tables, rotate<ANY_ROWS>, rotate<WHOLE_HALVES>, rotate<WHOLE_FLOATS>,
+         (const void *)store_rows<false, ANY_ROWS>, (const void *)store_rows<true, ANY_ROWS>,
+         (const void *)store_rows<false, WHOLE_HALVES>, (const void *)store_rows<true, WHOLE_HALVES>,
+         (const void *)store_rows<false, WHOLE_FLOATS>, (const void *)store_rows<true, WHOLE_FLOATS>);
+    const tiled_kernels tiled[] = {tiled_kernels_of<PRODUCTS>(), tiled_kernels_of<DISTANCES>(),
+                                   tiled_kernels_of<ADDITIVE>()};
+    for (const tiled_kernels &k : tiled) load(k.forward_few, k.forward, k.rows, k.queries, k.keys, k.bias);
+    each_mma_kernel(mma_head_sizes(), load);
+    each_hopper_kernel(hopper_heads(), load);
+    if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, by who calls */
+    return error;
 }
+} /* namespace attn__gpu */
+
+attn_status attn_cuda_prepare(attn_error *err) { return attn__gpu::report(attn__gpu::load_kernels(), err); }
 
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #undef ATTN__CUDA_TRY

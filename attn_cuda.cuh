@@ -9136,7 +9136,7 @@ extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, 
                                        attn_error *err)
 {
     attn__gpu::device_call call(c);
-    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), 1, NULL, err);
+    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), c->on_device, NULL, err);
 }
 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
@@ -9190,7 +9190,7 @@ template <class M> void share_rows(M &m, int64_t pieces)        /* a lane for ea
     while (m.lane_bits < 5 && 1 << m.lane_bits < pieces) m.lane_bits++;
     m.lanes = 1 << m.lane_bits;
 }
-static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, attn_error *err)
+static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, int on_device, attn_error *err)
 {
     m.by_row = m.scale.rank && groups == 1;
     m.pieces = (m.columns + PIECE - 1) / PIECE;
@@ -9203,7 +9203,7 @@ static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, 
     if (!m.batch || !m.heads || !m.rows || !m.pieces || !m.room) return report(cudaSuccess, err);
     const int64_t each = 32 >> m.lane_bits;
     const int64_t row_groups = m.packed_from ? m.rows / each + m.batch : (m.batch * m.rows + each - 1) / each;
-    const device_guard guard(m.columns ? m.to.data : m.scale.data);
+    const device_guard guard(m.columns ? m.to.data : m.scale.data, on_device - 2);
     void (*const kernels[2][3])(storing) = {
         {store_rows<false, ANY_ROWS>, store_rows<false, WHOLE_HALVES>, store_rows<false, WHOLE_FLOATS>},
         {store_rows<true, ANY_ROWS>, store_rows<true, WHOLE_HALVES>, store_rows<true, WHOLE_FLOATS>}};
@@ -9244,25 +9244,26 @@ extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *siz
 }
 
 /* a: from, to */
-extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, attn_error *err)
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, int on_device, attn_error *err)
 {
     const cudaStream_t stream = (cudaStream_t)attn__gpu::stream_of_thread;
     if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
-        const attn__gpu::device_guard guard(a[1].data);
+        const attn__gpu::device_guard guard(a[1].data, on_device - 2);
         const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
         const int64_t elements = size[0] * size[1] * size[2] * size[3];
         return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, stream, m), err);
     }
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
-    return attn__gpu::run_storing(m, 0, stream, err);
+    return attn__gpu::run_storing(m, 0, stream, on_device, err);
 }
 
 /* a: from, codes, scale */
-extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, attn_error *err)
+extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, int on_device,
+                                           attn_error *err)
 {
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
     m.scale = a[2];
-    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, err);
+    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, on_device, err);
 }
 
 /* a: codes, scale */
@@ -9277,7 +9278,7 @@ extern "C" attn_status attn__cuda_unpack_q8_0(const void *blocks, const attn__ar
 }
 
 /* a: fresh, cache, lengths, query_lengths, query_starts, key_starts, page_table, two that one of is the last, scale */
-extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *desc, attn_error *err)
+extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *desc, int on_device, attn_error *err)
 {
     const attn_view &scale = desc->v_scale.rank ? desc->v_scale : desc->k_scale;
     attn__gpu::storing m = attn__gpu::storing_of(a, desc->q.size);
@@ -9296,12 +9297,12 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
         m.pool = desc->k.size[0];
         m.room = m.pool ? m.page * desc->page_table.size[1] : 0;
     }
-    return attn__gpu::run_storing(m, scale.size[3], (cudaStream_t)desc->stream, err);
+    return attn__gpu::run_storing(m, scale.size[3], (cudaStream_t)desc->stream, on_device, err);
 }
 
 /* a: x, cosines, sines, positions, out; table: the size of cosines */
 extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                                       attn_error *err)
+                                       int on_device, attn_error *err)
 {
     attn__gpu::rotating m = attn__gpu::rotating();
     m.x = a[0];
@@ -9324,7 +9325,7 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
-    const attn__gpu::device_guard guard(m.out.data);
+    const attn__gpu::device_guard guard(m.out.data, on_device - 2);
     const attn__gpu::queue stream((cudaStream_t)attn__gpu::stream_of_thread);
     cudaError_t error;
     switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
@@ -9353,35 +9354,36 @@ extern "C" attn_status attn__cuda_rope_table(const attn__array *a, const double 
                                             (cudaStream_t)attn__gpu::stream_of_thread, m), err);
 }
 
-extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, int on_device, attn_error *err)
 {
-    const attn__gpu::device_guard guard(m->out.data);
+    const attn__gpu::device_guard guard(m->out.data, on_device - 2);
     const bool in_order = m->column_tiles != 0;                     /* the chains of attn_bmm, its very bits */
     return attn__gpu::report(attn__gpu::run(attn__gpu::product_of(*m), (cudaStream_t)stream, in_order), err);
 }
 
 /* m's result += bias[c]: a product with one column of ones */
-extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, int on_device,
+                                      attn_error *err)
 {
     attn__matmul sum = *m;
     sum.a = attn__array();
     sum.b = *bias;
     sum.depth = sum.adds = 1;
     sum.column_tiles = 0;
-    return attn__cuda_matmul(&sum, stream, err);
+    return attn__cuda_matmul(&sum, stream, on_device, err);
 }
 
-extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes)
+extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes, int on_device)  /* for the default stream, too */
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(d));      /* where the default stream is meant */
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d), on_device - 2);
     void *block = NULL;
     if (cudaMallocAsync(&block, bytes, (cudaStream_t)d->stream) == cudaSuccess) return block;
     cudaGetLastError();
     return NULL;
 }
-extern "C" void attn__cuda_release(void *block, void *stream)
+extern "C" void attn__cuda_release(void *block, void *stream, int on_device)
 {
-    const attn__gpu::device_guard guard(block);
+    const attn__gpu::device_guard guard(block, on_device - 2);
     if (cudaFreeAsync(block, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
 }
 

@@ -35,10 +35,11 @@
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
              at the caller's next synchronisation. Calls without options are enqueued on the stream that
              attn_cuda_use_stream was told by their thread, else on the default stream.
-   PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
-             (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
-             else (where tasks differ in length a counter is set to 0, and int8 keys and values in stage 3 need new
-             maps). On a device a plan has one phase of one task, of none where no result has an element:
+   PLANS     A call asks the runtime where its arrays lie and for tensor maps, a thread's first also what the device can
+             do. With a plan (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels
+             and does nothing else (where tasks differ in length a counter is set to 0, and int8 keys and values in
+             stage 3 need new maps). On a device a plan has one phase of one task, of none where no result has an
+             element:
                  attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
                  attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
              A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
@@ -678,41 +679,43 @@ static_assert(sizeof(tiled_params) <= 4096, "kernel parameters fit in 4 KB");
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
 struct maps_made;
 struct device {
-    int arch, shared_bytes, processors;
-    int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
+    int arch = 0, shared_bytes = 0, processors = 0;
+    int compiled = 0;           /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
                                    (sm_90a); 0: it takes none of them */
-    mutable hw::tensor_map_encoder_fn encode;
-    mutable bool asks = false;  /* the driver is to be asked for `encode`; see has_maps */
+    int known = 0;              /* 1 + its number, where nothing of this need be asked again */
+    hw::tensor_map_encoder_fn encode = {};
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
-
-/* Does the driver make tensor maps? Asking takes its time, so that is put off until a call may need one. */
-inline bool has_maps(const device &d)
-{
-    if (d.asks) d.encode = hw::tensor_map_encoder();
-    d.asks = false;
-    return d.encode;
-}
 
 /* Where kernels are launched. A call has the device allow a kernel its shared memory, then launches it. With a plan
    these are apart: PREPARE loads the kernels and has them allowed, once; each RUN launches them. */
 struct queue {
     enum action { CALL, PREPARE, RUN } does;
     cudaStream_t stream;
-    queue(cudaStream_t to, action what = CALL) : does(what), stream(to) {}
+    int device;                 /* its number, of kernels that have to be allowed their memory */
+    queue(cudaStream_t to, action what = CALL, int number = 0) : does(what), stream(to), device(number) {}
 };
+/* What a thread has been allowed: of a kernel and a device always the same. The last of those that share a place. */
+struct allowance { const void *kernel; int device, bytes; };
+static thread_local allowance allowed[64];
 template <class P>
 int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
 {
     cudaFuncAttributes loaded;
-    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, (const void *)kernel) : 0;
-    if (!error && shared > 48 * 1024 && to.does != queue::RUN)
-        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)shared);
+    const allowance wanted = {(const void *)kernel, to.device, (int)shared};
+    allowance &had = allowed[((uintptr_t)wanted.kernel / 16 + (unsigned)to.device) % 64];
+    const bool large = shared > 48 * 1024 && to.does != queue::RUN;
+    const bool asks = large && (to.does == queue::PREPARE || memcmp(&had, &wanted, sizeof wanted) != 0);
+    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, wanted.kernel) : 0;
+    if (!error && asks) error = (int)cudaFuncSetAttribute(wanted.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                          wanted.bytes);
+    if (!error && asks) had = wanted;
     if (!error && to.does != queue::PREPARE)
         error = (int)ATTN__LAUNCH(kernel, grid, threads, shared, to.stream, p);
     if (error && to.does != queue::RUN) cudaGetLastError(); /* it is reported once, here; of a run by nobody else */
-    return error;
+    if (error != (int)cudaErrorInvalidValue || asks || !large) return error;
+    had = allowance();                                      /* since then the device was reset */
+    return launch(kernel, grid, threads, shared, to, p);
 }
 inline int clear_bytes(void *at, size_t bytes, const queue &to)
 {
@@ -8125,7 +8128,6 @@ inline const attn__array &array_of(const params &p, mapped of)
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
-    if (!has_maps(d)) return false;
     const attn__array &a = array_of(p, of);
     const bool of_keys = of == MAP_K || of == MAP_V;
     const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
@@ -8223,7 +8225,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(p.size_v > 0, "the values have no columns");
     ATTN__WANT(p.page % 8 == 0, "pages of a number of rows that is not a multiple of 8");
     ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
-    ATTN__WANT(has_maps(d), "the driver has no TMA");
+    ATTN__WANT(d.encode, "the driver has no TMA");
     int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         if (!backward) rows = decltype(shape)::rows, keys = rows_of_box(p, decltype(shape)::keys);
@@ -8541,13 +8543,15 @@ ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled
     (void)nothing;
 }
 
+/* What a thread knows of devices, which do not change. What could not be found is asked again. */
+static thread_local device known_devices[8];
 static device device_of(int number)
 {
     cudaFuncAttributes compiled;
-    device d;
+    device d = known_devices[number & 7];
     int major = 0, minor = 0;
-    d.arch = d.compiled = d.shared_bytes = d.processors = 0;
-    d.encode = {};
+    if (d.known == number + 1) return d;
+    d = device();
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
@@ -8555,9 +8559,10 @@ static device device_of(int number)
         d.arch = major * 10 + minor;
         if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
             d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
-        d.asks = d.arch == 90;
+        if (d.arch == 90) d.encode = hw::tensor_map_encoder();
     }
     if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
+    else if (d.encode || d.arch != 90) d.known = number + 1, known_devices[number & 7] = d;
     return d;
 }
 
@@ -9067,20 +9072,18 @@ struct device_call {
         if (of_v.to.type != of_v.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_v));
         return cudaSuccess;
     }
-    cudaError_t start(char *base, const queue &stream)
+    cudaError_t run(void *workspace, cudaStream_t to, queue::action does = queue::CALL)
     {
+        char *const base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+        const queue stream(to, does, guard.now);
         p.workspace = base + lay_out(p, base);
         if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));
         return (backward ? runs->backward : runs->forward)(p, dev, stream);
     }
-    cudaError_t run(void *workspace, const queue &stream)
-    {
-        return start((char *)(((uintptr_t)workspace + 255) / 256 * 256), stream);
-    }
     /* All that its kernels need but a workspace: what would lie there has addresses that nobody uses. */
     cudaError_t keep(plan_kept *k, cudaStream_t stream)
     {
-        ATTN__CUDA_TRY(run((void *)256, queue(stream, queue::PREPARE)));
+        ATTN__CUDA_TRY(run((void *)256, stream, queue::PREPARE));
         k->maps = maps;
         k->dev = dev;
         k->stream = stream;
@@ -9129,7 +9132,7 @@ extern "C" void attn__cuda_task(const attn__call *c, const void *room, void *wor
 {
     attn__gpu::plan_kept kept;
     memcpy(&kept, room, sizeof kept);
-    attn__gpu::device_call(c, kept).run(workspace, attn__gpu::queue(kept.stream, attn__gpu::queue::RUN));
+    attn__gpu::device_call(c, kept).run(workspace, kept.stream, attn__gpu::queue::RUN);
 }
 
 extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,

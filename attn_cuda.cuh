@@ -6400,11 +6400,12 @@ template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int 
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 
-/* Rows of one head into shared memory, which the barrier waits for. */
-template <int Rows, int D>
+/* Rows of one head into shared memory, which the barrier waits for. Box: of the map, so many at once. */
+template <int Rows, int D, int Box = Rows>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
 {
-    for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
+    for (int c = 0; c < (D + 63) / 64; c++)
+        for (int r = 0; r < Rows; r += Box) hw::tma_load(to + (c * Rows + r) * 128, map, bar, c * 64, first + r, h, b);
 }
 
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
@@ -7191,6 +7192,12 @@ enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the s
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
+/* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
+   loads them by boxes of as many, so that an array has one map. */
+constexpr int grad_moving(bool queries, bool pairs, int qk)
+{
+    return pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
+}
 /* Pairs: see hopper_shape. */
 template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
@@ -7198,7 +7205,7 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = Pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int moving = grad_moving(queries, Pairs, qk), box = grad_moving(!queries, Pairs, qk);
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
@@ -7224,7 +7231,7 @@ struct hopper_grad_work {
     int    *tickets;            /* of each kernel, see next_task */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
-    hw::tensor_map fixed, fixed_dp, moving, moving_dp;
+    hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
@@ -7591,8 +7598,10 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (none) return;
     const int first = row + (Shape::queries ? w.entry.row0 : w.entry.key0);
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
-    load_tile<Shape::rows, Shape::qk>(fixed, &m.fixed, full, first, h, batch);
-    if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, first, h, batch);
+    load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
+    if (Shape::scores)
+        load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
+                                                     first, h, batch);
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
@@ -7632,14 +7641,14 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, row0 + first, head,
-                                             batch);
+                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
+                                             row0 + first, head, batch);
                 if (!shape::queries)
                     load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, w.entry, head, first);
                 hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(dp_full, shape::slot_dp);
-                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, &m.moving_dp, dp_full,
-                                            row0 + first, head, batch);
+                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, shape::queries ? &m.v : &m.d_out,
+                                            dp_full, row0 + first, head, batch);
             }
             hw::sync_warp();
         }
@@ -8107,7 +8116,7 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
 }
 
 /* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
-   heads in them (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three
+   heads in them (hopper_order), whether the driver made it. Most: of each input of a backward, which may need three
    more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
@@ -8115,7 +8124,7 @@ struct map_made {
     uint8_t       of, rows, packed, fine;
     unsigned char map[sizeof(hw::tensor_map)];
 };
-enum { MOST_MAPS = 11 };
+enum { MOST_MAPS = 7 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
@@ -8226,9 +8235,11 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(p.page % 8 == 0, "pages of a number of rows that is not a multiple of 8");
     ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
     ATTN__WANT(d.encode, "the driver has no TMA");
-    int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
+    int rows = 0, keys = 0;
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
-        if (!backward) rows = decltype(shape)::rows, keys = rows_of_box(p, decltype(shape)::keys);
+        typedef decltype(shape) Shape;
+        rows = backward ? grad_moving(false, asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
+        keys = backward ? grad_moving(true, asks(p, EACH_PAIR), Shape::qk) : rows_of_box(p, Shape::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -8409,31 +8420,21 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 
-/* What one of the kernels needs beside grad_work; true = fine. */
-template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
-{
-    const params &p = m->g.p;
-    const bool keys = !shape::queries;
-    const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
-    m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(p, dev, MAP_Q, rows_q, keys ? &m->moving : &m->fixed) &&
-           map_rows(p, dev, MAP_D_OUT, rows_q, keys ? &m->moving_dp : &m->fixed_dp) &&
-           map_rows(p, dev, MAP_K, rows_k, keys ? &m->fixed : &m->moving) &&
-           map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
-}
 template <class T, class shape, bool Extra>
-int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
+int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
+    m.order = hopper_order_of(p, !shape::queries, shape::rows);
     m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.order.tiles;
-    if (m.tickets) m.tickets += shape::queries ? 0 : shape::scores ? 1 : 2;
-    return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
-                  GRAD_THREADS, shape::shared_bytes, stream, m);
+    const int error = launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
+                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    if (m.tickets) m.tickets++;             /* the next kernel's */
+    return error;
 }
 
-/* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
+/* After what hopper_backward_as has prepared */
 template <class T, class Heads>
-int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream)
+int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
@@ -8450,11 +8451,11 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     typedef hopper_grad_shape<Heads, OF_QUERIES, Pairs> queries;
     typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>, Pairs> keys;
     typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>, Pairs> values;  /* the same, or of values alone */
-    hopper_grad_work m, of_keys;
+    hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
-    of_keys = m;
-    if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
+    if (!map_rows(p, dev, MAP_Q, queries::box, &m.q) || !map_rows(p, dev, MAP_D_OUT, queries::box, &m.d_out) ||
+        !map_rows(p, dev, MAP_K, keys::box, &m.k) || !map_rows(p, dev, MAP_V, keys::box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward =
         p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
@@ -8468,11 +8469,11 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
-        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
+        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(m, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
-        error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
-    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
+        error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
+    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(m, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)

@@ -1064,25 +1064,28 @@ typedef attn_status attn__cuda_memory(attn_status (*run)(void *call, const attn_
                                       attn_error *err);
 attn_status attn__cuda_call(const struct attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,
                             attn_error *err);
-attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_error *err);
-attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
+/* on_device, here and below: as in attn__call */
+attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, int on_device, attn_error *err);
+attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, int on_device,
+                           attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
 /* On the stream of attn_cuda_use_stream, but append, which has options. The arrays as in the functions of attn.h;
    append: those of attn__append, and where they are in desc. */
 attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, attn_error *err);
-attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, attn_error *err);
-attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, attn_error *err);
+attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, int on_device, attn_error *err);
+attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, int on_device,
+                                attn_error *err);
 attn_status attn__cuda_unpack_q8_0(const void *blocks, const struct attn__array *a, const int64_t *size,
                                    attn_error *err);
-attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, attn_error *err);
+attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, int on_device, attn_error *err);
 attn_status attn__cuda_rope(const struct attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                            attn_error *err);
+                            int on_device, attn_error *err);
 attn_status attn__cuda_rope_table(const struct attn__array *a, const double *frequencies, const int64_t *size,
                                   int64_t first_position, double factor, attn_error *err);
 const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
-void   *attn__cuda_allocate(const attn_desc *d, size_t bytes);
-void    attn__cuda_release(void *block, void *stream);
+void   *attn__cuda_allocate(const attn_desc *d, size_t bytes, int on_device);
+void    attn__cuda_release(void *block, void *stream, int on_device);
 #endif
 
 #undef ATTN__0
@@ -6043,11 +6046,13 @@ enum {
     ATTN__ON_DEVICE = 4, ATTN__ON_HOST = 8,         /* neither: there is no array yet that would tell */
     ATTN__AS_TASKS = 16,                            /* what may lie on the host is used there */
     ATTN__AT_ONCE = 32,                             /* it runs next: a device then finds its workspace */
-    ATTN__DEVICE_UNIT = 64                          /* times 1 + the number of the device, 0 where that is not known */
 #else
-    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0, ATTN__AT_ONCE = 0
+    ATTN__ON_DEVICE = 0, ATTN__ON_HOST = 0, ATTN__AS_TASKS = 0, ATTN__AT_ONCE = 0,
 #endif
+    ATTN__DEVICE_UNIT = 64                          /* times 1 + the number of the device, 0 where that is not known */
 };
+static int attn__on_device(int flags)               /* see attn__call */
+{ return flags & ATTN__ON_DEVICE ? 1 + flags / ATTN__DEVICE_UNIT : 0; }
 #ifdef ATTN_CUDA
 #define ATTN__CUDA_ONLY(...) __VA_ARGS__
 #else
@@ -6065,9 +6070,8 @@ ATTN__NOINLINE static attn_status attn__check_type(const attn_view *v, const att
         {ATTN__T(F32), "must be ATTN_F32"}, {ATTN__T(U8), "must be ATTN_U8"},
         {ATTN__T(I32) | ATTN__T(I64), "must be ATTN_I32 or ATTN_I64"}, {ATTN__T(I8), "must be ATTN_I8"}};
 #undef ATTN__T
-    const char *name = attn__name_of(f, ATTN__T_TYPE);
     if (v->type < 0 || v->type >= ATTN_TYPE_COUNT || !(takes[f->takes].types & 1u << v->type))
-        return attn__fail_type(err, name, takes[f->takes].rule, v->type);
+        return attn__fail_type(err, attn__name_of(f, ATTN__T_TYPE), takes[f->takes].rule, v->type);
     return ATTN_OK;
 }
 
@@ -6835,8 +6839,11 @@ static attn_status attn__see_fields(int *where, attn__fields_in s, attn_error *e
 {
     int i;
     for (i = 0; s.structure && i < s.count; i++) {
-        const attn_view v = attn__view_in(s.structure, &s.fields[i]);
-        if (v.rank < 1 || v.rank > 4 || !v.data || !attn__elements(&v)) continue;
+        attn_view v;
+        ATTN__COPY(&v.data, (const char *)s.structure + s.fields[i].offset + offsetof(attn_view, data), sizeof v.data);
+        if (!v.data) continue;                                          /* nearly always */
+        v = attn__view_in(s.structure, &s.fields[i]);
+        if (v.rank < 1 || v.rank > 4 || !attn__elements(&v)) continue;
         ATTN__TRY(attn__see(where, v.data, attn__name(&s.fields[i]), err));
     }
     return ATTN_OK;
@@ -8710,7 +8717,7 @@ static attn_status attn__make_call(const attn__checker *w, const attn_desc *d, c
                                    attn_error *err)
 {
     attn__call *c = w->call;
-    ATTN__CUDA_ONLY(if (w->flags & ATTN__ON_DEVICE) c->on_device = 1 + w->flags / ATTN__DEVICE_UNIT;)
+    c->on_device = attn__on_device(w->flags);
     c->idle = w->results == 1;
     attn__set_sizes(c, w);
     attn__set_options(c, d);
@@ -13555,7 +13562,7 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
                 (int64_t)d->workspace_bytes, needed);
     if (!d->workspace && size) {
         if (memory->allocate) own = memory->allocate(memory->user, size);
-        ATTN__CUDA_ONLY(else if (on_device) own = attn__cuda_allocate(d, size);)
+        ATTN__CUDA_ONLY(else if (on_device) own = attn__cuda_allocate(d, size, on_device);)
 #ifdef ATTN_MALLOC
         else own = ATTN_MALLOC(size);
 #endif
@@ -13563,7 +13570,7 @@ static attn_status attn__size_or_run(attn__run_fn *run, void *call, const attn_d
     }
     st = run(call, d, own ? own : d->workspace, err);
     if (own && memory->release) memory->release(memory->user, own);
-    ATTN__CUDA_ONLY(else if (own && on_device) attn__cuda_release(own, d->stream);)
+    ATTN__CUDA_ONLY(else if (own && on_device) attn__cuda_release(own, d->stream, on_device);)
 #ifdef ATTN_FREE
     else if (own) ATTN_FREE(own);
 #endif
@@ -14254,7 +14261,7 @@ ATTN__NOINLINE static void attn__convert_rows(const attn__kernels *f, const attn
 }
 #define ATTN__ROWS(f, i, shape, takes, flags) \
     ATTN__ARGUMENT(f, i, shape, "any shape: 1 to 4", takes, ATTN__NEEDED | (flags), 0)
-/* Checks of functions of arrays, and their operands. on_device: are they there? NULL: they may not be. */
+/* Checks of functions of arrays, and their operands. on_device: as in attn__call; NULL: they may not be there. */
 static attn_status attn__check_arrays(const void *v, const attn__field *fields, int count, attn__array *a,
                                       ATTN__CUDA_ONLY(int *on_device,) attn_error *err)
 {
@@ -14264,7 +14271,7 @@ static attn_status attn__check_arrays(const void *v, const attn__field *fields, 
                                                attn__in_structure(NULL, NULL, 0), NULL, &flags, err));
                     ATTN__RULE_OF(on_device || !(flags & ATTN__ON_DEVICE), PLACE, attn__name(fields),
                                   "must lie on the host");
-                    if (on_device) *on_device = flags & ATTN__ON_DEVICE;)
+                    if (on_device) *on_device = attn__on_device(flags);)
     attn__begin_checks(&w, NULL, flags);
     attn__zero(a, (size_t)count * sizeof *a);
     ATTN__TRY(attn__check_fields(&w, v, fields, count, 0, 0, a, err));
@@ -14283,7 +14290,7 @@ ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
     ATTN__CUDA_ONLY(int on_device;)
     ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(a, all.size, err);)
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(a, all.size, on_device, err);)
     saved = attn__fp_enter();
     for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
         attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
@@ -14360,7 +14367,7 @@ ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scal
     ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(a, codes.size, scale.size[3], err);)
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(a, codes.size, scale.size[3], on_device, err);)
     saved = attn__fp_enter();
     for (b = 0; b < scale.size[0]; b++)
         for (h = 0; h < scale.size[1]; h++)
@@ -14733,7 +14740,7 @@ static attn_status attn__run_products(void *call, const attn_desc *d, void *work
     for (m = p->m; m < p->m + p->count; m++) {
         if (!m->out.rank) continue;
         ATTN__CUDA_ONLY(if (p->flags & ATTN__ON_DEVICE) {
-            ATTN__TRY(attn__cuda_matmul(m, d->stream, err));
+            ATTN__TRY(attn__cuda_matmul(m, d->stream, attn__on_device(p->flags), err));
             continue;
         })
         m->memory = attn__align(workspace);
@@ -14900,7 +14907,7 @@ static attn_status attn__bmm(attn_view a, attn_view b, attn_view c, const attn_o
     needed = attn__max(attn__matmul_bytes(&p.m[0], &d), attn__matmul_bytes(&p.m[grads ? 1 : 0], &d));
     ATTN__RULE(needed < (int64_t)((size_t)-1 / 4), OVERFLOW, "a", "must leave a workspace that fits in memory");
     if (p.flags & ATTN__ON_DEVICE) needed = 0;
-    return attn__size_or_run(attn__run_products, &p, &d, needed, p.flags & ATTN__ON_DEVICE, bytes, err);
+    return attn__size_or_run(attn__run_products, &p, &d, needed, attn__on_device(p.flags), bytes, err);
 }
 
 ATTN__CALL(attn_bmm, attn__bmm(a, b, attn_view_of(out), NULL, 0, options, bytes, err),
@@ -15228,7 +15235,7 @@ static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
         p.flags = a->flags;
         ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
         ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
-            ATTN__TRY(attn__cuda_add(&bias, p.m, a->attention.stream, err));)
+            ATTN__TRY(attn__cuda_add(&bias, p.m, a->attention.stream, attn__on_device(a->flags), err));)
     }
     return ATTN_OK;
 }
@@ -15464,7 +15471,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     if (attn__call_of(&a.plan)->idle) total = 0;
     d->q.data = desc->query.data;               /* tells the device */
     if (!bytes) ATTN__TRY(attn__mha_check_saved(&a, err));
-    return attn__size_or_run(attn__mha_run, &a, d, total, a.flags & ATTN__ON_DEVICE, bytes, err);
+    return attn__size_or_run(attn__mha_run, &a, d, total, attn__on_device(a.flags), bytes, err);
 }
 
 /* As attn__plan_older. */
@@ -15732,7 +15739,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     d.key_lengths = lengths;
     p.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_append(&p, err));
-    ATTN__CUDA_ONLY(if (p.on_device) return attn__cuda_append(&p.fresh, &d, err);)
+    ATTN__CUDA_ONLY(if (p.on_device) return attn__cuda_append(&p.fresh, &d, p.on_device, err);)
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
     rows = attn__mul64(lengths.size[0], p.most);
     p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
@@ -15895,7 +15902,8 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
-    ATTN__CUDA_ONLY(if (c.on_device) return attn__cuda_rope(&c.x, c.size, cosines.size, flags, err);)
+    ATTN__CUDA_ONLY(if (c.on_device)
+        return attn__cuda_rope(&c.x, c.size, cosines.size, flags, c.on_device, err);)
     floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
     batch = attn__elements(&v[4]) ? c.size[0] : 0;
     ATTN__IN_FP_STATE(for (b = 0; b < batch; b++) (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b));

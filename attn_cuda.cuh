@@ -35,10 +35,11 @@
              memory must be the device's and stay there until the stream is done with it. Later errors of kernels show
              at the caller's next synchronisation. Calls without options are enqueued on the stream that
              attn_cuda_use_stream was told by their thread, else on the default stream.
-   PLANS     A call asks the runtime where its arrays lie, what the device can do, and for tensor maps. With a plan
-             (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels and does nothing
-             else (where tasks differ in length a counter is set to 0, and int8 keys and values in stage 3 need new
-             maps). On a device a plan has one phase of one task, of none where no result has an element:
+   PLANS     A call asks the runtime where its arrays lie and for tensor maps, a thread's first also what the device can
+             do. With a plan (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels
+             and does nothing else (where tasks differ in length a counter is set to 0, and int8 keys and values in
+             stage 3 need new maps). On a device a plan has one phase of one task, of none where no result has an
+             element:
                  attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
                  attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
              A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
@@ -678,41 +679,43 @@ static_assert(sizeof(tiled_params) <= 4096, "kernel parameters fit in 4 KB");
    there are. encode: makes tensor maps; NULL where the driver has none, or the device. */
 struct maps_made;
 struct device {
-    int arch, shared_bytes, processors;
-    int compiled;               /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
+    int arch = 0, shared_bytes = 0, processors = 0;
+    int compiled = 0;           /* the newest instructions of this program's kernels that the device takes: 75, 80, 90
                                    (sm_90a); 0: it takes none of them */
-    mutable hw::tensor_map_encoder_fn encode;
-    mutable bool asks = false;  /* the driver is to be asked for `encode`; see has_maps */
+    int known = 0;              /* 1 + its number, where nothing of this need be asked again */
+    hw::tensor_map_encoder_fn encode = {};
     maps_made *maps = NULL;     /* of one call, so that each is made once; NULL: none is kept */
 };
-
-/* Does the driver make tensor maps? Asking takes its time, so that is put off until a call may need one. */
-inline bool has_maps(const device &d)
-{
-    if (d.asks) d.encode = hw::tensor_map_encoder();
-    d.asks = false;
-    return d.encode;
-}
 
 /* Where kernels are launched. A call has the device allow a kernel its shared memory, then launches it. With a plan
    these are apart: PREPARE loads the kernels and has them allowed, once; each RUN launches them. */
 struct queue {
     enum action { CALL, PREPARE, RUN } does;
     cudaStream_t stream;
-    queue(cudaStream_t to, action what = CALL) : does(what), stream(to) {}
+    int device;                 /* its number, of kernels that have to be allowed their memory */
+    queue(cudaStream_t to, action what = CALL, int number = 0) : does(what), stream(to), device(number) {}
 };
+/* What a thread has been allowed: of a kernel and a device always the same. The last of those that share a place. */
+struct allowance { const void *kernel; int device, bytes; };
+static thread_local allowance allowed[64];
 template <class P>
 int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
 {
     cudaFuncAttributes loaded;
-    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, (const void *)kernel) : 0;
-    if (!error && shared > 48 * 1024 && to.does != queue::RUN)
-        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)shared);
+    const allowance wanted = {(const void *)kernel, to.device, (int)shared};
+    allowance &had = allowed[((uintptr_t)wanted.kernel / 16 + (unsigned)to.device) % 64];
+    const bool large = shared > 48 * 1024 && to.does != queue::RUN;
+    const bool asks = large && (to.does == queue::PREPARE || memcmp(&had, &wanted, sizeof wanted) != 0);
+    int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, wanted.kernel) : 0;
+    if (!error && asks) error = (int)cudaFuncSetAttribute(wanted.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                          wanted.bytes);
+    if (!error && asks) had = wanted;
     if (!error && to.does != queue::PREPARE)
         error = (int)ATTN__LAUNCH(kernel, grid, threads, shared, to.stream, p);
     if (error && to.does != queue::RUN) cudaGetLastError(); /* it is reported once, here; of a run by nobody else */
-    return error;
+    if (error != (int)cudaErrorInvalidValue || asks || !large) return error;
+    had = allowance();                                      /* since then the device was reset */
+    return launch(kernel, grid, threads, shared, to, p);
 }
 inline int clear_bytes(void *at, size_t bytes, const queue &to)
 {
@@ -5883,12 +5886,11 @@ inline int64_t queries_of_entry(const params &p)
     return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 
-/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. */
+/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. All but `p`. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
 {
     const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors, queries = queries_of_entry(p);
     mma_work m;
-    m.p = p;
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
@@ -5965,6 +5967,7 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, const que
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
+    m.p = p;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries;
     const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
     int error = 0;
@@ -6012,13 +6015,14 @@ template <class T, int D, bool Extra> int mma_weights_run(const params &p, const
                   m);
 }
 /* A forward's results, by `rows` those that rows have */
-static cudaError_t forward_with_pairs(params p, forward_fn *rows, const device &dev, const queue &stream)
+static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const device &dev, const queue &stream)
 {
     cudaError_t error = cudaSuccess;
     if (stats_bytes(p) > 0) {
-        const int64_t bytes = stats_bytes(p);
-        p.stats = rows_of(p, (float *)p.workspace, 2);
-        p.workspace = (char *)p.workspace + bytes;
+        params with_stats = p;
+        with_stats.stats = rows_of(p, (float *)p.workspace, 2);
+        with_stats.workspace = (char *)p.workspace + stats_bytes(p);
+        return forward_with_pairs(with_stats, rows, dev, stream);
     }
     if (p.out.rank || p.lse.rank || p.stats.rank) error = rows(p, dev, stream);
     if (error != cudaSuccess || !wants_pairs(p)) return error;
@@ -6080,8 +6084,8 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 /* Stats by a forward, where the call has none */
 static int find_stats(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
-    params stats_alone = m.p;
     if (!forward) return 0;
+    params stats_alone = m.p;
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
@@ -6396,11 +6400,12 @@ template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int 
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 
-/* Rows of one head into shared memory, which the barrier waits for. */
-template <int Rows, int D>
+/* Rows of one head into shared memory, which the barrier waits for. Box: of the map, so many at once. */
+template <int Rows, int D, int Box = Rows>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
 {
-    for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
+    for (int c = 0; c < (D + 63) / 64; c++)
+        for (int r = 0; r < Rows; r += Box) hw::tma_load(to + (c * Rows + r) * 128, map, bar, c * 64, first + r, h, b);
 }
 
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
@@ -7187,6 +7192,12 @@ enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the s
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
+/* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
+   loads them by boxes of as many, so that an array has one map. */
+constexpr int grad_moving(bool queries, bool pairs, int qk)
+{
+    return pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
+}
 /* Pairs: see hopper_shape. */
 template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
@@ -7194,7 +7205,7 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = Pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
+    static constexpr int moving = grad_moving(queries, Pairs, qk), box = grad_moving(!queries, Pairs, qk);
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
@@ -7220,7 +7231,7 @@ struct hopper_grad_work {
     int    *tickets;            /* of each kernel, see next_task */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
-    hw::tensor_map fixed, fixed_dp, moving, moving_dp;
+    hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
@@ -7587,8 +7598,10 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (none) return;
     const int first = row + (Shape::queries ? w.entry.row0 : w.entry.key0);
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
-    load_tile<Shape::rows, Shape::qk>(fixed, &m.fixed, full, first, h, batch);
-    if (Shape::scores) load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.fixed_dp, full, first, h, batch);
+    load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
+    if (Shape::scores)
+        load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
+                                                     first, h, batch);
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
@@ -7628,14 +7641,14 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                     hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
                                      bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, &m.moving, full, row0 + first, head,
-                                             batch);
+                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
+                                             row0 + first, head, batch);
                 if (!shape::queries)
                     load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, w.entry, head, first);
                 hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(dp_full, shape::slot_dp);
-                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, &m.moving_dp, dp_full,
-                                            row0 + first, head, batch);
+                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, shape::queries ? &m.v : &m.d_out,
+                                            dp_full, row0 + first, head, batch);
             }
             hw::sync_warp();
         }
@@ -8103,7 +8116,7 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
 }
 
 /* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
-   heads in them (hopper_order), whether the driver made it. Most: two of each input of a backward, which may need three
+   heads in them (hopper_order), whether the driver made it. Most: of each input of a backward, which may need three
    more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
@@ -8111,7 +8124,7 @@ struct map_made {
     uint8_t       of, rows, packed, fine;
     unsigned char map[sizeof(hw::tensor_map)];
 };
-enum { MOST_MAPS = 11 };
+enum { MOST_MAPS = 7 };
 struct maps_made {
     map_made made[MOST_MAPS];
     int      count = 0;
@@ -8124,7 +8137,6 @@ inline const attn__array &array_of(const params &p, mapped of)
 /* Makes one; true = fine. An axis of one element may have any stride. */
 inline bool make_map(const params &p, const device &d, mapped of, int rows, int packed, hw::tensor_map *map)
 {
-    if (!has_maps(d)) return false;
     const attn__array &a = array_of(p, of);
     const bool of_keys = of == MAP_K || of == MAP_V;
     const int row = packed ? 2 : 1, head = 3 - row;             /* where there are more heads, these come first */
@@ -8222,10 +8234,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(p.size_v > 0, "the values have no columns");
     ATTN__WANT(p.page % 8 == 0, "pages of a number of rows that is not a multiple of 8");
     ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
-    ATTN__WANT(has_maps(d), "the driver has no TMA");
-    int rows = GRAD_ROWS, keys = GRAD_ROWS;                     /* of the tiles that the call has, among others */
+    ATTN__WANT(d.encode, "the driver has no TMA");
+    int rows = 0, keys = 0;
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
-        if (!backward) rows = decltype(shape)::rows, keys = rows_of_box(p, decltype(shape)::keys);
+        typedef decltype(shape) Shape;
+        rows = backward ? grad_moving(false, asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
+        keys = backward ? grad_moving(true, asks(p, EACH_PAIR), Shape::qk) : rows_of_box(p, Shape::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -8273,8 +8287,6 @@ template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
     m.pairs.by_chunks = p.bias.rank && has_aligned_rows(p.bias, p.batch, p.heads, p.queries);
     return (int)run(hopper_pairs_prepare<T>, flags + words / 4, stream, m);
 }
-/* What the forward has in the workspace: a counter of tickets, the table of packed tiles, for the smallest there are;
-   or pairs_bytes */
 /* What a mask says of tiles: its bytes, its parts, its launch */
 static int64_t mask_layout(const params &p, void *at, mask_tiles *to)
 {
@@ -8408,31 +8420,21 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 
-/* What one of the kernels needs beside grad_work; true = fine. */
-template <class shape> bool hopper_grad_maps(hopper_grad_work *m, const device &dev)
-{
-    const params &p = m->g.p;
-    const bool keys = !shape::queries;
-    const int rows_q = keys ? shape::moving : shape::rows, rows_k = keys ? shape::rows : shape::moving;
-    m->order = hopper_order_of(p, keys, shape::rows);
-    return map_rows(p, dev, MAP_Q, rows_q, keys ? &m->moving : &m->fixed) &&
-           map_rows(p, dev, MAP_D_OUT, rows_q, keys ? &m->moving_dp : &m->fixed_dp) &&
-           map_rows(p, dev, MAP_K, rows_k, keys ? &m->fixed : &m->moving) &&
-           map_rows(p, dev, MAP_V, rows_k, keys ? &m->fixed_dp : &m->moving_dp);
-}
 template <class T, class shape, bool Extra>
-int hopper_grad_run(hopper_grad_work m, const device &dev, const queue &stream)
+int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
+    m.order = hopper_order_of(p, !shape::queries, shape::rows);
     m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.order.tiles;
-    if (m.tickets) m.tickets += shape::queries ? 0 : shape::scores ? 1 : 2;
-    return launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
-                  GRAD_THREADS, shape::shared_bytes, stream, m);
+    const int error = launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
+                             GRAD_THREADS, shape::shared_bytes, stream, m);
+    if (m.tickets) m.tickets++;             /* the next kernel's */
+    return error;
 }
 
-/* After what hopper_backward_as has prepared for the kernel of keys, which has the same tiles */
+/* After what hopper_backward_as has prepared */
 template <class T, class Heads>
-int hopper_sweep_once(hopper_grad_work m, const device &dev, const queue &stream)
+int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
@@ -8449,11 +8451,11 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     typedef hopper_grad_shape<Heads, OF_QUERIES, Pairs> queries;
     typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>, Pairs> keys;
     typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>, Pairs> values;  /* the same, or of values alone */
-    hopper_grad_work m, of_keys;
+    hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
-    of_keys = m;
-    if (!hopper_grad_maps<queries>(&m, dev) || !hopper_grad_maps<keys>(&of_keys, dev))
+    if (!map_rows(p, dev, MAP_Q, queries::box, &m.q) || !map_rows(p, dev, MAP_D_OUT, queries::box, &m.d_out) ||
+        !map_rows(p, dev, MAP_K, keys::box, &m.k) || !map_rows(p, dev, MAP_V, keys::box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     forward_fn *const forward =
         p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
@@ -8467,11 +8469,11 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
-        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(of_keys, dev, stream);
+        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(m, dev, stream);
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
-        error = hopper_grad_run<T, keys, Extra>(of_keys, dev, stream);
-    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(of_keys, dev, stream);
+        error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
+    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(m, dev, stream);
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
@@ -8542,13 +8544,15 @@ ATTN__KERNEL(ATTN__HAVE_WGMMA ? 128 : ATTN__HAVE_MMA ? 96 : 64, 1) void compiled
     (void)nothing;
 }
 
+/* What a thread knows of devices, which do not change. What could not be found is asked again. */
+static thread_local device known_devices[8];
 static device device_of(int number)
 {
     cudaFuncAttributes compiled;
-    device d;
+    device d = known_devices[number & 7];
     int major = 0, minor = 0;
-    d.arch = d.compiled = d.shared_bytes = d.processors = 0;
-    d.encode = {};
+    if (d.known == number + 1) return d;
+    d = device();
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number) == cudaSuccess &&
         cudaDeviceGetAttribute(&d.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number) == cudaSuccess &&
@@ -8556,9 +8560,10 @@ static device device_of(int number)
         d.arch = major * 10 + minor;
         if (cudaFuncGetAttributes(&compiled, (const void *)compiled_for) == cudaSuccess)
             d.compiled = compiled.maxThreadsPerBlock >= 128 ? 90 : compiled.maxThreadsPerBlock >= 96 ? 80 : 75;
-        d.asks = d.arch == 90;
+        if (d.arch == 90) d.encode = hw::tensor_map_encoder();
     }
     if (!d.compiled) cudaGetLastError();                    /* it shows when kernels are launched */
+    else if (d.encode || d.arch != 90) d.known = number + 1, known_devices[number & 7] = d;
     return d;
 }
 
@@ -8594,6 +8599,7 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
     scale = attn__array();
     return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
 }
+static bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
 static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
 {
     const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
@@ -8607,9 +8613,9 @@ static int64_t without_codes(params &p, char *at)       /* at: NULL where there 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    params fast = p;
-    without_codes(fast, NULL);
-    while (i > 0 && stages[i].covers(fast, d, backward)) i--;
+    params numbers;
+    if (has_codes(p)) numbers = p, without_codes(numbers, NULL);
+    while (i > 0 && stages[i].covers(has_codes(p) ? numbers : p, d, backward)) i--;
     return stages[i];
 }
 } /* namespace attn__gpu */
@@ -8657,8 +8663,9 @@ struct device_guard {
 /* ---- calls become parameters */
 static tiled_params params_of(const attn__call &c)
 {
-    tiled_params p = tiled_params();
+    tiled_params p;
     static_cast<attn__call &>(p) = c;
+    memset((char *)&p + sizeof c, 0, sizeof p - sizeof c);
     if (c.is_backward) {
         p.out = c.saved_out;
         p.stats = c.saved_stats;
@@ -9035,11 +9042,10 @@ struct device_call {
         dev.maps = &maps;
         runs = &stage_for(p, dev, backward);
     }
-    device_call(const attn__call *c, const plan_kept &k) :
-        guard(NULL, k.number), maps(k.maps), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0),
-        runs(stages + k.stage)
+    device_call(const attn__call *c, plan_kept &k) :
+        guard(NULL, k.number), dev(k.dev), p(params_of(*c)), backward(c->is_backward != 0), runs(stages + k.stage)
     {
-        dev.maps = &maps;
+        dev.maps = &k.maps;
     }
     bool is_fast() const { return runs->covers != tiled_covers; }
     int64_t bytes(bool smaller) const
@@ -9057,6 +9063,7 @@ struct device_call {
     }
     cudaError_t unpack_codes(const queue &stream)       /* at the front of the stage's part of the workspace */
     {
+        if (!has_codes(p)) return cudaSuccess;
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
         p.workspace = (char *)p.workspace + without_codes(p, (char *)p.workspace);
@@ -9066,20 +9073,18 @@ struct device_call {
         if (of_v.to.type != of_v.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_v));
         return cudaSuccess;
     }
-    cudaError_t start(char *base, const queue &stream)
+    cudaError_t run(void *workspace, cudaStream_t to, queue::action does = queue::CALL)
     {
+        char *const base = (char *)(((uintptr_t)workspace + 255) / 256 * 256);
+        const queue stream(to, does, guard.now);
         p.workspace = base + lay_out(p, base);
         if (is_fast()) ATTN__CUDA_TRY(unpack_codes(stream));
         return (backward ? runs->backward : runs->forward)(p, dev, stream);
     }
-    cudaError_t run(void *workspace, const queue &stream)
-    {
-        return start((char *)(((uintptr_t)workspace + 255) / 256 * 256), stream);
-    }
     /* All that its kernels need but a workspace: what would lie there has addresses that nobody uses. */
     cudaError_t keep(plan_kept *k, cudaStream_t stream)
     {
-        ATTN__CUDA_TRY(run((void *)256, queue(stream, queue::PREPARE)));
+        ATTN__CUDA_TRY(run((void *)256, stream, queue::PREPARE));
         k->maps = maps;
         k->dev = dev;
         k->stream = stream;
@@ -9128,14 +9133,14 @@ extern "C" void attn__cuda_task(const attn__call *c, const void *room, void *wor
 {
     attn__gpu::plan_kept kept;
     memcpy(&kept, room, sizeof kept);
-    attn__gpu::device_call(c, kept).run(workspace, attn__gpu::queue(kept.stream, attn__gpu::queue::RUN));
+    attn__gpu::device_call(c, kept).run(workspace, kept.stream, attn__gpu::queue::RUN);
 }
 
 extern "C" attn_status attn__cuda_call(const attn__call *c, const attn_desc *d, attn__cuda_memory *with_memory,
                                        attn_error *err)
 {
     attn__gpu::device_call call(c);
-    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), 1, NULL, err);
+    return with_memory(attn__gpu::run_device_call, &call, d, call.bytes(false), c->on_device, NULL, err);
 }
 
 /* n = 0: the stage that runs; then the stronger ones and why not these, the next first; NULL beyond the last one. */
@@ -9189,7 +9194,7 @@ template <class M> void share_rows(M &m, int64_t pieces)        /* a lane for ea
     while (m.lane_bits < 5 && 1 << m.lane_bits < pieces) m.lane_bits++;
     m.lanes = 1 << m.lane_bits;
 }
-static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, attn_error *err)
+static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, int on_device, attn_error *err)
 {
     m.by_row = m.scale.rank && groups == 1;
     m.pieces = (m.columns + PIECE - 1) / PIECE;
@@ -9202,7 +9207,7 @@ static attn_status run_storing(storing &m, int64_t groups, cudaStream_t stream, 
     if (!m.batch || !m.heads || !m.rows || !m.pieces || !m.room) return report(cudaSuccess, err);
     const int64_t each = 32 >> m.lane_bits;
     const int64_t row_groups = m.packed_from ? m.rows / each + m.batch : (m.batch * m.rows + each - 1) / each;
-    const device_guard guard(m.columns ? m.to.data : m.scale.data);
+    const device_guard guard(m.columns ? m.to.data : m.scale.data, on_device - 2);
     void (*const kernels[2][3])(storing) = {
         {store_rows<false, ANY_ROWS>, store_rows<false, WHOLE_HALVES>, store_rows<false, WHOLE_FLOATS>},
         {store_rows<true, ANY_ROWS>, store_rows<true, WHOLE_HALVES>, store_rows<true, WHOLE_FLOATS>}};
@@ -9243,25 +9248,26 @@ extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *siz
 }
 
 /* a: from, to */
-extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, attn_error *err)
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, int on_device, attn_error *err)
 {
     const cudaStream_t stream = (cudaStream_t)attn__gpu::stream_of_thread;
     if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
-        const attn__gpu::device_guard guard(a[1].data);
+        const attn__gpu::device_guard guard(a[1].data, on_device - 2);
         const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
         const int64_t elements = size[0] * size[1] * size[2] * size[3];
         return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, stream, m), err);
     }
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
-    return attn__gpu::run_storing(m, 0, stream, err);
+    return attn__gpu::run_storing(m, 0, stream, on_device, err);
 }
 
 /* a: from, codes, scale */
-extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, attn_error *err)
+extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, int on_device,
+                                           attn_error *err)
 {
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
     m.scale = a[2];
-    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, err);
+    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, on_device, err);
 }
 
 /* a: codes, scale */
@@ -9276,7 +9282,7 @@ extern "C" attn_status attn__cuda_unpack_q8_0(const void *blocks, const attn__ar
 }
 
 /* a: fresh, cache, lengths, query_lengths, query_starts, key_starts, page_table, two that one of is the last, scale */
-extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *desc, attn_error *err)
+extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *desc, int on_device, attn_error *err)
 {
     const attn_view &scale = desc->v_scale.rank ? desc->v_scale : desc->k_scale;
     attn__gpu::storing m = attn__gpu::storing_of(a, desc->q.size);
@@ -9295,12 +9301,12 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
         m.pool = desc->k.size[0];
         m.room = m.pool ? m.page * desc->page_table.size[1] : 0;
     }
-    return attn__gpu::run_storing(m, scale.size[3], (cudaStream_t)desc->stream, err);
+    return attn__gpu::run_storing(m, scale.size[3], (cudaStream_t)desc->stream, on_device, err);
 }
 
 /* a: x, cosines, sines, positions, out; table: the size of cosines */
 extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                                       attn_error *err)
+                                       int on_device, attn_error *err)
 {
     attn__gpu::rotating m = attn__gpu::rotating();
     m.x = a[0];
@@ -9323,7 +9329,7 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.interleaved = (flags & ATTN_ROPE_INTERLEAVED) != 0;
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
-    const attn__gpu::device_guard guard(m.out.data);
+    const attn__gpu::device_guard guard(m.out.data, on_device - 2);
     const attn__gpu::queue stream((cudaStream_t)attn__gpu::stream_of_thread);
     cudaError_t error;
     switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
@@ -9352,79 +9358,65 @@ extern "C" attn_status attn__cuda_rope_table(const attn__array *a, const double 
                                             (cudaStream_t)attn__gpu::stream_of_thread, m), err);
 }
 
-extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, int on_device, attn_error *err)
 {
-    const attn__gpu::device_guard guard(m->out.data);
+    const attn__gpu::device_guard guard(m->out.data, on_device - 2);
     const bool in_order = m->column_tiles != 0;                     /* the chains of attn_bmm, its very bits */
     return attn__gpu::report(attn__gpu::run(attn__gpu::product_of(*m), (cudaStream_t)stream, in_order), err);
 }
 
 /* m's result += bias[c]: a product with one column of ones */
-extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, attn_error *err)
+extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, int on_device,
+                                      attn_error *err)
 {
     attn__matmul sum = *m;
     sum.a = attn__array();
     sum.b = *bias;
     sum.depth = sum.adds = 1;
     sum.column_tiles = 0;
-    return attn__cuda_matmul(&sum, stream, err);
+    return attn__cuda_matmul(&sum, stream, on_device, err);
 }
 
-extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes)
+extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes, int on_device)  /* for the default stream, too */
 {
-    const attn__gpu::device_guard guard(attn__gpu::some_data(d));      /* where the default stream is meant */
+    const attn__gpu::device_guard guard(attn__gpu::some_data(d), on_device - 2);
     void *block = NULL;
     if (cudaMallocAsync(&block, bytes, (cudaStream_t)d->stream) == cudaSuccess) return block;
     cudaGetLastError();
     return NULL;
 }
-extern "C" void attn__cuda_release(void *block, void *stream)
+extern "C" void attn__cuda_release(void *block, void *stream, int on_device)
 {
-    const attn__gpu::device_guard guard(block);
+    const attn__gpu::device_guard guard(block, on_device - 2);
     if (cudaFreeAsync(block, (cudaStream_t)stream) != cudaSuccess) cudaGetLastError();
 }
 
-attn_status attn_cuda_prepare(attn_error *err)
+namespace attn__gpu {
+static cudaError_t load_kernels()
 {
     cudaFuncAttributes attributes;
-    const void *const kernels[] = {
-        (const void *)attn__gpu::compiled_for,
-        (const void *)attn__gpu::multiply, (const void *)attn__gpu::tiled_multiply,
-        (const void *)attn__gpu::cover_keys, (const void *)attn__gpu::unpack,
-        (const void *)attn__gpu::find_norms,
-        (const void *)attn__gpu::additive_prepare, (const void *)attn__gpu::mark,
-        (const void *)attn__gpu::merge,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::ANY_ROWS>,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::store_rows<false, attn__gpu::WHOLE_FLOATS>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::ANY_ROWS>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::store_rows<true, attn__gpu::WHOLE_FLOATS>,
-        (const void *)attn__gpu::convert_doubles, (const void *)attn__gpu::unpack_blocks,
-        (const void *)attn__gpu::rotate<attn__gpu::ANY_ROWS>, (const void *)attn__gpu::rotate<attn__gpu::WHOLE_HALVES>,
-        (const void *)attn__gpu::rotate<attn__gpu::WHOLE_FLOATS>, (const void *)attn__gpu::make_tables};
-    attn_status status = ATTN_OK;
-    const auto load = [&](const void *kernel) {
-        if (status != ATTN_OK) return;
-        status = attn__gpu::report(cudaFuncGetAttributes(&attributes, kernel), err);
-        if (status != ATTN_OK) cudaGetLastError();              /* it is reported once, here */
+    cudaError_t error = cudaSuccess;
+    const auto load = [&](auto... kernels) {
+        const void *const all[] = {(const void *)kernels...};
+        for (size_t i = 0; i < sizeof all / sizeof *all && error == cudaSuccess; i++)
+            error = cudaFuncGetAttributes(&attributes, all[i]);
     };
-    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) load(kernels[i]);
-    const attn__gpu::tiled_kernels tiled[] = {attn__gpu::tiled_kernels_of<attn__gpu::PRODUCTS>(),
-                                              attn__gpu::tiled_kernels_of<attn__gpu::DISTANCES>(),
-                                              attn__gpu::tiled_kernels_of<attn__gpu::ADDITIVE>()};
-    for (int kind = 0; kind < 3; kind++) {
-        load((const void *)tiled[kind].forward_few);
-        load((const void *)tiled[kind].forward);
-        load((const void *)tiled[kind].rows);
-        load((const void *)tiled[kind].queries);
-        load((const void *)tiled[kind].keys);
-        load((const void *)tiled[kind].bias);
-    }
-    attn__gpu::each_mma_kernel(attn__gpu::mma_head_sizes(), load);
-    attn__gpu::each_hopper_kernel(attn__gpu::hopper_heads(), load);
-    return status;
+    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, mark, merge,
+         convert_doubles, unpack_blocks, make_tables, rotate<ANY_ROWS>, rotate<WHOLE_HALVES>, rotate<WHOLE_FLOATS>,
+         (const void *)store_rows<false, ANY_ROWS>, (const void *)store_rows<true, ANY_ROWS>,
+         (const void *)store_rows<false, WHOLE_HALVES>, (const void *)store_rows<true, WHOLE_HALVES>,
+         (const void *)store_rows<false, WHOLE_FLOATS>, (const void *)store_rows<true, WHOLE_FLOATS>);
+    const tiled_kernels tiled[] = {tiled_kernels_of<PRODUCTS>(), tiled_kernels_of<DISTANCES>(),
+                                   tiled_kernels_of<ADDITIVE>()};
+    for (const tiled_kernels &k : tiled) load(k.forward_few, k.forward, k.rows, k.queries, k.keys, k.bias);
+    each_mma_kernel(mma_head_sizes(), load);
+    each_hopper_kernel(hopper_heads(), load);
+    if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, by who calls */
+    return error;
 }
+} /* namespace attn__gpu */
+
+attn_status attn_cuda_prepare(attn_error *err) { return attn__gpu::report(attn__gpu::load_kernels(), err); }
 
 /* -------------------------------------------------------------------------------------------------------- >>tail */
 #undef ATTN__CUDA_TRY

@@ -85,9 +85,11 @@ fake_counts fake_counted(void) {
     now.drivers = (long)(attn_emu::count.drivers - before.drivers);
     now.allowances = (long)(attn_emu::count.allowances - before.allowances);
     now.maps = (long)(attn_emu::count.maps - before.maps);
+    now.calls = (long)(attn_emu::count.calls - before.calls);
     now.loads = (long)(attn_emu::count.tma - before.tma);
     return now;
 }
+void fake_reset_device(void) { fake_allowed.clear(); }
 void fake_forget_loaded(void) { fake_loaded.clear(); }
 int fake_not_loaded(int *all) {
     int missing = 0;
@@ -95,13 +97,16 @@ int fake_not_loaded(int *all) {
     *all = (int)fake_launched.size();
     return missing;
 }
-void fake_set_arch(int number) { arch = number; }
+static void forget_devices(void) {
+    for (attn__gpu::device &known : attn__gpu::known_devices) known = attn__gpu::device();
+}
+void fake_set_arch(int number) { arch = number, forget_devices(); }
 int fake_arch(void) { return arch; }
-void fake_set_compiled(int newest) { compiled = newest; }
+void fake_set_compiled(int newest) { compiled = newest, forget_devices(); }
 int fake_compiled(void) { return compiled; }
-void fake_set_processors(int number) { processors = number; }
+void fake_set_processors(int number) { processors = number, forget_devices(); }
 int fake_processors(void) { return processors ? processors : 4; }
-void fake_set_tma(int has_tma) { attn_emu::driver_has_tma = has_tma != 0; }
+void fake_set_tma(int has_tma) { attn_emu::driver_has_tma = has_tma != 0, forget_devices(); }
 int fake_simple(void) {
     static const int simple = number_of("FAKE_SIMPLE");
     return simple;

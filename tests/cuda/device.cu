@@ -119,6 +119,7 @@ void fake_fail_queries(int error) { query_error = error; }
 int fake_last_error(void) { return (int)cudaGetLastError(); }
 int fake_device(void) { return -1; }
 void fake_forget(void) { memset(&counts, 0, sizeof counts); }
+void fake_reset_device(void) {}
 void fake_forget_loaded(void) {}
 int fake_not_loaded(int *all) { return *all = 0; } /* nobody counts on a device */
 fake_counts fake_counted(void) { return counts; }
@@ -130,20 +131,23 @@ static int real_arch(void) {
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
     return major * 10 + minor;
 }
-void fake_set_arch(int arch) { highest = arch; }
+static void forget_devices(void) {
+    for (attn__gpu::device &known : attn__gpu::known_devices) known = attn__gpu::device();
+}
+void fake_set_arch(int arch) { highest = arch, forget_devices(); }
 int fake_arch(void) {
     if (!highest) highest = number_of("FAKE_ARCH"); /* for a whole run */
     return highest && highest < real_arch() && highest < 90 ? highest : real_arch(); /* wgmma: sm_90 alone */
 }
-void fake_set_compiled(int newest) { compiled = newest; }
+void fake_set_compiled(int newest) { compiled = newest, forget_devices(); }
 int fake_compiled(void) { return compiled; }
-void fake_set_processors(int number) { processors = number; }
+void fake_set_processors(int number) { processors = number, forget_devices(); }
 int fake_processors(void) {
     int number = 0;
     cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, 0);
     return processors ? processors : number;
 }
-void fake_set_tma(int has_tma) { no_tma = !has_tma; }
+void fake_set_tma(int has_tma) { no_tma = !has_tma, forget_devices(); }
 int fake_simple(void) {
     static const int simple = number_of("FAKE_SIMPLE");
     return simple;

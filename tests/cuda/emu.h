@@ -187,7 +187,7 @@ inline block_state *block = NULL;
 
 struct counters {
     int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
-    int64_t places, facts, maps, drivers, allowances; /* that the host asked for: see fake_counts */
+    int64_t places, facts, maps, drivers, allowances, calls; /* that the host asked for: see fake_counts */
     int64_t downwards; /* launches whose lanes run from the last to the first */
 };
 inline counters count;
@@ -1167,7 +1167,7 @@ inline void tma_store_commit() { attn_emu::self().store_group++; }
 template <int N> inline void tma_store_wait_read() { attn_emu::finish_stores(N); }
 typedef bool tensor_map_encoder_fn;
 inline tensor_map_encoder_fn tensor_map_encoder() {
-    attn_emu::count.drivers++;
+    attn_emu::count.drivers++, attn_emu::count.calls++;
     return attn_emu::driver_has_tma;
 }
 /* A tensor of 16-bit elements with four axes; boxes of 64 columns, `along` of the second and `across` of the third. 0 =

@@ -23,11 +23,14 @@ typedef struct fake_counts {
     /* asked for (in the emulator alone): where data lie, numbers of the device, tensor maps, the driver's function that
        makes these, more than 48 KB of shared memory for a kernel; and what TMA moved */
     long places, facts, maps, drivers, allowances, loads;
+    long calls;  /* of the runtime, whichever, with launches and allocations; but no maps */
     int refused; /* numbers of devices to make current that are none */
 } fake_counts;
 void *fake_stream(void); /* one other than the default stream */
 void fake_forget(void);
 fake_counts fake_counted(void);
+/* As cudaDeviceReset: no kernel has been allowed more than 48 KB any more. */
+void fake_reset_device(void);
 /* Of the kernels that have run in this program, how many were not loaded since the last fake_forget_loaded (in the
    emulator alone); *all: how many have run. */
 void fake_forget_loaded(void);
@@ -38,7 +41,8 @@ int fake_last_error(void);         /* what the runtime keeps until it is asked, 
 int fake_device(void);             /* the current one; -1 where there is but one to test on */
 
 /* Which device there is, 75 to 120, with how many multiprocessors, and whether its driver has TMA: the stages look at
-   it. */
+   it. What was found of the one before is forgotten. In the emulator device FAKE_OLD_DEVICE is an older one. */
+enum { FAKE_OLD_DEVICE = 6 };
 void fake_set_arch(int arch);
 int fake_arch(void);
 void fake_set_compiled(int newest); /* of its instructions, the newest that kernels were compiled with: 90 (sm_90a), 80,

@@ -14,10 +14,10 @@
 
              From then on attn_forward, attn_softmax, attn_scores, attn_mask, attn_dropout_mask, attn_merge, attn_bmm,
              attn_mha and the gradients take device pointers as well as host ones, and so does what a cache on the
-             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0. All
-             other functions take host pointers only. Files that only call them need neither macro. Stage 1 runs every
-             call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16:
-             attn_explain tells.
+             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0, and
+             those of these names that end in _with. All other functions take host pointers only. Files that only call
+             them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
+             faster and run what they cover, f16 and bf16: attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -133,7 +133,8 @@ extern "C" {
    device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
 /* The cudaStream_t on which calls of this thread without options are enqueued from now on: attn_merge, attn_convert,
-   attn_quantize, attn_unpack_q8_0, attn_rope and attn_rope_table. NULL, as at first: the default stream. */
+   attn_quantize, attn_unpack_q8_0, attn_rope and attn_rope_table. NULL, as at first: the default stream. With options
+   (attn_merge_with, attn_convert_with, ...) it is theirs. */
 void attn_cuda_use_stream(void *stream);
 
 #ifdef __cplusplus
@@ -9171,6 +9172,10 @@ extern "C" attn_status attn__cuda_mask(const attn__call *c, const attn__array *m
 /* ---- calls without options, and what stands around attention */
 namespace attn__gpu {
 static thread_local void *stream_of_thread;
+static cudaStream_t stream_of(const attn_desc *options)
+{
+    return (cudaStream_t)(options ? options->stream : stream_of_thread);
+}
 /* Do whole pieces of its rows lie side by side, aligned to 16 bytes (codes: to 8)? */
 static bool is_wide(const attn__array &a)
 {
@@ -9234,18 +9239,20 @@ static storing storing_of(const attn__array *a, const int64_t *size)
 void attn_cuda_use_stream(void *stream) { attn__gpu::stream_of_thread = stream; }
 
 /* a: out_a, lse_a, out_b, lse_b, out, lse */
-extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, attn_error *err)
+extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, const attn_desc *options,
+                                        attn_error *err)
 {
     const attn__gpu::device_guard guard(a[4].data);
     const attn__gpu::merging m = {a[0], a[1], a[2], a[3], a[4], a[5], size[0], size[1], size[2], size[3]};
     return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries,
-                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+                                            attn__gpu::stream_of(options), m), err);
 }
 
 /* a: from, to */
-extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, attn_error *err)
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, const attn_desc *options,
+                                          attn_error *err)
 {
-    const cudaStream_t stream = (cudaStream_t)attn__gpu::stream_of_thread;
+    const cudaStream_t stream = attn__gpu::stream_of(options);
     if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
         const attn__gpu::device_guard guard(a[1].data);
         const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
@@ -9257,11 +9264,12 @@ extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *s
 }
 
 /* a: from, codes, scale */
-extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, attn_error *err)
+extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups,
+                                           const attn_desc *options, attn_error *err)
 {
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
     m.scale = a[2];
-    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, err);
+    return attn__gpu::run_storing(m, groups, attn__gpu::stream_of(options), err);
 }
 
 /* a: codes, scale */
@@ -9300,7 +9308,7 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
 
 /* a: x, cosines, sines, positions, out; table: the size of cosines */
 extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                                       attn_error *err)
+                                       const attn_desc *options, attn_error *err)
 {
     attn__gpu::rotating m = attn__gpu::rotating();
     m.x = a[0];
@@ -9324,7 +9332,7 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
     const attn__gpu::device_guard guard(m.out.data);
-    const attn__gpu::queue stream((cudaStream_t)attn__gpu::stream_of_thread);
+    const attn__gpu::queue stream(attn__gpu::stream_of(options));
     cudaError_t error;
     switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
     case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, stream); break;

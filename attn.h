@@ -1070,19 +1070,17 @@ attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, attn_e
 attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
-/* On the stream of the options, or where there are none of attn_cuda_use_stream. The arrays as in the functions of
-   attn.h; append: those of attn__append, and where they are in desc. */
-attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, const attn_desc *options,
-                             attn_error *err);
-attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, const attn_desc *options,
-                               attn_error *err);
-attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups,
-                                const attn_desc *options, attn_error *err);
+void   *attn__cuda_stream(void);        /* that of attn_cuda_use_stream, on which calls without options are enqueued */
+/* The arrays as in the functions of attn.h; append: those of attn__append, and where they are in desc. */
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, void *stream,
+                                attn_error *err);
 attn_status attn__cuda_unpack_q8_0(const void *blocks, const struct attn__array *a, const int64_t *size,
                                    attn_error *err);
 attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, attn_error *err);
 attn_status attn__cuda_rope(const struct attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                            const attn_desc *options, attn_error *err);
+                            void *stream, attn_error *err);
 attn_status attn__cuda_rope_table(const struct attn__array *a, const double *frequencies, const int64_t *size,
                                   int64_t first_position, double factor, attn_error *err);
 const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
@@ -13861,13 +13859,17 @@ static attn_status attn__row_options(const attn_desc *options, attn_desc *d, att
     return ATTN_OK;
 }
 
-/* Of those that can do without: *options becomes d, or stays NULL; then there is `parallel` alone in d. */
-static attn_status attn__spare_options(const attn_desc **options, attn_desc *d, attn_error *err)
+/* Of those that can do without: all that they use. Not inlined: a whole descriptor would stay on the stack. */
+typedef struct attn__spare { attn_parallel parallel; void *stream; } attn__spare;
+ATTN__NOINLINE static attn_status attn__spare_options(const attn_desc *options, attn__spare *used, attn_error *err)
 {
-    attn__zero(&d->parallel, sizeof d->parallel);
-    if (!*options) return ATTN_OK;
-    ATTN__TRY(attn__row_options(*options, d, err));
-    *options = d;
+    attn_desc d;
+    attn__zero(used, sizeof *used);
+    ATTN__CUDA_ONLY(used->stream = attn__cuda_stream();)
+    if (!options) return ATTN_OK;
+    ATTN__TRY(attn__row_options(options, &d, err));
+    used->parallel = d.parallel;
+    used->stream = d.stream;
     return ATTN_OK;
 }
 
@@ -14142,9 +14144,9 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
     const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
     attn__checker w;
     attn__two_results m;
-    attn_desc d;
+    attn__spare used;
     int flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__spare_options(&options, &d, err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, 6), attn__in_structure(NULL, NULL, 0),
                                                NULL, &flags, err));)
     attn__zero(m.a, sizeof m.a);
@@ -14152,10 +14154,11 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
     ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, m.a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(m.a, out.size, options, err);)
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(m.a, out.size, used.stream, err);)
     ATTN__COPY(m.size, out.size, sizeof m.size);
-    attn__for_rows(&d.parallel, out.size[0] * out.size[1] * out.size[2], attn__mul64(out.size[3], ATTN__PLAIN_NUMBER),
-                   attn__row_bytes(&m.a[4]) | attn__row_bytes(&m.a[5]), attn__merge_rows, &m);
+    attn__for_rows(&used.parallel, out.size[0] * out.size[1] * out.size[2],
+                   attn__mul64(out.size[3], ATTN__PLAIN_NUMBER), attn__row_bytes(&m.a[4]) | attn__row_bytes(&m.a[5]),
+                   attn__merge_rows, &m);
     return attn__success(err);
 }
 
@@ -14287,19 +14290,19 @@ ATTN_DEF attn_status attn_convert_with(attn_view from, attn_out to, const attn_d
                                           ATTN__ROWS(to, 1, "bhqd", ANY_FLOATS, ATTN__RESULT)};
     const attn_view v[2] = {from, attn_view_of(to)}, all = attn__view4(from, "bhqd");
     attn__converting c;
-    attn_desc d;
+    attn__spare used;
     ATTN__CUDA_ONLY(int on_device;)
-    ATTN__TRY(attn__spare_options(&options, &d, err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__TRY(attn__check_arrays(v, fields, 2, c.a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(c.a, all.size, options, err);)
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(c.a, all.size, used.stream, err);)
     if (!attn__elements(&all)) return attn__success(err);
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__COPY(c.size, all.size, sizeof c.size);
     c.parts = attn__max(all.size[3] / (ATTN__TASK_NUMBERS + 1), 1);
     c.part = attn__blocks(all.size[3], c.parts * ATTN__ALIGN) * ATTN__ALIGN;        /* whole lines of the cache */
     c.parts = attn__blocks(all.size[3], c.part);
-    attn__for_rows(&d.parallel, all.size[0] * all.size[1] * all.size[2] * c.parts, attn__min(all.size[3], c.part),
+    attn__for_rows(&used.parallel, all.size[0] * all.size[1] * all.size[2] * c.parts, attn__min(all.size[3], c.part),
                    c.parts > 1 ? 0 : attn__row_bytes(&c.a[1]), attn__convert_some, &c);
     return attn__success(err);
 }
@@ -14388,17 +14391,17 @@ ATTN_DEF attn_status attn_quantize_with(attn_view from, attn_out codes, attn_out
         ATTN__ARGUMENT(scale, 2, "BHS?", "[B,H,S,1] or [B,H,S,ceil(D/32)]", SCALES, ATTN__NEEDED | ATTN__RESULT, 0)};
     const attn_view v[3] = {from, attn_view_of(codes), attn_view_of(scale)};
     attn__quantizing c;
-    attn_desc d;
+    attn__spare used;
     ATTN__CUDA_ONLY(int on_device;)
-    ATTN__TRY(attn__spare_options(&options, &d, err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__TRY(attn__check_arrays(v, fields, 3, c.a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(c.a, codes.size, scale.size[3], options, err);)
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(c.a, codes.size, scale.size[3], used.stream, err);)
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__COPY(c.size, codes.size, sizeof c.size);
     c.groups = scale.size[3];
-    attn__for_rows(&d.parallel, codes.size[0] * codes.size[1] * codes.size[2], codes.size[3],
+    attn__for_rows(&used.parallel, codes.size[0] * codes.size[1] * codes.size[2], codes.size[3],
                    attn__row_bytes(&c.a[1]) | attn__row_bytes(&c.a[2]), attn__quantize_heads, &c);
     return attn__success(err);
 }
@@ -15877,9 +15880,9 @@ ATTN_DEF attn_status attn_rope_with(attn_view x, attn_view cosines, attn_view si
         ATTN__ARGUMENT(out, 4, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)};
     attn_view v[5] = {x, cosines, sines, positions, attn_view_of(out)};
     attn__rotation c;
-    attn_desc d;
+    attn__spare used;
     int i, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
-    ATTN__TRY(attn__spare_options(&options, &d, err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__RULE(x.rank || x.data, NULL, "x", "must be given");
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
@@ -15901,10 +15904,10 @@ ATTN_DEF attn_status attn_rope_with(attn_view x, attn_view cosines, attn_view si
     c.rotate.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
-    ATTN__CUDA_ONLY(if (c.on_device) return attn__cuda_rope(&c.x, c.size, cosines.size, flags, options, err);)
+    ATTN__CUDA_ONLY(if (c.on_device) return attn__cuda_rope(&c.x, c.size, cosines.size, flags, used.stream, err);)
     c.as_floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
     if (!attn__elements(&v[4])) return attn__success(err);
-    attn__for_rows(&d.parallel, c.size[0] * c.size[2], c.size[1] * c.size[3], attn__row_bytes(&c.out),
+    attn__for_rows(&used.parallel, c.size[0] * c.size[2], c.size[1] * c.size[3], attn__row_bytes(&c.out),
                    attn__rotate_some, &c);
     return attn__success(err);
 }

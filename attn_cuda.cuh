@@ -9172,10 +9172,6 @@ extern "C" attn_status attn__cuda_mask(const attn__call *c, const attn__array *m
 /* ---- calls without options, and what stands around attention */
 namespace attn__gpu {
 static thread_local void *stream_of_thread;
-static cudaStream_t stream_of(const attn_desc *options)
-{
-    return (cudaStream_t)(options ? options->stream : stream_of_thread);
-}
 /* Do whole pieces of its rows lie side by side, aligned to 16 bytes (codes: to 8)? */
 static bool is_wide(const attn__array &a)
 {
@@ -9237,39 +9233,38 @@ static storing storing_of(const attn__array *a, const int64_t *size)
 } /* namespace attn__gpu */
 
 void attn_cuda_use_stream(void *stream) { attn__gpu::stream_of_thread = stream; }
+extern "C" void *attn__cuda_stream(void) { return attn__gpu::stream_of_thread; }
 
 /* a: out_a, lse_a, out_b, lse_b, out, lse */
-extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, const attn_desc *options,
-                                        attn_error *err)
+extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, void *stream, attn_error *err)
 {
     const attn__gpu::device_guard guard(a[4].data);
     const attn__gpu::merging m = {a[0], a[1], a[2], a[3], a[4], a[5], size[0], size[1], size[2], size[3]};
     return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries,
-                                            attn__gpu::stream_of(options), m), err);
+                                            (cudaStream_t)stream, m), err);
 }
 
 /* a: from, to */
-extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, const attn_desc *options,
-                                          attn_error *err)
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, void *stream, attn_error *err)
 {
-    const cudaStream_t stream = attn__gpu::stream_of(options);
     if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
         const attn__gpu::device_guard guard(a[1].data);
         const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
         const int64_t elements = size[0] * size[1] * size[2] * size[3];
-        return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, stream, m), err);
+        return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, (cudaStream_t)stream,
+                                                m), err);
     }
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
-    return attn__gpu::run_storing(m, 0, stream, err);
+    return attn__gpu::run_storing(m, 0, (cudaStream_t)stream, err);
 }
 
 /* a: from, codes, scale */
 extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups,
-                                           const attn_desc *options, attn_error *err)
+                                           void *stream, attn_error *err)
 {
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
     m.scale = a[2];
-    return attn__gpu::run_storing(m, groups, attn__gpu::stream_of(options), err);
+    return attn__gpu::run_storing(m, groups, (cudaStream_t)stream, err);
 }
 
 /* a: codes, scale */
@@ -9308,7 +9303,7 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
 
 /* a: x, cosines, sines, positions, out; table: the size of cosines */
 extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                                       const attn_desc *options, attn_error *err)
+                                       void *stream, attn_error *err)
 {
     attn__gpu::rotating m = attn__gpu::rotating();
     m.x = a[0];
@@ -9332,12 +9327,12 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
     const attn__gpu::device_guard guard(m.out.data);
-    const attn__gpu::queue stream(attn__gpu::stream_of(options));
+    const attn__gpu::queue queue((cudaStream_t)stream);
     cudaError_t error;
     switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
-    case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, stream); break;
-    case attn__gpu::WHOLE_FLOATS: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_FLOATS>(m, stream); break;
-    default: error = attn__gpu::rotate_rows<attn__gpu::ANY_ROWS>(m, stream);
+    case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, queue); break;
+    case attn__gpu::WHOLE_FLOATS: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_FLOATS>(m, queue); break;
+    default: error = attn__gpu::rotate_rows<attn__gpu::ANY_ROWS>(m, queue);
     }
     return attn__gpu::report(error, err);
 }

@@ -799,9 +799,12 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 
 /* Attention over two disjoint sets of keys from the attentions over each: out = w_a out_a + w_b out_b, w_x =
    exp(lse_x - lse), lse = log(exp(lse_a) + exp(lse_b)); both empty: out 0, lse -inf. Outs [B,H,Sq,Dv], lses f32
-   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. */
+   [B,H,Sq]; lse may be absent. Not in place. A sink belongs to one of the two only. attn_merge_with: the same, with
+   options. Used: parallel; on a device: stream. Other options are ignored, isa too. NULL: attn_merge. */
 ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
                                 attn_out out, attn_out lse, attn_error *err);
+ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
+                                     attn_out out, attn_out lse, const attn_desc *options, attn_error *err);
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
@@ -818,14 +821,19 @@ ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out 
                                              size_t *bytes, attn_error *err);
 
 /* to = from, number by number: views of the same shape, any strides, each f32, f16, bf16 or f64. Rounds to nearest
-   even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. */
+   even, once; a number too large becomes infinity, NaN the type's one quiet NaN. Not in place. attn_convert_with: as
+   attn_merge_with. */
 ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err);
+ATTN_DEF attn_status attn_convert_with(attn_view from, attn_out to, const attn_desc *options, attn_error *err);
 
 /* Quantizes k or v of attn_desc, or weights of attn_bmm, to int8: from (f32, f16, bf16) and codes (int8) are [B,H,S,D];
    scale (f32 or f16) is [B,H,S,1], one per row, or [B,H,S,ceil(D/32)], one per 32 numbers. scale = largest |x| / 127,
    rounded to its type (f16: at most 65504); a code is x / scale, a float, rounded to the nearest integer (ties to
-   even), within -127..127. NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0. */
+   even), within -127..127. NaN and infinity make the scale NaN; with it, and with a scale of 0, the codes are 0.
+   attn_quantize_with: as attn_merge_with. */
 ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err);
+ATTN_DEF attn_status attn_quantize_with(attn_view from, attn_out codes, attn_out scale, const attn_desc *options,
+                                        attn_error *err);
 /* From ggml's q8_0: rows of blocks, each a little-endian f16 scale and 32 codes (34 bytes); rows in the order of the
    axes of codes, D a multiple of 32. codes and scale as above, one per 32 numbers; blocks must not overlap them (not
    checked). */
@@ -857,10 +865,13 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
    a first_position, p is the position less that. ATTN_ROPE_INVERSE turns the other way, which is the gradient; it
    undoes the rotation where m (below) is 1. x, out: f32, f16, bf16, any strides; out may be x (same data, type and
    strides), else they must not overlap. Four products, each rounded, then a difference and a sum, each rounded: no
-   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. */
+   fused multiply-add, the same bits on every machine. A NaN becomes its type's one, copied ones too. attn_rope_with: as
+   attn_merge_with. */
 enum { ATTN_ROPE_INTERLEAVED = 1, ATTN_ROPE_INVERSE = 2 };
 ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
                                attn_out out, attn_error *err);
+ATTN_DEF attn_status attn_rope_with(attn_view x, attn_view cosines, attn_view sines, attn_view positions,
+                                    uint32_t flags, attn_out out, const attn_desc *options, attn_error *err);
 
 /* The tables, f32 [positions, R/2]: cosines[p,n] = m cos(t), sines[p,n] = m sin(t), t = (first_position + p) f. m is 1,
    but for YARN and factors; f is the frequency of pair n. f and t are doubles: powers below are within 3 ulp, the rest
@@ -1070,17 +1081,18 @@ attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__ma
                            attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
-/* On the stream of attn_cuda_use_stream, but append, which has options. The arrays as in the functions of attn.h;
-   append: those of attn__append, and where they are in desc. */
-attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, attn_error *err);
-attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, int on_device, attn_error *err);
-attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, int on_device,
-                                attn_error *err);
+void   *attn__cuda_stream(void);        /* that of attn_cuda_use_stream, on which calls without options are enqueued */
+/* The arrays as in the functions of attn.h; append: those of attn__append, and where they are in desc. */
+attn_status attn__cuda_merge(const struct attn__array *a, const int64_t *size, void *stream, attn_error *err);
+attn_status attn__cuda_convert(const struct attn__array *a, const int64_t *size, void *stream, int on_device,
+                               attn_error *err);
+attn_status attn__cuda_quantize(const struct attn__array *a, const int64_t *size, int64_t groups, void *stream,
+                                int on_device, attn_error *err);
 attn_status attn__cuda_unpack_q8_0(const void *blocks, const struct attn__array *a, const int64_t *size,
                                    attn_error *err);
 attn_status attn__cuda_append(const struct attn__array *a, const attn_desc *desc, int on_device, attn_error *err);
 attn_status attn__cuda_rope(const struct attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                            int on_device, attn_error *err);
+                            void *stream, int on_device, attn_error *err);
 attn_status attn__cuda_rope_table(const struct attn__array *a, const double *frequencies, const int64_t *size,
                                   int64_t first_position, double factor, attn_error *err);
 const char *attn__cuda_stage(const struct attn__call *c, int n, const char **why);      /* 0: that runs */
@@ -6900,6 +6912,7 @@ enum {
     ATTN__CUT_ROWS = 8,         /* for each worker, whose keys may be cut */
     ATTN__WORTH_CUTTING = 0x80000,      /* queries * keys * columns; less is done before another thread has woken up */
     ATTN__TASK_NUMBERS = 1 << 18,       /* that a task copies or converts, which takes some 30 us [Zen 3] */
+    ATTN__PLAIN_NUMBER = 64,    /* of those, in the time of one that plain C makes: of a mask, of merged results */
 
     ATTN__SOME_COLUMNS = 32,    /* of all lanes' rows that become floats, at a time */
     ATTN__BMM_ROWS = 64,        /* rows of a product that are computed, then stored */
@@ -13211,6 +13224,56 @@ static void attn__for_each(const attn_parallel *parallel, int64_t count, attn_ta
     else for (i = 0; i < count; i++) task(arg, i, 0);
 }
 
+/* Rows that need nothing of each other: some of them are a task. */
+typedef struct attn__by_rows {
+    void      (*run)(const void *call, int64_t row, int64_t end);
+    const void *call;
+    int64_t     rows, some;     /* of a task */
+} attn__by_rows;
+
+static void attn__row_task(void *arg, int64_t index, int32_t worker)
+{
+    const attn__by_rows *r = (const attn__by_rows *)arg;
+    (void)worker;
+    ATTN__IN_FP_STATE(r->run(r->call, index * r->some, attn__min((index + 1) * r->some, r->rows)));
+}
+
+/* From one row to the next, but for whole lines of the cache. */
+static int64_t attn__row_bytes(const attn__array *a)
+{
+    return (a->stride[2] & (ATTN__ALIGN - 1)) * attn__type_size(a->type);
+}
+
+/* numbers: a row takes as long as so many that are copied. bytes: attn__row_bytes of the result, of several their `or`.
+   Tasks of many rows end where a line of the cache does, if the first one begins there: no two write to the same. */
+static void attn__for_rows(const attn_parallel *parallel, int64_t rows, int64_t numbers, int64_t bytes,
+                           void (*run)(const void *call, int64_t row, int64_t end), const void *call)
+{
+    attn__by_rows r;
+    int64_t line = 1;
+    r.run = run;
+    r.call = call;
+    r.rows = rows;
+    r.some = attn__max(ATTN__TASK_NUMBERS / attn__max(numbers, 1) + 1,
+                       attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(parallel->workers, 1)));
+    while (bytes * line % ATTN__ALIGN) line *= 2;
+    if (r.some >= 4 * line) r.some = attn__blocks(r.some, line) * line;        /* a quarter more at most */
+    attn__for_each(parallel, attn__blocks(rows, r.some), attn__row_task, &r);
+}
+
+/* Of rows from one on, counted through all heads of all entries: some of a head, or all of some heads. */
+typedef struct attn__box { int64_t b, h, heads, i, rows; } attn__box;
+static attn__box attn__box_of(const int64_t *size, int64_t row, int64_t end)
+{
+    attn__box x;
+    x.b = row / size[2] / size[1];
+    x.h = row / size[2] % size[1];
+    x.i = row % size[2];
+    x.rows = attn__min(size[2] - x.i, end - row);
+    x.heads = x.rows < size[2] ? 1 : attn__min(size[1] - x.h, (end - row) / size[2]);
+    return x;
+}
+
 typedef struct attn__job { const attn_plan *plan; void *workspace; int32_t phase; } attn__job;
 static void attn__job_task(void *arg, int64_t index, int32_t worker)
 {
@@ -13889,6 +13952,28 @@ static attn_status attn__options(const attn_desc *options, uint32_t without, att
     return ATTN_OK;
 }
 
+/* Of functions whose tasks are rows. */
+static attn_status attn__row_options(const attn_desc *options, attn_desc *d, attn_error *err)
+{
+    ATTN__TRY(attn__options(options, ATTN__OPTIONS, d, err));
+    ATTN__RULE(d->parallel.workers >= 0, RANGE, "parallel.workers", "must not be negative");
+    return ATTN_OK;
+}
+
+/* Of those that can do without: all that they use. Not inlined: a whole descriptor would stay on the stack. */
+typedef struct attn__spare { attn_parallel parallel; void *stream; } attn__spare;
+ATTN__NOINLINE static attn_status attn__spare_options(const attn_desc *options, attn__spare *used, attn_error *err)
+{
+    attn_desc d;
+    attn__zero(used, sizeof *used);
+    ATTN__CUDA_ONLY(used->stream = attn__cuda_stream();)
+    if (!options) return ATTN_OK;
+    ATTN__TRY(attn__row_options(options, &d, err));
+    used->parallel = d.parallel;
+    used->stream = d.stream;
+    return ATTN_OK;
+}
+
 /* An error in a field that has another name in the function that was called, where it was of that rank. */
 static void attn__rename(attn_error *err, const attn__field *from, const attn__field *to, int rank)
 {
@@ -14035,7 +14120,6 @@ typedef struct attn__masking {
     const attn__call *c;
     const int64_t *n;           /* the mask's sizes */
     attn__array mask;
-    int64_t some;               /* rows of a task */
     int dropout;
 } attn__masking;
 
@@ -14068,8 +14152,9 @@ ATTN__NOINLINE static void attn__mask_rows_of_entries(const attn__masking *m, ui
     }
 }
 
-static void attn__mask_rows(const attn__masking *m, int64_t first, int64_t end)
+static void attn__mask_rows(const void *call, int64_t first, int64_t end)
 {
+    const attn__masking *m = (const attn__masking *)call;
     const int64_t *n = m->n, step = m->mask.stride[3];
     int64_t j, rows;
     for (; first < end; first += rows) {
@@ -14083,14 +14168,6 @@ static void attn__mask_rows(const attn__masking *m, int64_t first, int64_t end)
     }
 }
 
-static void attn__mask_task(void *arg, int64_t index, int32_t worker)
-{
-    const attn__masking *m = (const attn__masking *)arg;
-    const int64_t rows = m->n[0] * m->n[1] * m->n[2];
-    (void)worker;
-    ATTN__IN_FP_STATE(attn__mask_rows(m, index * m->some, attn__min((index + 1) * m->some, rows)));
-}
-
 /* What attends to what, or what dropout keeps. */
 static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropout, attn_error *err)
 {
@@ -14098,9 +14175,8 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     attn__masking m;
     attn__call c;
     attn_desc d;
-    int64_t rows;
     int flags = ATTN__WITH_DATA;
-    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    ATTN__TRY(attn__row_options(options, &d, err));
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(&mask, &attn__mask_field, 1),
                                                attn__in_structure(dropout ? NULL : &d, &attn__fields[ATTN__F_bias],
                                                                   ATTN__F_COUNT - ATTN__F_bias),
@@ -14108,7 +14184,6 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
     ATTN__TRY(attn__mask_check(&mask, &attn__mask_field, dropout ? NULL : &d, flags, &c, err));
     ATTN__RULE(!dropout || (attn__is_number(d.dropout) && d.dropout >= 0.0f && d.dropout <= 1.0f), RANGE, "dropout",
                "must be within 0..1");
-    ATTN__RULE(d.parallel.workers >= 0, RANGE, "parallel.workers", "must not be negative");
     m.c = &c;
     m.n = mask.size;
     m.mask = attn__array_of(out, attn__mask_field.shape);
@@ -14119,10 +14194,8 @@ static attn_status attn__mask(attn_out mask, const attn_desc *options, int dropo
         return attn__success(err);
     })
     if (!attn__elements(&out)) return attn__success(err);
-    rows = mask.size[0] * mask.size[1] * mask.size[2];
-    m.some = ATTN__TASK_NUMBERS / 64 / mask.size[3] + 1;         /* each takes as long as so many that are copied */
-    m.some = attn__max(m.some, attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(d.parallel.workers, 1)));
-    attn__for_each(&d.parallel, attn__blocks(rows, m.some), attn__mask_task, &m);
+    attn__for_rows(&d.parallel, mask.size[0] * mask.size[1] * mask.size[2],
+                   attn__mul64(mask.size[3], ATTN__PLAIN_NUMBER), 0, attn__mask_rows, &m);
     return attn__success(err);
 }
 
@@ -14133,29 +14206,33 @@ ATTN_DEF attn_status attn_dropout_mask(attn_out mask, const attn_desc *options, 
 { return attn__mask(mask, options, 1, err); }
 
 /* ---- two results merged */
-/* Arrays a[0..5]: out_a, lse_a, out_b, lse_b, out, lse */
-ATTN__NOINLINE static void attn__merge_rows(const attn__array *a, const int64_t *n)
+typedef struct attn__two_results {
+    attn__array a[6];           /* out_a, lse_a, out_b, lse_b, out, lse */
+    int64_t size[4];
+} attn__two_results;
+
+ATTN__NOINLINE static void attn__merge_rows(const void *call, int64_t row, int64_t end)
 {
-    int64_t b, h, i, x;
-    for (b = 0; b < n[0]; b++)
-        for (h = 0; h < n[1]; h++)
-            for (i = 0; i < n[2]; i++) {
-                const float la = attn__read(&a[1], b, h, i, 0), lb = attn__read(&a[3], b, h, i, 0);
-                const float m = attn__larger(la, lb), base = attn__is_none(m) ? 0.0f : m;
-                const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;
-                for (x = 0; x < n[3]; x++) {                    /* a part without mass contributes nothing, no NaN */
-                    float both = 0.0f;
-                    if (!attn__is_none(la)) both = attn__read(&a[0], b, h, i, x) * ea;
-                    if (!attn__is_none(lb)) both = attn__fma(attn__read(&a[2], b, h, i, x), eb, both);
-                    attn__write(&a[4], b, h, i, x, sum == 0.0f ? 0.0f : attn__quiet(both / sum));
-                }
-                if (a[5].rank)
-                    attn__write(&a[5], b, h, i, 0, sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum)));
-            }
+    const attn__array *a = ((const attn__two_results *)call)->a;
+    const int64_t *n = ((const attn__two_results *)call)->size;
+    int64_t x;
+    for (; row < end; row++) {
+        const int64_t b = row / n[2] / n[1], h = row / n[2] % n[1], i = row % n[2];
+        const float la = attn__read(&a[1], b, h, i, 0), lb = attn__read(&a[3], b, h, i, 0);
+        const float m = attn__larger(la, lb), base = attn__is_none(m) ? 0.0f : m;
+        const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;
+        for (x = 0; x < n[3]; x++) {                            /* a part without mass contributes nothing, no NaN */
+            float both = 0.0f;
+            if (!attn__is_none(la)) both = attn__read(&a[0], b, h, i, x) * ea;
+            if (!attn__is_none(lb)) both = attn__fma(attn__read(&a[2], b, h, i, x), eb, both);
+            attn__write(&a[4], b, h, i, x, sum == 0.0f ? 0.0f : attn__quiet(both / sum));
+        }
+        if (a[5].rank) attn__write(&a[5], b, h, i, 0, sum == 0.0f ? ATTN__NEG_INF : attn__quiet(m + attn__log(sum)));
+    }
 }
 
-ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
-                                attn_out out, attn_out lse, attn_error *err)
+ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
+                                     attn_out out, attn_out lse, const attn_desc *options, attn_error *err)
 {
 #define ATTN__OUT(f, i, flags) ATTN__ARGUMENT(f, i, "BHQV", "[B,H,Sq,Dv]; without heads H = 1", FLOATS, flags, 0)
 #define ATTN__LSE(f, i, flags) ATTN__ARGUMENT(f, i, "BHQ.", "[B,H,Sq]; without heads H = 1", SINGLES, flags, 0)
@@ -14167,19 +14244,28 @@ ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_
 #undef ATTN__LSE
     const attn_view v[6] = {out_a, lse_a, out_b, lse_b, attn_view_of(out), attn_view_of(lse)};
     attn__checker w;
-    attn__array a[6];
+    attn__two_results m;
+    attn__spare used;
     int flags = ATTN__WITH_DATA;
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__CUDA_ONLY(ATTN__TRY(attn__find_place(attn__in_structure(v, fields, 6), attn__in_structure(NULL, NULL, 0),
                                                NULL, &flags, err));)
-    attn__zero(a, sizeof a);
+    attn__zero(m.a, sizeof m.a);
     attn__begin_checks(&w, NULL, flags);
-    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, a, err));
+    ATTN__TRY(attn__check_fields(&w, v, fields, 6, 0, 0, m.a, err));
     ATTN__TRY(attn__check_overlaps(&w, err));
     if (!attn__elements(&v[4]) && (!lse.rank || !attn__elements(&v[5]))) return attn__success(err);
-    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(a, out.size, err);)
-    ATTN__IN_FP_STATE(attn__merge_rows(a, out.size));
+    ATTN__CUDA_ONLY(if (flags & ATTN__ON_DEVICE) return attn__cuda_merge(m.a, out.size, used.stream, err);)
+    ATTN__COPY(m.size, out.size, sizeof m.size);
+    attn__for_rows(&used.parallel, out.size[0] * out.size[1] * out.size[2],
+                   attn__mul64(out.size[3], ATTN__PLAIN_NUMBER), attn__row_bytes(&m.a[4]) | attn__row_bytes(&m.a[5]),
+                   attn__merge_rows, &m);
     return attn__success(err);
 }
+
+ATTN_DEF attn_status attn_merge(attn_view out_a, attn_view lse_a, attn_view out_b, attn_view lse_b,
+                                attn_out out, attn_out lse, attn_error *err)
+{ return attn_merge_with(out_a, lse_a, out_b, lse_b, out, lse, NULL, err); }
 
 /* -------------------------------------------------------------------------------------------------- >>conversion
    Numbers of one type from those of another; functions of one number. */
@@ -14278,25 +14364,52 @@ static attn_status attn__check_arrays(const void *v, const attn__field *fields, 
     return attn__check_overlaps(&w, err);
 }
 
-ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
+typedef struct attn__converting {
+    attn__array  a[2];          /* from, to */
+    int64_t      size[4];
+    int64_t      parts, part;   /* of a row that is longer than a task has to be, and their columns */
+    const attn__kernels *f;
+} attn__converting;
+
+static void attn__convert_some(const void *call, int64_t at, int64_t end)
+{
+    const attn__converting *c = (const attn__converting *)call;
+    attn__array from = c->a[0], to = c->a[1];
+    for (; at < end;) {
+        const int64_t row = at / c->parts, column = at % c->parts * c->part;
+        const attn__box x = attn__box_of(c->size, row, c->parts > 1 ? row + 1 : end);
+        from.data = (void *)(uintptr_t)attn__place_of(&c->a[0], x.b, x.h, x.i, column);
+        to.data = (void *)(uintptr_t)attn__place_of(&c->a[1], x.b, x.h, x.i, column);
+        attn__convert_rows(c->f, &from, &to, 0, x.heads, x.rows, attn__min(c->size[3] - column, c->part));
+        at += x.heads * x.rows;
+    }
+}
+
+ATTN_DEF attn_status attn_convert_with(attn_view from, attn_out to, const attn_desc *options, attn_error *err)
 {
     static const attn__field fields[2] = {ATTN__ROWS(from, 0, "bhqd", ANY_FLOATS, 0),
                                           ATTN__ROWS(to, 1, "bhqd", ANY_FLOATS, ATTN__RESULT)};
     const attn_view v[2] = {from, attn_view_of(to)}, all = attn__view4(from, "bhqd");
-    const attn__kernels *f = attn__table((int32_t)attn_best_isa());
-    attn__fp_state saved;
-    attn__array a[2];
-    int64_t b;
+    attn__converting c;
+    attn__spare used;
     ATTN__CUDA_ONLY(int on_device;)
-    ATTN__TRY(attn__check_arrays(v, fields, 2, a, ATTN__CUDA_ONLY(&on_device,) err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 2, c.a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__RULE2(from.rank == to.rank, RANK, "to.rank", "must equal from.rank", to.rank, from.rank);
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(a, all.size, on_device, err);)
-    saved = attn__fp_enter();
-    for (b = 0; attn__elements(&all) && b < all.size[0]; b++)
-        attn__convert_rows(f, &a[0], &a[1], b, all.size[1], all.size[2], all.size[3]);
-    attn__fp_leave(saved);
+    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_convert(c.a, all.size, used.stream, on_device, err);)
+    if (!attn__elements(&all)) return attn__success(err);
+    c.f = attn__table((int32_t)attn_best_isa());
+    ATTN__COPY(c.size, all.size, sizeof c.size);
+    c.parts = attn__max(all.size[3] / (ATTN__TASK_NUMBERS + 1), 1);
+    c.part = attn__blocks(all.size[3], c.parts * ATTN__ALIGN) * ATTN__ALIGN;        /* whole lines of the cache */
+    c.parts = attn__blocks(all.size[3], c.part);
+    attn__for_rows(&used.parallel, all.size[0] * all.size[1] * all.size[2] * c.parts, attn__min(all.size[3], c.part),
+                   c.parts > 1 ? 0 : attn__row_bytes(&c.a[1]), attn__convert_some, &c);
     return attn__success(err);
 }
+
+ATTN_DEF attn_status attn_convert(attn_view from, attn_out to, attn_error *err)
+{ return attn_convert_with(from, to, NULL, err); }
 
 /* Numbers x .. x+n of a row, or of as many rows side by side as it says, as codes, with a scale for `each` of them:
    a: from, codes, scale. */
@@ -14352,29 +14465,51 @@ static void attn__quantize_rows(const attn__kernels *f, const attn__array *a, in
     }
 }
 
-ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
+typedef struct attn__quantizing {
+    attn__array  a[3];          /* from, codes, scale */
+    int64_t      size[4], groups;
+    const attn__kernels *f;
+} attn__quantizing;
+
+static void attn__quantize_heads(const void *call, int64_t row, int64_t end)
+{
+    const attn__quantizing *c = (const attn__quantizing *)call;
+    int64_t h;
+    while (row < end) {
+        const attn__box x = attn__box_of(c->size, row, end);
+        for (h = x.h; h < x.h + x.heads; h++)
+            attn__quantize_rows(c->f, c->a, x.b, h, x.i, x.i + x.rows, c->size[3], c->groups);
+        row += x.heads * x.rows;
+    }
+}
+
+ATTN_DEF attn_status attn_quantize_with(attn_view from, attn_out codes, attn_out scale, const attn_desc *options,
+                                        attn_error *err)
 {
     static const attn__field fields[3] = {
         ATTN__ARGUMENT(from, 0, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED, 0),
         ATTN__ARGUMENT(codes, 1, "BHSD", "[B,H,S,D]", ONLY_CODES, ATTN__NEEDED | ATTN__RESULT, 0),
         ATTN__ARGUMENT(scale, 2, "BHS?", "[B,H,S,1] or [B,H,S,ceil(D/32)]", SCALES, ATTN__NEEDED | ATTN__RESULT, 0)};
     const attn_view v[3] = {from, attn_view_of(codes), attn_view_of(scale)};
-    const attn__kernels *f = attn__table((int32_t)attn_best_isa());
-    attn__fp_state saved;
-    attn__array a[3];
-    int64_t b, h;
+    attn__quantizing c;
+    attn__spare used;
     ATTN__CUDA_ONLY(int on_device;)
-    ATTN__TRY(attn__check_arrays(v, fields, 3, a, ATTN__CUDA_ONLY(&on_device,) err));
+    ATTN__TRY(attn__spare_options(options, &used, err));
+    ATTN__TRY(attn__check_arrays(v, fields, 3, c.a, ATTN__CUDA_ONLY(&on_device,) err));
     ATTN__TRY(attn__check_groups(&v[1], &v[2], "scale.size[3]", err));
     if (!attn__elements(&v[2])) return attn__success(err);              /* there is one for each row that has numbers */
-    ATTN__CUDA_ONLY(if (on_device) return attn__cuda_quantize(a, codes.size, scale.size[3], on_device, err);)
-    saved = attn__fp_enter();
-    for (b = 0; b < scale.size[0]; b++)
-        for (h = 0; h < scale.size[1]; h++)
-            attn__quantize_rows(f, a, b, h, 0, scale.size[2], codes.size[3], scale.size[3]);
-    attn__fp_leave(saved);
+    ATTN__CUDA_ONLY(if (on_device)
+        return attn__cuda_quantize(c.a, codes.size, scale.size[3], used.stream, on_device, err);)
+    c.f = attn__table((int32_t)attn_best_isa());
+    ATTN__COPY(c.size, codes.size, sizeof c.size);
+    c.groups = scale.size[3];
+    attn__for_rows(&used.parallel, codes.size[0] * codes.size[1] * codes.size[2], codes.size[3],
+                   attn__row_bytes(&c.a[1]) | attn__row_bytes(&c.a[2]), attn__quantize_heads, &c);
     return attn__success(err);
 }
+
+ATTN_DEF attn_status attn_quantize(attn_view from, attn_out codes, attn_out scale, attn_error *err)
+{ return attn_quantize_with(from, codes, scale, NULL, err); }
 
 ATTN_DEF attn_status attn_unpack_q8_0(const void *blocks, attn_out codes, attn_out scale, attn_error *err)
 {
@@ -15613,8 +15748,7 @@ typedef struct attn__append {
     const attn__kernels *f;
     int64_t      groups;        /* of a row's scales */
     int64_t      page;          /* rows of a page, or of an entry where there are no pages */
-    int64_t      most;          /* rows that an entry gets, at most */
-    int64_t      some;          /* rows of a task, `most` of each entry counted */
+    int64_t      most;          /* rows that an entry gets, at most: so many of each are counted */
     ATTN__CUDA_ONLY(int on_device;)
 } attn__append;
 
@@ -15712,17 +15846,15 @@ static void attn__append_rows(const attn__append *p, int64_t b, int64_t i, int64
     }
 }
 
-static void attn__append_task(void *arg, int64_t index, int32_t worker)
+static void attn__append_some(const void *call, int64_t at, int64_t end)
 {
-    const attn__append *p = (const attn__append *)arg;
-    const int64_t end = attn__min((index + 1) * p->some, attn__mul64(p->d->key_lengths.size[0], p->most));
-    int64_t at = index * p->some, n;
-    (void)worker;
-    ATTN__IN_FP_STATE(for (; at < end; at += n) {
+    const attn__append *p = (const attn__append *)call;
+    int64_t n;
+    for (; at < end; at += n) {
         const int64_t i = at % p->most;
         n = attn__min(p->most - i, end - at);
         attn__append_rows(p, at / p->most, i, i + n);
-    });
+    }
 }
 
 ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view lengths, const attn_desc *options,
@@ -15730,8 +15862,7 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
 {
     attn__append p;
     attn_desc d;
-    int64_t rows;
-    ATTN__TRY(attn__options(options, ATTN__OPTIONS, &d, err));
+    ATTN__TRY(attn__row_options(options, &d, err));
     attn__zero(&p, sizeof p);
     p.d = &d;
     d.q = fresh;
@@ -15741,10 +15872,8 @@ ATTN_DEF attn_status attn_append(attn_view fresh, attn_out cache, attn_view leng
     ATTN__TRY(attn__check_append(&p, err));
     ATTN__CUDA_ONLY(if (p.on_device) return attn__cuda_append(&p.fresh, &d, p.on_device, err);)
     if (!p.most || !fresh.size[1] || !(fresh.size[3] || (p.scale.rank && p.groups))) return attn__success(err);
-    rows = attn__mul64(lengths.size[0], p.most);
-    p.some = ATTN__TASK_NUMBERS / attn__max(attn__mul64(fresh.size[1], fresh.size[3]), 1) + 1;
-    p.some = attn__max(p.some, attn__blocks(rows, ATTN__WORKER_TASKS * attn__max(d.parallel.workers, 1)));
-    attn__for_each(&d.parallel, attn__blocks(rows, p.some), attn__append_task, &p);
+    attn__for_rows(&d.parallel, attn__mul64(lengths.size[0], p.most), attn__mul64(fresh.size[1], fresh.size[3]), 0,
+                   attn__append_some, &p);
     return attn__success(err);
 }
 
@@ -15757,7 +15886,8 @@ enum { ATTN__STAGED = 512 };    /* pairs in the buffer of rows that are not floa
 typedef struct attn__rotation {
     attn__array  x, cosines, sines, positions, out;     /* first of all, in the order of attn_rope's fields */
     int64_t      size[4];
-    int          whole_tables;  /* their rows are floats side by side */
+    int          whole_tables;  /* their rows are floats side by side, */
+    int          as_floats;     /* and so are those of x and out */
     ATTN__CUDA_ONLY(int on_device;)
     attn__rotate rotate;
     const attn__kernels *f;
@@ -15798,8 +15928,8 @@ static void attn__rotate_staged(const attn__rotation *c, int64_t b, int64_t h, i
             attn__store_row(c->f, attn__in(&c->out, b, h, i + r, column + x * apart), n, some + (2*r + x) * n);
 }
 
-/* Rows that do not lie there as floats side by side: their pairs, then what is behind them. */
-static void attn__rotate_stored(const attn__rotation *c, int64_t b)
+/* Rows row .. end that do not lie there as floats side by side: their pairs, then what is behind them. */
+static void attn__rotate_stored(const attn__rotation *c, int64_t b, int64_t row, int64_t end)
 {
     const int64_t all = c->rotate.pairs, some = attn__max(attn__min(all, ATTN__STAGED), 1);
     const int64_t most = attn__min(ATTN__ROTATED, ATTN__STAGED / some);
@@ -15808,25 +15938,25 @@ static void attn__rotate_stored(const attn__rotation *c, int64_t b)
     int64_t h, i, x;
     t.groups = t.at_row = 1;
     for (h = 0; h < c->size[1]; h++)
-        for (i = 0; i < c->size[2]; i += most)
+        for (i = row; i < end; i += most)
             for (x = 0; x < all; x += some) {
-                t.rows = attn__min(c->size[2] - i, most);
+                t.rows = attn__min(end - i, most);
                 t.pairs = attn__min(all - x, some);
                 attn__rotate_staged(c, b, h, i, x, t);
             }
-    from.data = (void *)(uintptr_t)attn__place_of(&from, 0, 0, 0, 2 * all);
-    to.data = (void *)(uintptr_t)attn__place_of(&to, 0, 0, 0, 2 * all);
-    attn__convert_rows(c->f, &from, &to, b, c->size[1], c->size[2], t.rest);
+    from.data = (void *)(uintptr_t)attn__place_of(&from, 0, 0, row, 2 * all);
+    to.data = (void *)(uintptr_t)attn__place_of(&to, 0, 0, row, 2 * all);
+    attn__convert_rows(c->f, &from, &to, b, c->size[1], end - row, t.rest);
 }
 
 /* Rows that do: those of some positions in a call of the kernel, heads inside where they lie closer. */
-static void attn__rotate_floats(const attn__rotation *c, int64_t b)
+static void attn__rotate_floats(const attn__rotation *c, int64_t b, int64_t i, int64_t end)
 {
     const int64_t heads = c->size[1], rows = c->size[2];
     const int by_head = rows == 1 || (heads > 1 && c->out.stride[1] < c->out.stride[2]);
     const int group = by_head ? 2 : 1, row = 3 - group;         /* which axis is which in the kernel */
     const int large = heads * rows > ATTN__LARGE / c->size[3];
-    int64_t at[ATTN__ROTATED_FAR], i, j, n;
+    int64_t at[ATTN__ROTATED_FAR], j, n;
     attn__rotate t = c->rotate;
     t.at = at;
     t.at_group = group == 2;
@@ -15836,14 +15966,26 @@ static void attn__rotate_floats(const attn__rotation *c, int64_t b)
     t.out_group = c->out.stride[group];
     t.out_row = c->out.stride[row];
     t.fetch = large ? 4 : 0;
-    for (i = 0; i < rows; i += n) {
-        n = attn__min(rows - i, large ? ATTN__ROTATED_FAR : ATTN__ROTATED);
+    for (; i < end; i += n) {
+        n = attn__min(end - i, large ? ATTN__ROTATED_FAR : ATTN__ROTATED);
         for (j = 0; j < n; j++) at[j] = attn__row_of_table(c, b, i + j);
         t.groups = by_head ? n : heads;
         t.rows = by_head ? heads : n;
         t.x = attn__at(&c->x, b, 0, i, 0);
         t.out = attn__at(&c->out, b, 0, i, 0);
         c->f->rotate(&t);
+    }
+}
+
+/* Rows of all heads, counted through the entries. */
+static void attn__rotate_some(const void *call, int64_t at, int64_t end)
+{
+    const attn__rotation *c = (const attn__rotation *)call;
+    int64_t n;
+    for (; at < end; at += n) {
+        const int64_t i = at % c->size[2];
+        n = attn__min(c->size[2] - i, end - at);
+        (c->as_floats ? attn__rotate_floats : attn__rotate_stored)(c, at / c->size[2], i, i + n);
     }
 }
 
@@ -15868,8 +16010,8 @@ static attn_status attn__check_positions(const attn__rotation *c, int64_t table,
     return ATTN_OK;
 }
 
-ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
-                               attn_out out, attn_error *err)
+ATTN_DEF attn_status attn_rope_with(attn_view x, attn_view cosines, attn_view sines, attn_view positions,
+                                    uint32_t flags, attn_out out, const attn_desc *options, attn_error *err)
 {
     static const attn__field fields[5] = {
         ATTN__ARGUMENT(x, 0, "BHSD", "[B,H,S,D]", FLOATS, 0, 0),
@@ -15879,8 +16021,9 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
         ATTN__ARGUMENT(out, 4, "BHSD", "[B,H,S,D]", FLOATS, ATTN__NEEDED | ATTN__RESULT, 0)};
     attn_view v[5] = {x, cosines, sines, positions, attn_view_of(out)};
     attn__rotation c;
-    int64_t b, batch;
-    int i, floats, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
+    attn__spare used;
+    int i, same = x.data == out.data && x.type == out.type && x.rank == 4 && out.rank == 4;
+    ATTN__TRY(attn__spare_options(options, &used, err));
     ATTN__RULE(x.rank || x.data, NULL, "x", "must be given");
     for (i = 0; same && i < 4; i++) same = x.size[i] == out.size[i] && (x.size[i] <= 1 || x.stride[i] == out.stride[i]);
     if (same) attn__zero(v, sizeof *v);         /* looked at once, as out */
@@ -15903,12 +16046,17 @@ ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, 
     c.f = attn__table((int32_t)attn_best_isa());
     ATTN__TRY(attn__check_positions(&c, cosines.size[0], err));
     ATTN__CUDA_ONLY(if (c.on_device)
-        return attn__cuda_rope(&c.x, c.size, cosines.size, flags, c.on_device, err);)
-    floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
-    batch = attn__elements(&v[4]) ? c.size[0] : 0;
-    ATTN__IN_FP_STATE(for (b = 0; b < batch; b++) (floats ? attn__rotate_floats : attn__rotate_stored)(&c, b));
+        return attn__cuda_rope(&c.x, c.size, cosines.size, flags, used.stream, c.on_device, err);)
+    c.as_floats = attn__is_contiguous(&c.x) && attn__is_contiguous(&c.out) && c.whole_tables;
+    if (!attn__elements(&v[4])) return attn__success(err);
+    attn__for_rows(&used.parallel, c.size[0] * c.size[2], c.size[1] * c.size[3], attn__row_bytes(&c.out),
+                   attn__rotate_some, &c);
     return attn__success(err);
 }
+
+ATTN_DEF attn_status attn_rope(attn_view x, attn_view cosines, attn_view sines, attn_view positions, uint32_t flags,
+                               attn_out out, attn_error *err)
+{ return attn_rope_with(x, cosines, sines, positions, flags, out, NULL, err); }
 
 /* ---- tables for them, in double. What goes into a sum is a product of attn__product_of: rounded, never fused. */
 static double attn__product_of(double a, double b)

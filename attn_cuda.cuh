@@ -14,10 +14,10 @@
 
              From then on attn_forward, attn_softmax, attn_scores, attn_mask, attn_dropout_mask, attn_merge, attn_bmm,
              attn_mha and the gradients take device pointers as well as host ones, and so does what a cache on the
-             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0. All
-             other functions take host pointers only. Files that only call them need neither macro. Stage 1 runs every
-             call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are faster and run what they cover, f16 and bf16:
-             attn_explain tells.
+             device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0, and
+             those of these names that end in _with. All other functions take host pointers only. Files that only call
+             them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
+             faster and run what they cover, f16 and bf16: attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -134,7 +134,8 @@ extern "C" {
    device and process is enough. err may be NULL. */
 attn_status attn_cuda_prepare(attn_error *err);
 /* The cudaStream_t on which calls of this thread without options are enqueued from now on: attn_merge, attn_convert,
-   attn_quantize, attn_unpack_q8_0, attn_rope and attn_rope_table. NULL, as at first: the default stream. */
+   attn_quantize, attn_unpack_q8_0, attn_rope and attn_rope_table. NULL, as at first: the default stream. With options
+   (attn_merge_with, attn_convert_with, ...) it is theirs. */
 void attn_cuda_use_stream(void *stream);
 
 #ifdef __cplusplus
@@ -9237,37 +9238,39 @@ static storing storing_of(const attn__array *a, const int64_t *size)
 } /* namespace attn__gpu */
 
 void attn_cuda_use_stream(void *stream) { attn__gpu::stream_of_thread = stream; }
+extern "C" void *attn__cuda_stream(void) { return attn__gpu::stream_of_thread; }
 
 /* a: out_a, lse_a, out_b, lse_b, out, lse */
-extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, attn_error *err)
+extern "C" attn_status attn__cuda_merge(const attn__array *a, const int64_t *size, void *stream, attn_error *err)
 {
     const attn__gpu::device_guard guard(a[4].data);
     const attn__gpu::merging m = {a[0], a[1], a[2], a[3], a[4], a[5], size[0], size[1], size[2], size[3]};
     return attn__gpu::report(attn__gpu::run(attn__gpu::merge, m.batch * m.heads * m.queries,
-                                            (cudaStream_t)attn__gpu::stream_of_thread, m), err);
+                                            (cudaStream_t)stream, m), err);
 }
 
 /* a: from, to */
-extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, int on_device, attn_error *err)
+extern "C" attn_status attn__cuda_convert(const attn__array *a, const int64_t *size, void *stream, int on_device,
+                                          attn_error *err)
 {
-    const cudaStream_t stream = (cudaStream_t)attn__gpu::stream_of_thread;
     if (a[0].type == ATTN_F64 || a[1].type == ATTN_F64) {
         const attn__gpu::device_guard guard(a[1].data, on_device - 2);
         const attn__gpu::converting m = {a[0], a[1], {size[0], size[1], size[2], size[3]}};
         const int64_t elements = size[0] * size[1] * size[2] * size[3];
-        return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, stream, m), err);
+        return attn__gpu::report(attn__gpu::run(attn__gpu::convert_doubles, (elements + 31) / 32, (cudaStream_t)stream,
+                                                m), err);
     }
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
-    return attn__gpu::run_storing(m, 0, stream, on_device, err);
+    return attn__gpu::run_storing(m, 0, (cudaStream_t)stream, on_device, err);
 }
 
 /* a: from, codes, scale */
-extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, int on_device,
-                                           attn_error *err)
+extern "C" attn_status attn__cuda_quantize(const attn__array *a, const int64_t *size, int64_t groups, void *stream,
+                                           int on_device, attn_error *err)
 {
     attn__gpu::storing m = attn__gpu::storing_of(a, size);
     m.scale = a[2];
-    return attn__gpu::run_storing(m, groups, (cudaStream_t)attn__gpu::stream_of_thread, on_device, err);
+    return attn__gpu::run_storing(m, groups, (cudaStream_t)stream, on_device, err);
 }
 
 /* a: codes, scale */
@@ -9306,7 +9309,7 @@ extern "C" attn_status attn__cuda_append(const attn__array *a, const attn_desc *
 
 /* a: x, cosines, sines, positions, out; table: the size of cosines */
 extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size, const int64_t *table, uint32_t flags,
-                                       int on_device, attn_error *err)
+                                       void *stream, int on_device, attn_error *err)
 {
     attn__gpu::rotating m = attn__gpu::rotating();
     m.x = a[0];
@@ -9330,12 +9333,12 @@ extern "C" attn_status attn__cuda_rope(const attn__array *a, const int64_t *size
     m.inverse = (flags & ATTN_ROPE_INVERSE) != 0;
     if (size[0] * size[1] * size[2] * size[3] == 0) return attn__gpu::report(cudaSuccess, err);
     const attn__gpu::device_guard guard(m.out.data, on_device - 2);
-    const attn__gpu::queue stream((cudaStream_t)attn__gpu::stream_of_thread);
+    const attn__gpu::queue queue((cudaStream_t)stream);
     cudaError_t error;
     switch (attn__gpu::rows_are(m.x, m.rest % 8 == 0 && m.x_wide && m.out_wide && m.table_wide)) {
-    case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, stream); break;
-    case attn__gpu::WHOLE_FLOATS: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_FLOATS>(m, stream); break;
-    default: error = attn__gpu::rotate_rows<attn__gpu::ANY_ROWS>(m, stream);
+    case attn__gpu::WHOLE_HALVES: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_HALVES>(m, queue); break;
+    case attn__gpu::WHOLE_FLOATS: error = attn__gpu::rotate_rows<attn__gpu::WHOLE_FLOATS>(m, queue); break;
+    default: error = attn__gpu::rotate_rows<attn__gpu::ANY_ROWS>(m, queue);
     }
     return attn__gpu::report(error, err);
 }

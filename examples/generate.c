@@ -264,10 +264,10 @@ static void attend(decoder *d, int32_t n) {
     float *k = d->qkv + heads * head, *v = k + kv_heads * head;
     const attn_out turned = heads_of(d, d->qkv, heads + kv_heads, row); /* what is side by side needs one call */
     attn_desc where = options(d);
-    must(attn_rope(attn_view_of(turned), attn_view_f32(d->cosines, 2, length, head / 2, 0, 0),
-                   attn_view_f32(d->sines, 2, length, head / 2, 0, 0),
-                   attn_view_i32(d->positions, 2, turned.size[0], turned.size[2], 0, 0), ATTN_ROPE_INTERLEAVED, turned,
-                   &err));
+    must(attn_rope_with(attn_view_of(turned), attn_view_f32(d->cosines, 2, length, head / 2, 0, 0),
+                        attn_view_f32(d->sines, 2, length, head / 2, 0, 0),
+                        attn_view_i32(d->positions, 2, turned.size[0], turned.size[2], 0, 0), ATTN_ROPE_INTERLEAVED,
+                        turned, &where, &err));
 
     const double start = now();
     where.query_starts = o.query_starts;
@@ -335,6 +335,7 @@ static void step(decoder *d, const int32_t *tokens) {
 /* A matrix of rows of size `in`, those of some matrices one below the other, in the type that was asked for. */
 static matrix put_matrix(decoder *d, char **at, int64_t in, const float *const *parts, const int64_t *outs, int count) {
     const attn_type type = (attn_type)d->how.weights;
+    const attn_desc o = options(d);
     matrix w = {{0}, {0}};
     int64_t out = 0, first = 0;
     for (int i = 0; i < count; i++) out += outs[i];
@@ -343,8 +344,8 @@ static matrix put_matrix(decoder *d, char **at, int64_t in, const float *const *
     for (int i = 0; i < count; first += outs[i++]) {
         const attn_view part = attn_view_f32(parts[i], 4, 1, 1, outs[i], in);
         const attn_out to = attn_out_slice(all, 2, first, outs[i]);
-        if (type == ATTN_I8) must(attn_quantize(part, to, attn_out_slice(scale, 2, first, outs[i]), &err));
-        else must(attn_convert(part, to, &err));
+        if (type == ATTN_I8) must(attn_quantize_with(part, to, attn_out_slice(scale, 2, first, outs[i]), &o, &err));
+        else must(attn_convert_with(part, to, &o, &err));
     }
     *at += out * in * size_of(type);
     w.rows = attn_view_of(all);

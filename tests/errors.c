@@ -1349,6 +1349,7 @@ static void test_struct_bytes(void) {
         FAILS(attn_softmax_backward(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
         FAILS(attn_scores(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
         FAILS(attn_bmm(x, x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
+        FAILS(attn_convert_with(x, o, &options, &err), ATTN_ERR_OPTION, "struct_bytes");
         FAILS(attn_mask(attn_out_u8((uint8_t *)m.raw, 4, 1, 1, SQ, SK), &options, &err), ATTN_ERR_OPTION,
               "struct_bytes");
         options.struct_bytes = 0;

@@ -284,6 +284,12 @@ static void draw_run(attn_desc *d) {
     d->parallel.run = one_in(2) ? run_shuffled : 0;
     d->parallel.user = &workers;
 }
+/* Options, or none, of functions that use `parallel` alone. */
+static const attn_desc *draw_spare(attn_desc *o) {
+    memset(o, 0, sizeof *o);
+    draw_run(o);
+    return one_in(3) ? 0 : o;
+}
 static attn_desc draw_call(int score, shape s) { /* score -1: any */
     static const int32_t aligns[] = {ATTN_ALIGN_TOP_LEFT, ATTN_ALIGN_BOTTOM_RIGHT, ATTN_ALIGN_POSITIONS,
                                      ATTN_ALIGN_POSITIONS};
@@ -727,7 +733,9 @@ static void slots_merge(job *j) {
     add_slot(&j->o[1], "lse", 1);
 }
 static attn_status run_merge(job *j, attn_error *err) {
-    return attn_merge(j->v[0], j->v[1], j->v[2], j->v[3], j->o[0], j->o[1], err);
+    attn_desc o;
+    if (one_in(2)) return attn_merge(j->v[0], j->v[1], j->v[2], j->v[3], j->o[0], j->o[1], err);
+    return attn_merge_with(j->v[0], j->v[1], j->v[2], j->v[3], j->o[0], j->o[1], draw_spare(&o), err);
 }
 static void check_merge(job *j) {
     attn_view out = attn_view_of(j->o[0]), lse = attn_view_of(j->o[1]);
@@ -2114,7 +2122,9 @@ static void run_convert(job *j) {
     if (elements_of(&from) && one_in(3)) put(&from, offset_of(&from, i), odd_float());
     int expected = break_one(views, 2);
     remember_blocks();
-    attn_status st = attn_convert(from, as_out(to), &err);
+    attn_desc options;
+    attn_status st = one_in(2) ? attn_convert(from, as_out(to), &err)
+                               : attn_convert_with(from, as_out(to), draw_spare(&options), &err);
     if (refused_as_it_must(st, &err, expected)) return;
     attn_out o = as_out(to);
     CHECKF(gaps_untouched(&o), "wrote between the elements");
@@ -2153,7 +2163,9 @@ static void run_quantize(job *j) {
     if (elements_of(&from) && one_in(4)) put(&from, offset_of(&from, i), odd_float());
     int expected = break_one(views, 3);
     remember_blocks();
-    attn_status st = attn_quantize(from, as_out(codes), as_out(scale), &err);
+    attn_desc options;
+    attn_status st = one_in(2) ? attn_quantize(from, as_out(codes), as_out(scale), &err)
+                               : attn_quantize_with(from, as_out(codes), as_out(scale), draw_spare(&options), &err);
     if (refused_as_it_must(st, &err, expected)) return;
     attn_out a = as_out(codes), b = as_out(scale);
     CHECKF(gaps_untouched(&a) && gaps_untouched(&b), "wrote between the elements");
@@ -2676,7 +2688,9 @@ static void run_rope(job *j) {
     if (expected == ACCEPTED && one_in(12)) expected = put_int(&positions, PICK(strange)) ? EITHER : ACCEPTED;
     if (expected == ACCEPTED && one_in(12)) flags |= 1u << test_int(2, 31), expected = REFUSED;
     remember_blocks();
-    attn_status st = attn_rope(x, c, s, positions, flags, as_out(out), &err);
+    attn_desc options;
+    attn_status st = one_in(2) ? attn_rope(x, c, s, positions, flags, as_out(out), &err)
+                               : attn_rope_with(x, c, s, positions, flags, as_out(out), draw_spare(&options), &err);
     if (refused_as_it_must(st, &err, expected)) return;
     attn_out o = as_out(out);
     CHECKF(gaps_untouched(&o), "wrote between the elements");

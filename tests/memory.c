@@ -776,7 +776,8 @@ static void test_no_allocation(void) {
     o.align = ATTN_ALIGN_TOP_LEFT;
     CHECK_STATUS(attn_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
     CHECK_STATUS(attn_dropout_mask(attn_out_u8(bytes, 4, 2, 2, 3, 5), &o, 0), ATTN_OK);
-    CHECK_STATUS(attn_merge(x, lse, x, lse, give(4, 2, 2, 3, 5), give(3, 2, 2, 3, 0), 0), ATTN_OK);
+    CHECK_STATUS(attn_merge_with(x, lse, x, lse, give(4, 2, 2, 3, 5), give(3, 2, 2, 3, 0), &o, 0), ATTN_OK);
+    CHECK_STATUS(attn_convert_with(x, give(4, 2, 2, 3, 5), &o, 0), ATTN_OK);
     CHECK(h.allocated == 0);
 }
 

@@ -938,6 +938,16 @@ PIECE(RANGE, "parallel.workers must not be negative",
     options.parallel.workers = -1, attn_mask(bytes, &options, err))
 PIECE(RANGE, "parallel.workers must not be negative",
     options.parallel.workers = -1, attn_dropout_mask(bytes, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_merge_with(part, lse, part, lse, merged, nowhere, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_convert_with(from, to, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_quantize_with(from, codes, scale, &options, err))
+PIECE(RANGE, "parallel.workers must not be negative",
+    options.parallel.workers = -1, attn_append(from, to, ints(1, 1, 0), &options, err))
+PIECE(RANGE, "parallel.workers must not be negative", options.parallel.workers = -1,
+    attn_rope_with(from, floats(2, 3, 20, 0, 0), floats(2, 3, 20, 0, 0), none, 0, to, &options, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_forward(&d, 0, err))
 PIECE(NULL, "plan must not be NULL", attn_plan_backward(&d, &g, 0, err))
 PIECE(NULL, "q must be given", attn_scores(none, k, d.scores, 0, err))

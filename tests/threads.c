@@ -351,6 +351,279 @@ static void test_masks(void) {
     }
 }
 
+/* ---- pieces whose rows are tasks: on any workers, in any order the bytes of a call for each row, gaps too */
+enum { ROW_CONVERT, ROW_QUANTIZE, ROW_ROPE, ROW_MERGE };
+enum { ALONE_COLUMNS = 100000 };
+typedef struct row_call {
+    int piece;
+    attn_view from[4]; /* merge: two results, each with its lse; rope: x, both tables, positions */
+    attn_out to[2];
+    uint32_t flags;
+    int in_place; /* x is the result; what it held: */
+    unsigned char *held;
+    int64_t rows, numbers;   /* what is cut into tasks: rows that take as long as so many numbers */
+    int64_t line;            /* rows of whole lines of the cache, where the results are packed; 0: not looked at */
+    unsigned char *bytes[2]; /* of the results */
+    size_t count[2];
+} row_call;
+
+static attn_status run_row_call(const row_call *c, const attn_desc *o) {
+    const attn_view *v = c->from;
+    switch (c->piece) {
+    case ROW_CONVERT: return attn_convert_with(v[0], c->to[0], o, 0);
+    case ROW_QUANTIZE: return attn_quantize_with(v[0], c->to[0], c->to[1], o, 0);
+    case ROW_ROPE: return attn_rope_with(v[0], v[1], v[2], v[3], c->flags, c->to[0], o, 0);
+    default: return attn_merge_with(v[0], v[1], v[2], v[3], c->to[0], c->to[1], o, 0);
+    }
+}
+
+static void clear_results(const row_call *c) {
+    for (int n = 0; n < 2; n++) memset(c->bytes[n], 0xA5, c->count[n]);
+    if (c->in_place) memcpy(c->bytes[0], c->held, c->count[0]);
+}
+
+/* One row of one head alone, or some columns of it, by the functions without options: nothing is cut there. */
+static void run_alone(const row_call *c, int64_t b, int64_t h, int64_t i, int64_t column) {
+    const int64_t at[3] = {b, h, i};
+    const attn_view *p = &c->from[3];
+    int32_t position = (int32_t)i;
+    row_call one = *c;
+    attn_status st;
+    for (int axis = 0; axis < 3; axis++) {
+        for (int n = 0; n < (c->piece == ROW_MERGE ? 4 : 1); n++)
+            if (axis < one.from[n].rank - (one.from[n].rank < 3))
+                one.from[n] = attn_view_slice(one.from[n], axis, at[axis], 1);
+        for (int n = 0; n < 2; n++)
+            if (axis < one.to[n].rank - (one.to[n].rank < 3)) one.to[n] = attn_out_slice(one.to[n], axis, at[axis], 1);
+    }
+    if (p->rank && c->piece == ROW_ROPE) {
+        position = ((const int32_t *)p->data)[p->rank == 1 ? b : b * p->size[1] + i];
+        if (p->rank == 1) position += (int32_t)i;
+    }
+    if (c->from[0].rank < 3) {
+        const int last = c->from[0].rank - 1;
+        const int64_t left = c->from[0].size[last] - column, n = left < ALONE_COLUMNS ? left : ALONE_COLUMNS;
+        one.from[0] = attn_view_slice(one.from[0], last, column, n);
+        one.to[0] = attn_out_slice(one.to[0], last, column, n);
+    }
+    switch (c->piece) {
+    case ROW_CONVERT: st = attn_convert(one.from[0], one.to[0], 0); break;
+    case ROW_QUANTIZE: st = attn_quantize(one.from[0], one.to[0], one.to[1], 0); break;
+    case ROW_ROPE:
+        st = attn_rope(one.from[0], c->from[1], c->from[2], attn_view_i32(&position, 1, 1, 0, 0, 0), c->flags,
+                       one.to[0], 0);
+        break;
+    default: st = attn_merge(one.from[0], one.from[1], one.from[2], one.from[3], one.to[0], one.to[1], 0);
+    }
+    CHECK_STATUS(st, ATTN_OK);
+}
+static void run_each_alone(const row_call *c) {
+    const attn_view *v = &c->from[0];
+    const int last = v->rank - 1;
+    if (v->rank < 3) {
+        for (int64_t b = 0; b < (last ? v->size[0] : 1); b++)
+            for (int64_t x = 0; x < v->size[last]; x += ALONE_COLUMNS) run_alone(c, b, 0, 0, x);
+        return;
+    }
+    for (int64_t b = 0; b < v->size[0]; b++)
+        for (int64_t h = 0; h < v->size[1]; h++)
+            for (int64_t i = 0; i < v->size[2]; i++) run_alone(c, b, h, i, 0);
+}
+
+static void set_bytes(row_call *c) {
+    for (int n = 0; n < 2; n++) {
+        const attn_view v = attn_view_of(c->to[n]);
+        int64_t low = 0, high = -1;
+        if (v.rank) view_extent(&v, &low, &high);
+        c->count[n] = (size_t)(high - low + 1) * type_bytes(v.type);
+        c->bytes[n] = c->count[n] ? (unsigned char *)c->to[n].data + low * (int64_t)type_bytes(v.type)
+                                  : (unsigned char *)c->count;
+    }
+}
+
+/* Tasks take some 30 us; there are about four for each worker at most, and many rows fill whole lines of the cache. */
+static int64_t row_tasks_of(const row_call *c, int32_t workers) {
+    const int64_t least = (1 << 18) / c->numbers + 1, share = (c->rows + 4 * workers - 1) / (4 * workers);
+    int64_t some = share > least ? share : least;
+    if (some >= 4 * c->line) some = (some + c->line - 1) / c->line * c->line;
+    return (c->rows + some - 1) / some;
+}
+
+static void check_row_call(row_call *c, const char *what) {
+    unsigned char *want[2];
+    set_bytes(c);
+    if (c->in_place) memcpy(c->held = test_guarded(c->count[0]), c->bytes[0], c->count[0]);
+    clear_results(c);
+    run_each_alone(c);
+    for (int n = 0; n < 2; n++) memcpy(want[n] = test_guarded(c->count[n]), c->bytes[n], c->count[n]);
+    for (int32_t workers = 0; workers <= 128; workers += workers < 9 ? 1 : 17) {
+        const int on_threads = workers > 0 && workers <= 8;
+        recorder r = {workers % 2 ? REVERSED : IN_ORDER, 0, 0};
+        pool p;
+        attn_desc o;
+        memset(&o, 0, sizeof o);
+        if (on_threads) o.parallel = parallel_of(&p, workers);
+        if (workers > 8) o.parallel.run = run_recorded, o.parallel.user = &r, o.parallel.workers = workers;
+        clear_results(c);
+        CHECK_STATUS(run_row_call(c, workers ? &o : 0), ATTN_OK);
+        for (int n = 0; n < 2; n++)
+            CHECKF(!memcmp(c->bytes[n], want[n], c->count[n]), "%s, %d workers: other bytes", what, (int)workers);
+        if (workers && c->line) {
+            const int64_t tasks = row_tasks_of(c, workers), got = on_threads ? p.count : r.tasks;
+            CHECKF(got == (tasks > 1 ? tasks : 0), "%s, %d workers: %ld tasks, not %ld", what, (int)workers, (long)got,
+                   (long)tasks);
+        }
+        if (on_threads) pthread_mutex_destroy(&p.lock);
+    }
+    test_release();
+}
+
+enum { ROWS_B = 2, ROWS_H = 3, ROWS_S = 704, ROWS_D = 129, MERGED_D = 30, MERGED_S = 100 };
+static attn_view row_floats(int32_t type, layout how, int64_t d) {
+    attn_view v = make_view(type, how, 4, ROWS_B, ROWS_H, d == MERGED_D ? MERGED_S : ROWS_S, d);
+    fill(&v, draw_normal, 0, 1);
+    return v;
+}
+static void set_rows(row_call *c, int piece, layout how, int64_t rows, int64_t numbers, int64_t line) {
+    memset(c, 0, sizeof *c);
+    c->piece = piece, c->rows = rows, c->numbers = numbers, c->line = how == LAYOUT_PACKED ? line : 0;
+}
+
+static void test_converted_rows(void) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64};
+    static const int64_t lines[] = {16, 32, 32, 8};
+    row_call c;
+    for (int n = 0; n < 32; n++) {
+        const layout how = n < 16 ? LAYOUT_PACKED : n % 3 ? LAYOUT_MIXED : LAYOUT_BSHD;
+        set_rows(&c, ROW_CONVERT, how, ROWS_B * ROWS_H * ROWS_S, ROWS_D, lines[n / 4 % 4]);
+        c.from[0] = row_floats(types[n % 4], how, ROWS_D);
+        c.to[0] = make_out_of(types[n / 4 % 4], how, 4, ROWS_B, ROWS_H, ROWS_S, ROWS_D);
+        check_row_call(&c, "converted rows");
+    }
+    for (int n = 0; n < 4; n++) { /* few rows, longer than a task: parts of them, each a task where they are so long */
+        const int64_t rows = n < 2 ? 1 : 3, columns = n % 2 ? 600000 : 1000003;
+        set_rows(&c, ROW_CONVERT, LAYOUT_PACKED, rows * (n % 2 ? 2 : 3), n % 2 ? 300032 : 333376, 64);
+        c.from[0] = make_view(types[n], LAYOUT_PACKED, rows > 1 ? 2 : 1, rows > 1 ? rows : columns, columns, 0, 0);
+        c.to[0] = make_out_of(types[3 - n], n > 2 ? LAYOUT_GAPS : LAYOUT_PACKED, c.from[0].rank, c.from[0].size[0],
+                              columns, 0, 0);
+        if (rows == 1) c.from[0].size[1] = c.to[0].size[1] = 0;
+        fill(&c.from[0], draw_normal, 0, 1);
+        check_row_call(&c, "parts of long rows");
+    }
+}
+
+static void test_quantized_rows(void) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    for (int n = 0; n < 12; n++) {
+        const layout how = n < 6 ? LAYOUT_PACKED : n % 4 ? LAYOUT_MIXED : LAYOUT_BSHD;
+        const int64_t d = n % 4 < 2 ? ROWS_D : 128, groups = n % 2 ? (d + 31) / 32 : 1;
+        const int32_t scales = n % 3 ? ATTN_F32 : ATTN_F16;
+        row_call c;
+        set_rows(&c, ROW_QUANTIZE, how, ROWS_B * ROWS_H * ROWS_S, d, d == 128 ? 16 : 64);
+        if (n % 2 && d == 128) c.line = how == LAYOUT_PACKED ? (scales == ATTN_F32 ? 4 : 8) : 0;
+        else if (d == 128 && scales == ATTN_F16) c.line = how == LAYOUT_PACKED ? 32 : 0;
+        c.from[0] = row_floats(types[n / 2 % 3], how, d);
+        c.to[0] = make_out_of(ATTN_I8, how, 4, ROWS_B, ROWS_H, ROWS_S, d);
+        c.to[1] = make_out_of(scales, how, 4, ROWS_B, ROWS_H, ROWS_S, groups);
+        check_row_call(&c, "quantized rows");
+    }
+}
+
+/* Positions: none, of each entry, of each row; in place, where x and out are one. */
+static void test_turned_rows(void) {
+    static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+    static const int64_t lines[] = {16, 32, 32};
+    for (int n = 0; n < 24; n++) {
+        const layout how = n < 8 ? LAYOUT_PACKED : n % 3 ? LAYOUT_MIXED : LAYOUT_BSHD;
+        const int32_t type = types[n % 3], result = types[n / 2 % 3];
+        const int each = n / 3 % 3, in_place = n % 4 == 3;
+        row_call c;
+        set_rows(&c, ROW_ROPE, how, ROWS_B * ROWS_S, ROWS_H * ROWS_D, lines[in_place ? n % 3 : n / 2 % 3]);
+        c.from[0] = row_floats(type, how == LAYOUT_MIXED && in_place ? LAYOUT_BSHD : how, ROWS_D);
+        c.from[1] = make_filled(n % 5 ? LAYOUT_PACKED : LAYOUT_GAPS, 1, 2, ROWS_S + 9, 40, 0, 0);
+        c.from[2] = make_filled(LAYOUT_PACKED, 1, 2, ROWS_S + 9, 40, 0, 0);
+        if (each) c.from[3] = make_ints(ATTN_I32, each, ROWS_B, ROWS_S, 0, 0, 0, 9);
+        if (each == 1) c.from[3].size[1] = 0;
+        c.flags = (uint32_t)n % 4;
+        c.to[0] = make_out_of(result, how, 4, ROWS_B, ROWS_H, ROWS_S, ROWS_D);
+        if (in_place) memcpy(&c.to[0], &c.from[0], sizeof c.to[0]), c.in_place = 1;
+        check_row_call(&c, "turned rows");
+    }
+}
+
+static void test_merged_rows(void) {
+    for (int n = 0; n < 12; n++) {
+        static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+        const layout how = n < 4 ? LAYOUT_PACKED : n % 3 ? LAYOUT_MIXED : LAYOUT_GAPS;
+        const int with_lse = n % 2;
+        row_call c;
+        set_rows(&c, ROW_MERGE, how, ROWS_B * ROWS_H * MERGED_S, 64 * MERGED_D, with_lse ? 16 : 8);
+        if (n % 3 && !with_lse) c.line *= 2; /* 60 bytes */
+        for (int i = 0; i < 2; i++) {
+            c.from[2 * i] = row_floats(types[(n + i) % 3], how, MERGED_D);
+            c.from[2 * i + 1] = make_filled(how, 1, 3, ROWS_B, ROWS_H, MERGED_S, 0);
+        }
+        put_float(&c.from[1], 0, 0, 3, 0, -INFINITY);
+        c.to[0] = make_out_of(types[n % 3], how, 4, ROWS_B, ROWS_H, MERGED_S, MERGED_D);
+        if (with_lse) c.to[1] = make_out(how, 3, ROWS_B, ROWS_H, MERGED_S, 0);
+        check_row_call(&c, "merged rows");
+    }
+}
+
+/* No two tasks write to one line of the cache, where the results begin with one: what each changes is looked at. */
+typedef struct line_watch {
+    row_call *c;
+    int64_t tasks, shared;
+} line_watch;
+static void run_watched(void *user, int64_t count, attn_task_fn task, void *arg) {
+    line_watch *w = (line_watch *)user;
+    w->tasks = count;
+    for (int n = 0; n < 2; n++) w->c->count[n] = (w->c->count[n] + 63) / 64 * 64;
+    unsigned char *before[2] = {test_guarded(w->c->count[0]), test_guarded(w->c->count[1])};
+    unsigned char *taken[2] = {(unsigned char *)calloc(w->c->count[0] / 64 + 1, 1),
+                               (unsigned char *)calloc(w->c->count[1] / 64 + 1, 1)};
+    for (int64_t i = 0; i < count; i++) {
+        for (int n = 0; n < 2; n++) memcpy(before[n], w->c->bytes[n], w->c->count[n]);
+        task(arg, i, 0);
+        for (int n = 0; n < 2; n++)
+            for (size_t line = 0; line < w->c->count[n]; line += 64)
+                if (memcmp(before[n] + line, w->c->bytes[n] + line, 64)) w->shared += taken[n][line / 64]++;
+    }
+    for (int n = 0; n < 2; n++) free(taken[n]);
+}
+static attn_out on_a_line(int32_t type, int rank, int64_t n2, int64_t n3) {
+    const size_t count = (size_t)(ROWS_B * ROWS_H * n2 * (rank == 4 ? n3 : 1));
+    const uintptr_t at = (uintptr_t)test_guarded(count * type_bytes(type) + 128);
+    return attn_out_typed((attn_type)type, (void *)((at + 63) / 64 * 64), rank, ROWS_B, ROWS_H, n2, n3);
+}
+static void test_lines_of_rows(void) {
+    for (int n = 0; n < 12; n++) {
+        const int piece = n / 3;
+        const int32_t type = n % 3 ? ATTN_F32 : ATTN_F16;
+        line_watch w = {0, 0, 0};
+        row_call c;
+        attn_desc o;
+        set_rows(&c, piece, LAYOUT_PACKED, 0, 0, 0);
+        c.from[0] = row_floats(ATTN_F32, LAYOUT_PACKED, piece == ROW_MERGE ? MERGED_D : ROWS_D);
+        c.to[0] = on_a_line(piece == ROW_QUANTIZE ? ATTN_I8 : type, 4, c.from[0].size[2], c.from[0].size[3]);
+        if (piece == ROW_QUANTIZE) c.to[1] = on_a_line(type, 4, ROWS_S, n % 2 ? 1 : (ROWS_D + 31) / 32);
+        if (piece == ROW_ROPE) c.from[1] = c.from[2] = make_filled(LAYOUT_PACKED, 1, 2, ROWS_S, 40, 0, 0);
+        if (piece == ROW_MERGE) {
+            c.from[1] = c.from[3] = make_filled(LAYOUT_PACKED, 1, 3, ROWS_B, ROWS_H, MERGED_S, 0);
+            c.from[2] = c.from[0], c.to[1] = on_a_line(ATTN_F32, 3, MERGED_S, 0);
+        }
+        memset(&o, 0, sizeof o);
+        o.parallel.run = run_watched, o.parallel.user = &w, o.parallel.workers = n % 3 == 2 ? 40 : 1;
+        w.c = &c;
+        set_bytes(&c);
+        clear_results(&c);
+        CHECK_STATUS(run_row_call(&c, &o), ATTN_OK);
+        CHECKF(w.tasks > 1 && !w.shared, "piece %d: %ld tasks, %ld lines of several", piece, (long)w.tasks,
+               (long)w.shared);
+        test_release();
+    }
+}
+
 static void test_heads(void) {
     pool p;
     attn_desc o;
@@ -1182,6 +1455,11 @@ const test_case suite_threads[] = {{"threads.pool", test_pool},
                                    {"threads.pieces", test_pieces},
                                    {"threads.append", test_append},
                                    {"threads.masks", test_masks},
+                                   {"threads.converted_rows", test_converted_rows},
+                                   {"threads.quantized_rows", test_quantized_rows},
+                                   {"threads.turned_rows", test_turned_rows},
+                                   {"threads.merged_rows", test_merged_rows},
+                                   {"threads.lines_of_rows", test_lines_of_rows},
                                    {"threads.heads", test_heads},
                                    {"threads.reentrant", test_reentrant},
                                    {"threads.long_rows", test_long_rows},

@@ -515,12 +515,18 @@ extern "C" {
     pub fn attn_dropout_mask(mask: attn_out, options: *const attn_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_merge(out_a: attn_view, lse_a: attn_view, out_b: attn_view, lse_b: attn_view, out: attn_out,
         lse: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_merge_with(out_a: attn_view, lse_a: attn_view, out_b: attn_view, lse_b: attn_view, out: attn_out,
+        lse: attn_out, options: *const attn_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_bmm(a: attn_view, b: attn_view, out: attn_out, options: *const attn_desc,
         err: *mut attn_error) -> attn_status;
     pub fn attn_bmm_workspace_size(a: attn_view, b: attn_view, out: attn_out, options: *const attn_desc,
         bytes: *mut usize, err: *mut attn_error) -> attn_status;
     pub fn attn_convert(from: attn_view, to: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_convert_with(from: attn_view, to: attn_out, options: *const attn_desc,
+        err: *mut attn_error) -> attn_status;
     pub fn attn_quantize(from: attn_view, codes: attn_out, scale: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_quantize_with(from: attn_view, codes: attn_out, scale: attn_out, options: *const attn_desc,
+        err: *mut attn_error) -> attn_status;
     pub fn attn_unpack_q8_0(blocks: *const c_void, codes: attn_out, scale: attn_out,
         err: *mut attn_error) -> attn_status;
     pub fn attn_lengths_of(offsets: attn_view, lengths: attn_out, err: *mut attn_error) -> attn_status;
@@ -528,6 +534,8 @@ extern "C" {
         err: *mut attn_error) -> attn_status;
     pub fn attn_rope(x: attn_view, cosines: attn_view, sines: attn_view, positions: attn_view, flags: u32,
         out: attn_out, err: *mut attn_error) -> attn_status;
+    pub fn attn_rope_with(x: attn_view, cosines: attn_view, sines: attn_view, positions: attn_view, flags: u32,
+        out: attn_out, options: *const attn_desc, err: *mut attn_error) -> attn_status;
     pub fn attn_rope_table(cosines: attn_out, sines: attn_out, desc: *const attn_rope_desc,
         err: *mut attn_error) -> attn_status;
     pub fn attn_alibi_slopes(slopes: attn_out, err: *mut attn_error) -> attn_status;

@@ -2177,6 +2177,10 @@ static void cache_refused(void) {
     refused(attn_alibi_slopes(attn_out_f32((float *)floats[0].data, 1, 8, 0, 0, 0), &err), ATTN_ERR_PLACE, &err,
             "slopes", "must lie on the host");
 }
+static void never_run(void *user, int64_t count, attn_task_fn task, void *arg) {
+    (void)user, (void)count, (void)task, (void)arg;
+    CHECKF(0, "a call on a device asked for threads");
+}
 /* Calls without options: the thread's stream, and the device of their arrays; one kernel each */
 static void cache_streams(void) {
     attn_view x = make_filled(LAYOUT_PACKED, 1, 4, 2, 2, 3, 32), none = {0}, some, lse;
@@ -2202,6 +2206,23 @@ static void cache_streams(void) {
         CHECK_STATUS(st, ATTN_OK);
         CHECKF(fake_counted().launches == 1 && fake_counted().stream == (n % 2 ? fake_stream() : NULL), "call %d", n);
         CHECK(fake_device() <= 0);
+    }
+    for (int n = 0; n < 8; n++) { /* with options: their stream, and nothing for threads */
+        const attn_view table = attn_view_of(tables[0]);
+        attn_desc o;
+        attn_status st = ATTN_OK;
+        memset(&o, 0, sizeof o);
+        o.stream = n % 2 ? fake_stream() : NULL;
+        o.parallel.run = never_run, o.parallel.workers = 64;
+        attn_cuda_use_stream(n % 2 ? NULL : fake_stream());
+        fake_everything(fake_device() < 0 ? 2 : 2 + 16);
+        fake_forget();
+        if (n < 2) st = attn_convert_with(x, floats[0], &o, 0);
+        else if (n < 4) st = attn_quantize_with(x, codes[0], scale[0], &o, 0);
+        else if (n < 6) st = attn_rope_with(x, table, table, none, 0, floats[0], &o, 0);
+        else st = attn_merge_with(x, lse, x, lse, floats[0], lse_out, &o, 0);
+        CHECK_STATUS(st, ATTN_OK);
+        CHECKF(fake_counted().launches == 1 && fake_counted().stream == o.stream, "call %d with options", n);
     }
     attn_cuda_use_stream(NULL);
     on_device();

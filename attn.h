@@ -14950,7 +14950,7 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     const int64_t batch = attn__max(attn__mul64(m->out_batch[0], m->out_batch[1]), 1);
     const int64_t columns = attn__up(attn__max(m->columns, ATTN__SKINNY_SHARED), m->f->width);  /* for sum_rows's a */
     int64_t most = attn__max(attn__min(ATTN__BMM_FLOATS / terms / tile, ATTN__BMM_TILES), 1), tasks;
-    int64_t tiles = attn__blocks(m->columns, tile);
+    int64_t tiles = attn__blocks(m->columns, tile), some;
     m->sums_rows = m->f->types && m->b.stride[3] == 1 && !m->b_scale.rank && m->rows <= ATTN__SKINNY_SHARED &&
                    (m->rows % 2 == 1 || !attn__is_f32(&m->b));       /* three are slow in place: two, then one */
     m->dots = m->f->types && m->b.stride[2] == 1 && m->b.stride[3] > 1 && m->columns >= 2 * ATTN__SIDE &&
@@ -14963,8 +14963,9 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
     else if (m->in_place) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / attn__max(m->rows, ATTN__BMM_THIN);
     if (m->dots) tiles = m->columns / ATTN__SIDE;
-    m->column_tiles = attn__max(attn__blocks(tiles, most), attn__min(tiles, attn__blocks(workers, batch)));
-    m->column_tiles = attn__max(m->column_tiles, 1);
+    /* as many for each worker: several where b is packed, as such tasks take long */
+    some = attn__blocks(m->in_place || workers == 1 ? workers : ATTN__WORKER_TASKS * workers, batch);
+    m->column_tiles = attn__max(attn__min(attn__up(attn__blocks(tiles, most), some), tiles), 1);
     tasks = attn__mul64(batch, m->column_tiles);
     m->row_parts = tasks < workers ? attn__blocks(ATTN__WORKER_TASKS * workers, tasks) : 1;
     m->row_parts = attn__max(attn__min(m->row_parts, attn__blocks(m->rows, ATTN__BMM_ROWS)), 1);

@@ -1286,7 +1286,8 @@ static void make_batch(batch *t, int n) {
     state = 1; /* what follows must not change the set */
 }
 
-/* Results in new memory, [batch,H,rows,.]; of a call with gradients those as well. */
+/* Results in new memory, [batch,H,rows,.]; of a call with gradients those as well. kb is the batch size of the keys,
+   0 for no gradients: there are none of pages, and an array of a pool's size with the keys of all has a gigabyte. */
 static void ask(const batch *t, attn_desc *d, attn_grad *g, int64_t b, int64_t rows, int64_t kb, int64_t keys,
                 const way *w) {
     int64_t size[4];
@@ -1296,7 +1297,7 @@ static void ask(const batch *t, attn_desc *d, attn_grad *g, int64_t b, int64_t r
     v = dense(ATTN_F32, 3, size);
     d->lse = writable(v);
     memset(g, 0, sizeof *g);
-    if (storage.type == ATTN_I8) return;
+    if (storage.type == ATTN_I8 || kb == 0) return;
     g->dq = writable(shape4(storage.stored, b, t->h, rows, t->dq));
     g->dk = writable(shape4(storage.type, kb, t->hkv, keys, t->dq));
     g->dv = writable(shape4(storage.type, kb, t->hkv, keys, t->dv));
@@ -1428,7 +1429,7 @@ static void run_form(const batch *t, int form, const way *w) {
     if (form != FORM_PADDED) d.query_lengths = starts_of(t->rows), d.key_lengths = starts_of(t->keys);
     if (at.page) d.page_table = at.table;
     else d.key_starts = starts_of(at.k0);
-    ask(t, &d, &g, at.q_batch, at.all_rows, at.k_batch, at.all_keys, w);
+    ask(t, &d, &g, at.q_batch, at.all_rows, at.page ? 0 : at.k_batch, at.all_keys, w);
     if (storage.type != ATTN_I8 && !at.page) g.d_out = gather(&at, SIDE_Q, t->d_out);
     lse = attn_view_of(d.lse);
     run_both(&d, &g, w);

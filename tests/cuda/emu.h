@@ -580,7 +580,8 @@ inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transpose
 /* What takes longest in the emulator: in vectors, whatever the rest is compiled with. Lanes run along n, so that a sum
    has its order. */
 #if defined(__GNUC__) && !defined(__clang__)
-__attribute__((optimize("O3")))
+#pragma GCC push_options
+#pragma GCC optimize("O3")
 #endif
 inline void wgmma_row(float *sum, const float *a, const float (*b)[256], int n) {
     float of_eight[8];
@@ -591,6 +592,9 @@ inline void wgmma_row(float *sum, const float *a, const float (*b)[256], int n) 
         for (int i = 0; i < 8; i++) sum[x + i] = of_eight[i];
     }
 }
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 inline void wgmma_run(wgmma_op &o) {
     static float a[64][16], b_rows[256][16], b[16][256], sum[256];
     if (o.a_in_registers)

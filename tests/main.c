@@ -181,8 +181,8 @@ typedef struct block {
 } block;
 static block *blocks;
 
-/* Freed blocks of up to so many pages, by their number: closed, so that nobody reads or writes what was freed, but still
-   mapped. To map them anew, with a fault for each page, was a tenth of the time of all suites. */
+/* Freed blocks of up to so many pages, by their number: closed, so that nobody reads or writes what was freed, but
+   still mapped. To map them anew, with a fault for each page, was a tenth of the time of all suites. */
 #if defined(TEST_MAPPED) || defined(_WIN32)
 enum { KEPT_PAGES = 0 };
 #else

@@ -191,12 +191,18 @@ static attn_view dense(int type, int rank, const int64_t *size) {
     v.data = take(count(&v) * width(&v));
     return v;
 }
-static unsigned char *at(const attn_view *v, size_t index) { /* element by its row-major index */
-    int64_t offset = 0;
+/* Element by its row-major index. All arrays are written, laid out and hashed through this, which took half of the
+   time with a division for each axis: a dense view needs none, another one short ones, for no view here has 2^32. */
+static unsigned char *at(const attn_view *v, size_t index) {
+    int64_t offset = 0, stride = 1;
+    uint32_t left = (uint32_t)index;
     int a;
-    for (a = v->rank - 1; a >= 0; a--) {
-        offset += (int64_t)(index % (size_t)v->size[a]) * v->stride[a];
-        index /= (size_t)v->size[a];
+    for (a = v->rank - 1; a >= 0 && v->stride[a] == stride; a--) stride *= v->size[a];
+    if (a < 0) offset = (int64_t)index;
+    for (a = a < 0 ? 0 : v->rank; left > 0 && a-- > 0;) {
+        uint32_t size = (uint32_t)v->size[a];
+        offset += (int64_t)(left % size) * v->stride[a];
+        left /= size;
     }
     return (unsigned char *)(uintptr_t)v->data + offset * (int64_t)width(v);
 }
@@ -1280,7 +1286,8 @@ static void make_batch(batch *t, int n) {
     state = 1; /* what follows must not change the set */
 }
 
-/* Results in new memory, [batch,H,rows,.]; of a call with gradients those as well. */
+/* Results in new memory, [batch,H,rows,.]; of a call with gradients those as well. kb is the batch size of the keys,
+   0 for no gradients: there are none of pages, and an array of a pool's size with the keys of all has a gigabyte. */
 static void ask(const batch *t, attn_desc *d, attn_grad *g, int64_t b, int64_t rows, int64_t kb, int64_t keys,
                 const way *w) {
     int64_t size[4];
@@ -1290,7 +1297,7 @@ static void ask(const batch *t, attn_desc *d, attn_grad *g, int64_t b, int64_t r
     v = dense(ATTN_F32, 3, size);
     d->lse = writable(v);
     memset(g, 0, sizeof *g);
-    if (storage.type == ATTN_I8) return;
+    if (storage.type == ATTN_I8 || kb == 0) return;
     g->dq = writable(shape4(storage.stored, b, t->h, rows, t->dq));
     g->dk = writable(shape4(storage.type, kb, t->hkv, keys, t->dq));
     g->dv = writable(shape4(storage.type, kb, t->hkv, keys, t->dv));
@@ -1422,7 +1429,7 @@ static void run_form(const batch *t, int form, const way *w) {
     if (form != FORM_PADDED) d.query_lengths = starts_of(t->rows), d.key_lengths = starts_of(t->keys);
     if (at.page) d.page_table = at.table;
     else d.key_starts = starts_of(at.k0);
-    ask(t, &d, &g, at.q_batch, at.all_rows, at.k_batch, at.all_keys, w);
+    ask(t, &d, &g, at.q_batch, at.all_rows, at.page ? 0 : at.k_batch, at.all_keys, w);
     if (storage.type != ATTN_I8 && !at.page) g.d_out = gather(&at, SIDE_Q, t->d_out);
     lse = attn_view_of(d.lse);
     run_both(&d, &g, w);

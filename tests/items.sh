@@ -60,10 +60,10 @@ try() {
     return $try_status
 }
 
-# each_suite PROGRAM OPTIONS...: the suites of a test program, but the one that WITHOUT names, two at a time. It fails
+# each_suite PROGRAM OPTIONS...: the suites of a test program, but those that WITHOUT names, two at a time. It fails
 # where one of them does, and where the program names none.
 each_suite() {
-    listed=$("$1" --list | sed 's/\..*//' | uniq | grep -vx "${WITHOUT:-none}") ||
+    listed=$("$1" --list | sed 's/\..*//' | uniq | grep -vxF "${WITHOUT:-none}") ||
         { echo "$1 lists no suite"; return 1; }
     printf '%s\n' "$listed" | xargs -P 2 -I SUITE sh -c \
         'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --suite SUITE
@@ -74,7 +74,12 @@ passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a 
 one_item() {
     began=$(date +%s 2>/dev/null)
     lines=$(IFS=:; set -- $1; word=$1; shift; unset IFS; "item_$word" "$@")
-    [ -z "$began" ] || echo "$(($(date +%s) - began)) s $1" >>"$out/$(basename "$0" .sh).times"
+    times >"$out/took.$$"                       # the last line: what all that ran for this item took of processors
+    [ -z "$began" ] || awk -v wall="$(($(date +%s) - began))" -v item="$1" '
+        { split($1, own, /[ms]/); split($2, kernel, /[ms]/) }
+        END { printf "%d s %s (%d s of a processor)\n", wall, item, 60 * (own[1] + kernel[1]) + own[2] + kernel[2] }
+        ' "$out/took.$$" >>"$out/$(basename "$0" .sh).times"
+    rm -f "$out/took.$$"
     case $lines in *ok*|*skipped*|*FAILED*) ;; *) lines=$(failed "$1 (it ended without a word)") ;; esac
     printf '%s\n' "$lines"
     case $lines in FAILED*|*"

@@ -33,12 +33,19 @@ typedef struct ref_result {
 } ref_result;
 
 /* ---- numbers of 16 bits: sign, exponent, mantissa of so many bits; by arithmetic, rounded by the C library */
+/* 2^n, of which the suites take billions: the exponent of a double, within -1022..1023 */
+static inline double ref_power(int n) {
+    uint64_t bits = (uint64_t)(n + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return power;
+}
 static inline int ref_mantissa(int32_t type) { return type == ATTN_F16 ? 10 : 7; }
 static inline double ref_of_half(int32_t type, uint16_t x) {
     int m = ref_mantissa(type), exponent = (x & 0x7fff) >> m, most = 0x7fff >> m, bias = most / 2;
     double fraction = x & ((1 << m) - 1), value;
     if (exponent == most) value = fraction ? NAN : INFINITY;
-    else value = ldexp(exponent ? fraction + (1 << m) : fraction, (exponent ? exponent : 1) - bias - m);
+    else value = (exponent ? fraction + (1 << m) : fraction) * ref_power((exponent ? exponent : 1) - bias - m);
     return x >> 15 ? -value : value;
 }
 static inline uint16_t ref_half(int32_t type, double x) {
@@ -48,11 +55,11 @@ static inline uint16_t ref_half(int32_t type, double x) {
     if (isinf(x)) return (uint16_t)(sign | most << m);
     frexp(x, &exponent); /* |x| < 2^exponent */
     exponent = exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
-    double units = nearbyint(ldexp(fabs(x), m - exponent)); /* of the last place */
-    if (units >= ldexp(1, m + 1)) exponent++, units /= 2;
+    double units = nearbyint(fabs(x) * ref_power(m - exponent)); /* of the last place */
+    if (units >= 2 << m) exponent++, units /= 2;
     if (exponent > bias) return (uint16_t)(sign | most << m);
-    if (units < ldexp(1, m)) return (uint16_t)(sign | (unsigned)units);
-    return (uint16_t)(sign | (unsigned)(exponent + bias) << m | (unsigned)(units - ldexp(1, m)));
+    if (units < 1 << m) return (uint16_t)(sign | (unsigned)units);
+    return (uint16_t)(sign | (unsigned)(exponent + bias) << m | ((unsigned)units - (1u << m)));
 }
 
 /* ---- reading: elements of a view, aligned from the right and broadcast as numpy does */

@@ -157,7 +157,6 @@ struct wgmma_op {
     const uint32_t *a[128];
     int issued;
     int64_t group, due;
-    bool done;
 };
 
 struct tma_op {
@@ -170,6 +169,7 @@ struct block_state {
     std::vector<warp_state> warps;
     std::vector<std::vector<group_step>> steps; /* per warpgroup, in order */
     std::vector<std::deque<wgmma_op>> wgmma;    /* per warpgroup, in order */
+    std::vector<size_t> wgmma_done;             /* of these, the first so many: they run in order */
     std::vector<tma_op> tma;
     barrier_state barriers[16];
     std::vector<uint16_t> dirty; /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
@@ -577,6 +577,24 @@ inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transpose
                 for (int i = 0; i < 8; i++) to[row + i][k] = x[i];
             }
 }
+/* What takes longest in the emulator: in vectors, whatever the rest is compiled with. Lanes run along n, so that a sum
+   has its order. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O3")
+#endif
+inline void wgmma_row(float *sum, const float *a, const float (*b)[256], int n) {
+    float of_eight[8];
+    for (int x = 0; x < n; x += 8) { /* n is a multiple of 8 */
+        for (int i = 0; i < 8; i++) of_eight[i] = 0.0f;
+        for (int k = 0; k < 16; k++)
+            for (int i = 0; i < 8; i++) of_eight[i] += a[k] * b[k][x + i];
+        for (int i = 0; i < 8; i++) sum[x + i] = of_eight[i];
+    }
+}
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 inline void wgmma_run(wgmma_op &o) {
     static float a[64][16], b_rows[256][16], b[16][256], sum[256];
     if (o.a_in_registers)
@@ -590,16 +608,13 @@ inline void wgmma_run(wgmma_op &o) {
     for (int n = 0; n < o.n; n++)
         for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
     for (int row = 0; row < 64; row++) {
-        for (int n = 0; n < o.n; n++) sum[n] = 0.0f;
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < o.n; n++) sum[n] += a[row][k] * b[k][n];
+        wgmma_row(sum, a[row], b, o.n);
         for (int n = 0; n < o.n; n++) {
             const int lane = row % 8 * 4 + n % 8 / 2;
             float *d = &o.d[row / 16 * 32 + lane][n / 8 * 4 + row % 16 / 8 * 2 + n % 2];
             *d = (o.accumulate ? *d : 0.0f) + sum[n];
         }
     }
-    o.done = true;
     count.wgmma++;
 }
 inline void wgmma_fence() {
@@ -627,7 +642,6 @@ inline void wgmma_issue(const wgmma_op &like, float *d, const uint32_t *a) {
         if (queue.size() <= index) {
             queue.push_back(*lanes[0]->like);
             queue[index].issued = 0;
-            queue[index].done = false;
             queue[index].group = w.wgmma_group;
         }
         wgmma_op &o = queue[index];
@@ -641,15 +655,14 @@ inline void wgmma_issue(const wgmma_op &like, float *d, const uint32_t *a) {
         o.issued += 32;
         if (o.issued < 128) return;
         o.due = due_of(now_timing.wgmma);
-        if (now_timing.wgmma == EARLY) wgmma_run(o);
+        if (now_timing.wgmma == EARLY) wgmma_run(o), block->wgmma_done[(size_t)block->current / 128]++;
     });
 }
 inline bool wgmma_finished(int index, int may_be_left) {
     const std::deque<wgmma_op> &queue = block->wgmma[(size_t)index / 128];
     const warp_state &w = block->warps[(size_t)index / 32];
-    for (size_t i = 0; i < (size_t)w.wgmma_issued; i++)
-        if (!queue[i].done && queue[i].group + may_be_left < w.wgmma_group) return false;
-    return true;
+    const size_t done = block->wgmma_done[(size_t)index / 128]; /* the next one is of the earliest group that is left */
+    return done >= (size_t)w.wgmma_issued || queue[done].group + may_be_left >= w.wgmma_group;
 }
 inline void wgmma_wait(int may_be_left) {
     group_meet("wgmma.wait", may_be_left, [](warp_state &) {});
@@ -722,12 +735,11 @@ inline bool run_units(bool force) {
     ready.clear();
     for (size_t i = 0; i < block->tma.size(); i++)
         if (force || block->tma[i].due <= block->tick) ready.push_back((int)i);
-    for (size_t g = 0; g < block->wgmma.size(); g++)
-        for (wgmma_op &o : block->wgmma[g]) {
-            if (o.done) continue;
-            if (o.issued == 128 && (force || o.due <= block->tick)) ready.push_back(-1 - (int)g);
-            break; /* in order */
-        }
+    for (size_t g = 0; g < block->wgmma.size(); g++) {
+        if (block->wgmma_done[g] == block->wgmma[g].size()) continue;
+        const wgmma_op &o = block->wgmma[g][block->wgmma_done[g]]; /* in order */
+        if (o.issued == 128 && (force || o.due <= block->tick)) ready.push_back(-1 - (int)g);
+    }
     if (force && ready.size() > 1) {
         ready[0] = ready[random_bits() % ready.size()];
         ready.resize(1);
@@ -740,11 +752,8 @@ inline bool run_units(bool force) {
             block->tma[(size_t)r].land();
             block->tma.erase(block->tma.begin() + r);
         } else {
-            for (wgmma_op &o : block->wgmma[(size_t)(-1 - r)])
-                if (!o.done) {
-                    wgmma_run(o);
-                    break;
-                }
+            const size_t group = (size_t)(-1 - r);
+            wgmma_run(block->wgmma[group][block->wgmma_done[group]++]);
         }
     }
     block->by_scheduler = false;
@@ -847,6 +856,7 @@ template <class F> inline const std::string &launch(int grid, int threads, size_
         b.warps.assign((size_t)(threads + 31) / 32, warp_state());
         b.steps.assign((size_t)(threads + 127) / 128, std::vector<group_step>());
         b.wgmma.assign((size_t)(threads + 127) / 128, std::deque<wgmma_op>());
+        b.wgmma_done.assign(b.wgmma.size(), 0);
         b.tma.clear();
         b.dirty.assign(pages / 4, 0);
         for (barrier_state &s : b.barriers) s = barrier_state();

@@ -56,6 +56,7 @@ struct tensor {
     int64_t at(int64_t b, int64_t h, int64_t i, int64_t x) const {
         return ((b * size[1] + h) * size[2] + i) * size[3] + x;
     }
+    const double *row(int64_t b, int64_t h, int64_t i) const { return value.data() + at(b, h, i, 0); }
     double operator()(int64_t b, int64_t h, int64_t i, int64_t x) const { return value[(size_t)at(b, h, i, x)]; }
 };
 static double read_element(const tensor &t, int64_t place) {
@@ -353,7 +354,8 @@ static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, d
     if (p.right != INT64_MAX && j > position + p.right) return -INFINITY;
     if (p.mask.rank && !c.mask(b, c.mask.size[1] > 1 ? h : 0, i, j)) return -INFINITY;
     if (p.bias.rank && c.bias(b, h, i, j) == -INFINITY) return -INFINITY;
-    for (int64_t x = 0; x < p.size_q; x++) s += c.q(b, h, i, x) * c.k(b, hk, j, x);
+    const double *const q = c.q.row(b, h, i), *const k = c.k.row(b, hk, j);
+    for (int64_t x = 0; x < p.size_q; x++) s += q[x] * k[x];
     s *= p.scale;
     *slope = 1;
     if (p.softcap != 0) {
@@ -400,8 +402,9 @@ static void check_pairs(const call &c, int64_t b, int64_t h, int64_t i, const st
     for (int64_t j = 0; j < p.keys; j++) {
         const double score = masked[(size_t)j], one = exp(score - top) / all;
         double dot = 0, terms = 0, want[4];
+        const double *const q = c.q.row(b, h, i), *const k = c.k.row(b, h / (p.heads / p.heads_kv), j);
         for (int64_t x = 0; x < p.size_q; x++) {
-            const double term = c.q(b, h, i, x) * c.k(b, h / (p.heads / p.heads_kv), j, x);
+            const double term = q[x] * k[x];
             dot += term, terms += fabs(term);
         }
         const double drops = p.weights_after_dropout ? keep(p, b, h, i, j) : 1;
@@ -456,13 +459,14 @@ static void check_forward(const call &c) {
                 if (!p.out.rank) continue;
                 for (int64_t x = 0; x < p.size_v; x++) sum[(size_t)x] = size[(size_t)x] = 0, either[(size_t)x] = false;
                 for (int64_t j = 0; j < p.keys; j++) {
+                    const double *const v = c.v.row(b, h / (p.heads / p.heads_kv), j);
                     /* no mask, but an infinite k has excluded it: these stages may let its v through all the same */
                     for (int64_t x = 0; w[(size_t)j] == -INFINITY && slope[(size_t)j] != 0 && x < p.size_v; x++)
-                        if (!isfinite(c.v(b, h / (p.heads / p.heads_kv), j, x))) either[(size_t)x] = true;
+                        if (!isfinite(v[x])) either[(size_t)x] = true;
                     if (w[(size_t)j] == -INFINITY) continue;
                     const double f = exp(w[(size_t)j] - top) / all * keep(p, b, h, i, j);
                     for (int64_t x = 0; x < p.size_v; x++) {
-                        const double term = f * c.v(b, h / (p.heads / p.heads_kv), j, x);
+                        const double term = f * v[x];
                         sum[(size_t)x] += term;
                         size[(size_t)x] += fabs(term);
                     }
@@ -544,21 +548,24 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                 for (int64_t j = 0; j < p.keys; j++) {
                     if (w[(size_t)j] == -INFINITY) continue;
                     const double weight = exp(w[(size_t)j] - top) / all, factor = keep(p, b, h, i, j);
+                    const double *const q = c.q.row(b, h, i), *const k = c.k.row(b, hk, j);
+                    const double *const v = c.v.row(b, hk, j), *const d_out = c.d_out.row(b, h, i);
+                    const int64_t of_q = c.dq.at(b, h, i, 0), of_k = c.dk.at(b, hk, j, 0), of_v = c.dv.at(b, hk, j, 0);
                     double above = 0, terms = 0, g;
                     for (int64_t x = 0; x < p.size_v; x++) {
-                        dv.add(c.dv.at(b, hk, j, x), (factor == 0 ? 0 : weight * factor) * c.d_out(b, h, i, x));
-                        above += c.d_out(b, h, i, x) * c.v(b, hk, j, x);
-                        terms += fabs(c.d_out(b, h, i, x) * c.v(b, hk, j, x));
+                        dv.add(of_v + x, (factor == 0 ? 0 : weight * factor) * d_out[x]);
+                        above += d_out[x] * v[x];
+                        terms += fabs(d_out[x] * v[x]);
                     }
                     g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
                     /* its own error: of the weight, of what cancels */
                     const double doubt =
                         fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
                     for (int64_t x = 0; x < p.size_q; x++) {
-                        dq.add(c.dq.at(b, h, i, x), g * c.k(b, hk, j, x));
-                        dk.add(c.dk.at(b, hk, j, x), g * c.q(b, h, i, x));
-                        dq.size[(size_t)c.dq.at(b, h, i, x)] += doubt * fabs(c.k(b, hk, j, x));
-                        dk.size[(size_t)c.dk.at(b, hk, j, x)] += doubt * fabs(c.q(b, h, i, x));
+                        dq.add(of_q + x, g * k[x]);
+                        dk.add(of_k + x, g * q[x]);
+                        dq.size[(size_t)(of_q + x)] += doubt * fabs(k[x]);
+                        dk.size[(size_t)(of_k + x)] += doubt * fabs(q[x]);
                     }
                 }
             }

@@ -498,7 +498,7 @@ static void test_converted_rows(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_F64};
     static const int64_t lines[] = {16, 32, 32, 8};
     row_call c;
-    for (int n = 0; n < 32; n++) {
+    for (int n = 0; n < 20; n++) {
         const layout how = n < 16 ? LAYOUT_PACKED : n % 3 ? LAYOUT_MIXED : LAYOUT_BSHD;
         set_rows(&c, ROW_CONVERT, how, ROWS_B * ROWS_H * ROWS_S, ROWS_D, lines[n / 4 % 4]);
         c.from[0] = row_floats(types[n % 4], how, ROWS_D);
@@ -538,7 +538,7 @@ static void test_quantized_rows(void) {
 static void test_turned_rows(void) {
     static const int32_t types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
     static const int64_t lines[] = {16, 32, 32};
-    for (int n = 0; n < 24; n++) {
+    for (int n = 0; n < 13; n++) {
         const layout how = n < 8 ? LAYOUT_PACKED : n % 3 ? LAYOUT_MIXED : LAYOUT_BSHD;
         const int32_t type = types[n % 3], result = types[n / 2 % 3];
         const int each = n / 3 % 3, in_place = n % 4 == 3;

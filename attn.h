@@ -13245,7 +13245,8 @@ static int64_t attn__row_bytes(const attn__array *a)
 }
 
 /* numbers: a row takes as long as so many that are copied. bytes: attn__row_bytes of the result, of several their `or`.
-   Tasks of many rows end where a line of the cache does, if the first one begins there: no two write to the same. */
+   Tasks of many rows end where a line of the cache does, if the first one begins there: no two write to the same, where
+   rows lie one after the other (those of all heads at once: if each head begins with a line). */
 static void attn__for_rows(const attn_parallel *parallel, int64_t rows, int64_t numbers, int64_t bytes,
                            void (*run)(const void *call, int64_t row, int64_t end), const void *call)
 {

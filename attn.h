@@ -814,7 +814,7 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
    k_scale has b's batch axes or none, then a row for each column of b: one scale, or one per 32 numbers of the column.
    A number of b is code * scale, a float, rounded once; then all is as with an f32 b of these numbers, bit for bit.
-   Columns whose numbers do not lie side by side, as in a b stored as [k,n], are taken too, but slowly. Up to 8 rows of
+   Columns whose numbers do not lie side by side, as in a b stored as [k,n], are taken too, but slowly. Up to 4 rows of
    a are fastest where k is a multiple of 64. Not on a device. */
 ATTN_DEF attn_status attn_bmm(attn_view a, attn_view b, attn_out out, const attn_desc *options, attn_error *err);
 ATTN_DEF attn_status attn_bmm_workspace_size(attn_view a, attn_view b, attn_out out, const attn_desc *options,
@@ -3649,19 +3649,7 @@ ATTN__HELPER void ATTN__V(dots_of_codes)(const int R, const int C, const attn__p
             for (; C > 1 && k < p->depth; k += ATTN__RUN) ATTN__V(dots_of_codes)(R, 1, p, j, k, scales); \
         } \
     }
-ATTN__DOTS_OF_CODES(1, 4) ATTN__DOTS_OF_CODES(2, 4) ATTN__DOTS_OF_CODES(4, 2)
-#if ATTN__LANES >= 8
-ATTN__DOTS_OF_CODES(8, 1)
-#endif
-ATTN__KERNEL void ATTN__V(dots_of_matrix)(const attn__product *p, int64_t columns)
-{
-    if (p->rows == 1) ATTN__V(dots_of_codes_1)(p, columns);
-    else if (p->rows == 2) ATTN__V(dots_of_codes_2)(p, columns);
-    else if (p->rows <= 4) ATTN__V(dots_of_codes_4)(p, columns);
-#if ATTN__LANES >= 8
-    else ATTN__V(dots_of_codes_8)(p, columns);
-#endif
-}
+ATTN__DOTS_OF_CODES(1, 4) ATTN__DOTS_OF_CODES(4, 2)
 #undef ATTN__DOTS_OF_CODES
 #endif
 
@@ -3743,8 +3731,8 @@ ATTN__KERNEL void ATTN__V(dots)(const attn__product *p, int64_t columns)
 #if ATTN__TYPES
     if (p->b_type == ATTN_F16) ATTN__V(dots_f16)(p, columns);
     else if (p->b_type == ATTN_BF16) ATTN__V(dots_bf16)(p, columns);
-    else if (p->b_type == ATTN_I8 && p->b_group > ATTN__GROUP && p->depth % ATTN__RUN == 0)
-        ATTN__V(dots_of_matrix)(p, columns);
+    else if (p->b_type == ATTN_I8 && p->b_group > ATTN__GROUP && p->depth % ATTN__RUN == 0 && p->rows <= 4)
+        (p->rows == 1 ? ATTN__V(dots_of_codes_1) : ATTN__V(dots_of_codes_4))(p, columns);
     else if (p->b_type == ATTN_I8) ATTN__V(dots_i8)(p, columns);
     else
 #endif

@@ -10,9 +10,9 @@
 SHAPES    q [B,H,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv]; without heads [B,S,D]; of one sequence [S,D]. Results have as
           many axes as q: weights are [B,H,Sq,Sk], [B,Sq,Sk] or [Sq,Sk], lse [B,H,Sq], [B,Sq] or [Sq].
 ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32, float16 and bfloat16 (torch's,
-          ml_dtypes', or its bits as uint16); k and v also int8 with k_scale and v_scale; masks bool; lengths and
-          positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another type
-          is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
+          ml_dtypes', or its bits as uint16); k, v and bmm's b also int8 with k_scale and v_scale; masks bool; lengths
+          and positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another
+          type is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
           q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
           minus infinity.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
@@ -1764,7 +1764,8 @@ def merge(out_a: ArrayT, lse_a: ArrayT, out_b: ArrayT, lse_b: ArrayT) -> tuple[A
 
 
 def bmm(a: ArrayT, b: ArrayT, *, out: ArrayT | None = None, **options: Unpack[Options]) -> ArrayT:
-    """Batched matrix product: [..,M,K] times [..,K,N] is [..,M,N], 2 to 4 axes; axes before the last two broadcast."""
+    """Batched matrix product: [..,M,K] times [..,K,N] is [..,M,N], 2 to 4 axes; axes before the last two broadcast.
+    b may be int8, with k_scale: bmm(x, codes.swapaxes(-1, -2), k_scale=scales) of what quantize made of weights."""
     a, b = _array(a), _array(b)
     if out is None and min(len(a.shape), len(b.shape)) > 1:
         batch = np.broadcast_shapes(tuple(a.shape)[:-2], tuple(b.shape)[:-2])
@@ -1799,8 +1800,8 @@ def convert(x: Array, dtype: str, *, out: Array | None = None) -> Any:
 
 
 def quantize(x: Array, block: int | None = None, scale_dtype: str = "float32") -> tuple[Any, Any]:
-    """Rows as codes, for k and v: (codes int8 [B,H,S,D], scales [B,H,S,1], or [B,H,S,ceil(D/32)] with block=32). The
-    options k_scale and v_scale take the scales."""
+    """Rows as codes, for k, v and weights: (codes int8 [B,H,S,D], scales [B,H,S,1], or [B,H,S,ceil(D/32)] with
+    block=32). The options k_scale and v_scale take the scales."""
     x = _array(x)
     if block not in (None, 32):
         raise ValueError("block: a scale for each row (None) or for each 32 numbers of it (32)")

@@ -12,8 +12,8 @@ SHAPES    q [B,H,Sq,D], k [B,Hkv,Sk,D], v [B,Hkv,Sk,Dv]; without heads [B,S,D]; 
 ARRAYS    NumPy arrays and torch tensors in main memory, of any strides. float32, float16 and bfloat16 (torch's,
           ml_dtypes', or its bits as uint16); k, v and bmm's b also int8 with k_scale and v_scale; masks bool; lengths
           and positions int32 or int64. Lists and numbers become arrays of float32, int64 or bool; an array of another
-          type is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type of
-          q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
+          type is refused, for nothing is copied behind your back: x.astype("float32"). Results are of the kind and type
+          of q; lse and stats are float32. New arrays hold zeros where a call writes nothing (rows of no sequence), lse
           minus infinity.
 TORCH     attn.sdpa(q, k, v, is_causal=True) has the names of torch's scaled_dot_product_attention, and its place in
           torch's autograd and, from torch 2.4 on, in torch.compile (fullgraph=True, too), torch.func.grad and vmap. All

@@ -14206,7 +14206,8 @@ ATTN__NOINLINE static void attn__merge_rows(const void *call, int64_t row, int64
     const int64_t *n = ((const attn__two_results *)call)->size;
     int64_t x;
     for (; row < end; row++) {
-        const int64_t b = row / n[2] / n[1], h = row / n[2] % n[1], i = row % n[2];
+        const attn__box at = attn__box_of(n, row, row + 1);
+        const int64_t b = at.b, h = at.h, i = at.i;
         const float la = attn__read(&a[1], b, h, i, 0), lb = attn__read(&a[3], b, h, i, 0);
         const float m = attn__larger(la, lb), base = attn__is_none(m) ? 0.0f : m;
         const float ea = attn__exp(la - base), eb = attn__exp(lb - base), sum = ea + eb;

@@ -6265,10 +6265,9 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
     constexpr int rows = MASK_ROWS / WARPS, ahead = 8;
     ATTN__SHARED(shared);
     const uint32_t votes = hw::shared_address(shared);
-    const int warp = hw::warp();
     const attn__array &mask = m.p.mask;
     const mask_tiles &to = m.to;
-    const int lanes = to.keys / 16, tiles = 32 / lanes;         /* lanes of a tile, tiles of 512 columns */
+    const int warp = hw::warp(), lanes = to.keys / 16, tiles = 32 / lanes;      /* of a tile; of 512 columns */
     const int spans = to.words * lanes, lines = (int)(mask.stride[2] ? m.p.queries : 1);
     const int64_t all = (mask.stride[0] ? m.p.batch : 1) * to.heads * to.parts * spans;
     for (int64_t n = hw::block(); n < all; n += hw::blocks()) {

@@ -137,6 +137,17 @@ static void test_few_rows(void) {
 }
 
 /* Its columns lie side by side: as many as are multiplied where they lie, and more. */
+/* Up to 64 rows times a matrix that is read where it lies: more columns than a task has room for, the last of which
+   fill no vector and are packed. */
+static void test_rows_in_place(void) {
+    static const int64_t depths[] = {1, 3, 64, 70, 130};
+    for (int i = 0; i < 30; i++) {
+        const int64_t m = i % 3 ? test_int(17, 64) : 64, k = depths[i % 5], n = i % 4 ? test_int(600, 2300) : 1024;
+        check_some(make_filled(LAYOUT_PACKED, 1, 2, m, k, 0, 0), make_filled(LAYOUT_PACKED, 1, 2, k, n, 0, 0),
+                   make_out(LAYOUT_PACKED, 2, m, n, 0, 0), 13, "up to 64 rows");
+        test_release();
+    }
+}
 static void test_few_rows_transposed(void) {
     static const int64_t depths[] = {0, 1, 3, 63, 64, 80, 127, 128, 130, 1024, 1152, 1100},
                          columns[] = {63, 64, 65, 95, 96, 100, 203, 777};
@@ -599,6 +610,7 @@ const test_case suite_bmm[] = {{"bmm.textbook", test_textbook},
                                {"bmm.sizes", test_sizes},
                                {"bmm.large", test_large},
                                {"bmm.few_rows", test_few_rows},
+                               {"bmm.rows_in_place", test_rows_in_place},
                                {"bmm.few_rows_transposed", test_few_rows_transposed},
                                {"bmm.codes", test_codes},
                                {"bmm.codes_long", test_codes_long},

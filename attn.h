@@ -1840,6 +1840,9 @@ typedef struct attn__pair_kernels {
     /* `keys` rows of n values, from a vector on: column x of a pair of keys goes to to[x*column], the next pair's to
        the place behind it */
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
+    /* C[r][j] of so many columns j of B, whose numbers lie side by side, from p->b + j*b_row halves on; depth: numbers.
+       A's rows, 8 at most, end with zeros: whole vectors. Sums of pairs by lanes, then a tree */
+    void (*dots)(const attn__product *p, int64_t columns);
     int32_t keys, column;
     void (*softmax)(const attn__pair_softmax *p);       /* or NULL, as are these: */
     void (*codes)(attn__half *to, const int8_t *from, int64_t n);       /* from 2*width on, without their scale */
@@ -4863,9 +4866,60 @@ ATTN__PAIRED static void ATTN__V(pair_values)(float *to, const attn__half *const
     }
 }
 
+/* R rows of A times four columns from the j-th on; of the last ones some more than once. */
+ATTN__INLINE ATTN__PAIRED void ATTN__V(dots_of_pairs)(const int R, const attn__product *p, int64_t row, int64_t j,
+                                                      int64_t columns)
+{
+    const float *a = p->a + row*p->a_row;
+    const attn__half *b[4];
+    ATTN__VEC sum[16], x[4], y;
+    float four[ATTN__LANES];
+    int64_t k, n;
+    int r, i;
+    ATTN__EACH(i, 4) b[i] = (const attn__half *)(const void *)p->b + attn__min(j + i, columns - 1)*p->b_row;
+    ATTN__EACH(i, 4*R) sum[i] = ATTN__ALL(0.0f);
+    for (k = 0; k < p->depth; k += n) {
+        n = 2*ATTN__LANES;
+        ATTN__EACH(i, 4) {
+            const int64_t left = p->depth - k;
+            const uint32_t mask = left < n ? (1u << left) - 1 : 0xffffffffu;
+            x[i] = ATTN__FLOATS(_mm512_maskz_loadu_epi16(mask, b[i] + k));
+            ATTN__PREFETCH(ATTN__V(after)(b[i] + k, 8*p->b_row));
+        }
+        ATTN__EACH(r, R) {
+            y = ATTN__LOAD(a + r*p->a_row + k/2);
+            ATTN__EACH(i, 4) ATTN__ADD_PAIRS(sum[4*r + i], x[i], y);
+        }
+    }
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, 2) {
+            ATTN__VEC *s = sum + 4*r + 2*i;
+            s[0] = ATTN__ADD(_mm512_unpacklo_ps(s[0], s[1]), _mm512_unpackhi_ps(s[0], s[1]));
+        }
+        y = ATTN__ADD(_mm512_shuffle_ps(sum[4*r], sum[4*r + 2], 0x44), _mm512_shuffle_ps(sum[4*r], sum[4*r + 2], 0xee));
+        y = ATTN__ADD(y, _mm512_shuffle_f32x4(y, y, 0x4e));
+        y = ATTN__ADD(y, _mm512_shuffle_f32x4(y, y, 0xb1));
+        ATTN__STORE(four, y);
+        ATTN__COPY(p->c + (row + r)*p->c_row + j, four, sizeof *four*(size_t)attn__min(columns - j, 4));
+    }
+}
+
+ATTN__PAIRED static void ATTN__V(pair_dots)(const attn__product *p, int64_t columns)
+{
+    int64_t j, row;
+    for (j = 0; j < columns; j += 4) {
+        for (row = 0; row + 4 <= p->rows; row += 4) ATTN__V(dots_of_pairs)(4, p, row, j, columns);
+        if (row + 2 <= p->rows) {
+            ATTN__V(dots_of_pairs)(2, p, row, j, columns);
+            row += 2;
+        }
+        if (row < p->rows) ATTN__V(dots_of_pairs)(1, p, row, j, columns);
+    }
+}
+
 static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(pair_values),
-    2, 1, NULL, NULL, NULL, NULL, NULL, NULL
+    ATTN__V(pair_dots), 2, 1, NULL, NULL, NULL, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #else
@@ -5206,7 +5260,7 @@ ATTN__KERNEL int ATTN__V(amx_finite)(const float *pairs, int64_t n)
 
 static const attn__pair_kernels ATTN__V(amx) = {
     ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(amx_values),
-    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_codes), ATTN__V(amx_halves),
+    ATTN__V(pair_dots), 2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_codes), ATTN__V(amx_halves),
     ATTN__V(amx_finite), ATTN__V(amx_begin), ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
@@ -14743,6 +14797,36 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 static int64_t attn__bmm_scales(const attn__matmul *m)
 { return m->b_scale.stride[3] ? attn__blocks(m->depth, ATTN__CODES_PER_SCALE) : 1; }
 
+/* Rows of a as pairs, where they lie if they can be read so. */
+static attn__rows attn__bmm_pair_rows(const attn__matmul *m, attn__place at, int64_t rows, int64_t depth, int64_t pairs,
+                                      float *copy)
+{
+    const attn__array *a = at.a;
+    const void *place = attn__place_of(a, at.b, at.h, at.row, at.column);
+    if (a->stride[3] == 1 && a->stride[2] % 2 == 0 && depth == 2 * pairs && (uintptr_t)place % sizeof(float) == 0)
+        return attn__packed_rows((const float *)place, a->stride[2] / 2);
+    attn__pair_rows(m->pairs, a, place, rows, depth, pairs, copy);
+    return attn__packed_rows(copy, pairs);
+}
+
+/* Few rows of a, and columns of b that lie side by side: as pairs of bf16. */
+static void attn__bmm_pair_dots(const attn__columns *t)
+{
+    const attn__matmul *m = t->m;
+    const int64_t pairs = attn__up(m->depth, 2 * ATTN__AMX_SIDE) / 2;
+    attn__product p;
+    attn__zero(&p, sizeof p);
+    attn__set_a(&p, attn__bmm_pair_rows(m, attn__in(&m->a, t->x, t->y, 0, 0), m->rows, m->depth, pairs, t->panel));
+    p.rows = m->rows;
+    p.depth = m->depth;
+    p.b = (const float *)attn__place_of(&m->b, t->x, t->y, 0, t->first);
+    p.b_row = m->b.stride[3];
+    p.c = t->c;
+    p.c_row = t->vectors * m->f->width;
+    if (t->count < p.c_row) attn__fill(t->c, 1, m->rows * p.c_row, 0.0f);
+    m->pairs->dots(&p, t->count);
+}
+
 /* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. */
 ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
 {
@@ -14782,18 +14866,6 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
                                                          ATTN__SIDE, p.b_scales, t->copy);
         m->f->dots(&p, ATTN__SIDE);
     }
-}
-
-/* Rows of a as pairs, where they lie if they can be read so. */
-static attn__rows attn__bmm_pair_rows(const attn__matmul *m, attn__place at, int64_t rows, int64_t depth, int64_t pairs,
-                                      float *copy)
-{
-    const attn__array *a = at.a;
-    const void *place = attn__place_of(a, at.b, at.h, at.row, at.column);
-    if (a->stride[3] == 1 && a->stride[2] % 2 == 0 && depth == 2 * pairs && (uintptr_t)place % sizeof(float) == 0)
-        return attn__packed_rows((const float *)place, a->stride[2] / 2);
-    attn__pair_rows(m->pairs, a, place, rows, depth, pairs, copy);
-    return attn__packed_rows(copy, pairs);
 }
 
 /* Rows of a, from `row` on, times these columns from the v0-th vector on: a block of terms at a time, which is packed
@@ -14861,7 +14933,8 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.first *= unit;
     t.count = attn__min(m->columns - t.first, t.count);
     t.vectors = attn__blocks(t.count, width);
-    t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
+    t.in_place = m->dots && m->pairs ? t.vectors : m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) :
+                 m->in_place ? t.count / width : 0;
     t.copy = memory;
     results = t.copy + m->copied;
     t.in_out = m->rows > ATTN__BMM_THIN && m->depth <= ATTN__BMM_DEPTH && !m->in_place &&
@@ -14881,7 +14954,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
             ATTN__PREFETCH(attn__ahead(to, 1, t.count - 1));
         }
         if (m->sums_rows) attn__bmm_sum_rows(&t);
-        if (m->dots) attn__bmm_dots(&t);
+        if (m->dots) (m->pairs ? attn__bmm_pair_dots : attn__bmm_dots)(&t);
         if (v0 < t.vectors) attn__bmm_multiply(&t, row, rows, v0);
         if (m->bias.rank) attn__bmm_add_bias(&t, rows);
         if (t.in_out) attn__bmm_quiet(&t, rows);
@@ -15048,11 +15121,9 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
 /* The kernels for products of bf16, where these are allowed and pay. */
 static const attn__pair_kernels *attn__pairs_of_product(const attn_desc *d, const attn__matmul *m)
 {
-    const attn__pair_kernels *f;
     if (d->precision != ATTN_PRECISION_FAST || m->a.type != ATTN_BF16 || m->b.type != ATTN_BF16 ||
-        m->rows <= ATTN__BMM_DOTS) return NULL;
-    f = attn__pairs_here(m->f);
-    return attn__are_by_amx(f) && m->depth < 2 * ATTN__AMX_SIDE ? NULL : f;
+        m->depth < 2 * ATTN__AMX_SIDE || (m->rows <= ATTN__SKINNY_SHARED && m->b.stride[3] == 1)) return NULL;
+    return attn__pairs_here(m->f);
 }
 
 /* out (+)= a b for checked views: a product in order (a task has columns of one batch entry, of all its rows or some),

@@ -14827,11 +14827,15 @@ static void attn__bmm_pair_dots(const attn__columns *t)
     m->pairs->dots(&p, t->count);
 }
 
-/* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. */
+/* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. Rows are lanes: where half of a
+   vector would be idle, floats are multiplied by vectors of half as many. [Zen 4] */
 ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
-    const int64_t width = m->f->width;
+    const attn__kernels *half = m->f->weaker;
+    const attn__kernels *f = m->rows > 1 && attn__is_f32(&m->b) && half && half->types &&
+                             2 * half->width == m->f->width && m->rows <= half->width ? half : m->f;
+    const int64_t width = f->width;
     const attn__rows a = attn__bmm_few_rows(t);
     const float *rows[ATTN__MAX_WIDTH];
     const char *groups[ATTN__SIDE / ATTN__GROUP];
@@ -14847,10 +14851,10 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
         float *turned = t->panel + (a.at == t->panel ? m->rows * m->depth : 0);
         for (i = 0; i < width; i++) rows[i] = a.at + attn__min(i, m->rows - 1) * a.row;
         attn__fill(ones, 1, width, 1.0f);
-        m->f->pack(turned, width, rows, 1, m->depth, ones);
+        f->pack(turned, width, rows, 1, m->depth, ones);
         p.a = turned;
     }
-    p.c_row = t->vectors * width;
+    p.c_row = t->vectors * m->f->width;
     p.b_row = m->b.stride[3];
     p.b_type = m->b.type;
     p.b_group = ATTN__SIDE;
@@ -14858,13 +14862,13 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.ahead1 = p.ahead2 = 0;                    /* of a matrix what follows is prefetched without a list */
     p.columns = t->c + m->rows * p.c_row;
     p.b_scales = attn__bmm_scales(m);
-    for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
+    for (j = 0; j < t->in_place * m->f->width; j += ATTN__SIDE) {
         for (i = 0; i < ATTN__SIDE / ATTN__GROUP; i++)
             groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, 0, t->first + j + i * ATTN__GROUP);
         p.c = t->c + j;
         if (m->b_scale.rank) p.b_scale = attn__scales_of(m->f, attn__in(&m->b_scale, t->x, t->y, t->first + j, 0),
                                                          ATTN__SIDE, p.b_scales, t->copy);
-        m->f->dots(&p, ATTN__SIDE);
+        f->dots(&p, ATTN__SIDE);
     }
 }
 

@@ -598,8 +598,9 @@ typedef struct attn_desc {
        (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v
        (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
-       entry may have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits
-       in each run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
+       entry may have other bits than alone. attn_bmm and attn_mha say what it does there. On a device it concerns
+       attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain and
+       attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -808,7 +809,9 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
-   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale.
+   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
+   precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
+   k is at least 32, but not of up to 4 rows of a where the rows of b lie side by side; gradients are as without.
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -924,9 +927,11 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
    w_result; out [B,Sq,Eo]. key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: all of
    attn_desc but q, k, v and out, not ATTN_SCORE_GIVEN; may be NULL. isa, parallel, allocator and workspace
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
-   attn_bmm with f32 arrays between them. Packed: query and out [1,total,E], key and value [1,total,E] where keys are;
-   where key is query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that
-   are projected already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   attn_bmm with f32 arrays between them; with ATTN_PRECISION_FAST, on a CPU that multiplies in bf16 then, and H*Sq
+   above 8, with bf16 in the place of q, k and v where their weights and inputs are bf16, and of what w_result
+   multiplies where that is. Packed: query and out [1,total,E], key and value [1,total,E] where keys are; where key is
+   query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that are projected
+   already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -943,7 +948,7 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 /* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
-   k and v, what w_result multiplies and the stats, all f32; attn_mha_backward with the same descriptor only reads them,
+   k and v, what w_result multiplies and the stats; attn_mha_backward with the same descriptor only reads them,
    as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
    Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
    copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
@@ -14675,8 +14680,8 @@ static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
 
 /* n terms, from the k-th on, of some columns, as pairs of bf16. Columns of b that lie side by side are rows as these
    kernels take them of queries. */
-static void attn__bmm_pack_pairs(const attn__columns *t, int64_t k, int64_t n, int64_t column, int64_t lanes, int64_t ld,
-                                 float *to)
+static void attn__bmm_pack_pairs(const attn__columns *t, int64_t k, int64_t n, int64_t column, int64_t lanes,
+                                 int64_t ld, float *to)
 {
     const attn__array *b = &t->m->b;
     const attn__pair_kernels *f = t->m->f->pairs;       /* lanes are columns by AMX, too */
@@ -14710,7 +14715,7 @@ static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, in
     const attn__array *b = &t->m->b;
     const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
     const attn__array *scale = b->type == ATTN_I8 ? &t->m->b_scale : NULL;
-    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1 && !scale;
+    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1 && !scale && !t->m->pairs;
     int64_t r, v, vectors;
     for (v = t->in_place; v < t->vectors; v += vectors) {
         vectors = attn__bmm_tile(t, v);
@@ -14729,7 +14734,7 @@ static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, in
             ATTN__PREFETCH_FAR((const void *)(later + (uintptr_t)(ld * (int64_t)sizeof *at - 1)));
             attn__copy_floats(at + r * ld, (const float *)row, lanes);
         }
-        for (r = 0; by_rows && !t->m->pairs && lanes < ld && r < n; r++) attn__fill(at + r * ld + lanes, 1, ld - lanes, 0.0f);
+        for (r = 0; by_rows && lanes < ld && r < n; r++) attn__fill(at + r * ld + lanes, 1, ld - lanes, 0.0f);
     }
 }
 
@@ -15414,7 +15419,8 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
 static int32_t attn__mha_type(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
-    return attn__call_of(&a->plan)->pairs && l->w.rank && l->w.type == ATTN_BF16 && (i == 3 || l->x.type == ATTN_BF16) ?
+    const attn__call *c = attn__call_of(&a->plan);
+    return c->pairs && !c->on_device && l->w.rank && l->w.type == ATTN_BF16 && (i == 3 || l->x.type == ATTN_BF16) ?
            ATTN_BF16 : ATTN_F32;
 }
 
@@ -15435,8 +15441,9 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         attn_view *inner = i < 3 ? &l->y : &l->x, *outer = i < 3 ? &l->x : &l->y;
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         *outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        *inner = l->w.rank || a->grad || a->keeps ? attn__take_view(kept, batch, rows, columns[i], attn__mha_type(a, i)) :
-                                                            *outer;
+        *inner = *outer;
+        if (l->w.rank || a->grad || a->keeps)
+            *inner = attn__take_view(kept, batch, rows, columns[i], attn__mha_type(a, i));
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
         inner = i < 3 ? &l->dy : &l->dx;

@@ -3818,7 +3818,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 
-/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. */
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. The next S rows
+   are brought into the second cache: a matrix may come from memory, faster so than by the machine's own prefetching. */
 ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
                                     const int32_t type)
 {
@@ -3832,12 +3833,14 @@ ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__produc
     ATTN__EACH(r, S) {
         w = ATTN__ONE(p->a[k + r]);
         ATTN__EACH(i, N) acc[i] = ATTN__FMA_ONE(w, ATTN__V(widened)(b + i*ATTN__LANES*size, type), acc[i]);
+        ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
+            if (64*i < N*ATTN__LANES*size) ATTN__PREFETCH_FAR(ATTN__V(after)(b, S*step + 64*i));
         b += step;
     }
     ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[i]);
 }
 
-/* One row times rows that are read whole, four side by side, which the machine's own prefetching follows. */
+/* One row times rows that are read whole, four side by side. */
 ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t type)
 {
     int64_t k, i;
@@ -4889,7 +4892,7 @@ ATTN__INLINE ATTN__PAIRED void ATTN__V(dots_of_pairs)(const int R, const attn__p
             const int64_t left = p->depth - k;
             const uint32_t mask = left < n ? (1u << left) - 1 : 0xffffffffu;
             x[i] = ATTN__FLOATS(_mm512_maskz_loadu_epi16(mask, b[i] + k));
-            ATTN__PREFETCH(ATTN__V(after)(b[i] + k, 8*p->b_row));
+            ATTN__PREFETCH_FAR(ATTN__V(after)(b[i] + k, 8*p->b_row));
         }
         ATTN__EACH(r, R) {
             y = ATTN__LOAD(a + r*p->a_row + k/2);

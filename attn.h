@@ -3818,8 +3818,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 
-/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. The next S rows
-   are brought into the second cache: a matrix may come from memory, faster so than by the machine's own prefetching. */
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. The next rows
+   are brought into the second cache: where a matrix comes from memory, the machine's own prefetching is slower. */
 ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
                                     const int32_t type)
 {

@@ -3582,30 +3582,39 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows from j on, of a matrix or long ones, times one row, two chains side by side. */
-ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
+/* LANES rows from j on, of a matrix or long ones, times one row, from the k-th column on: C chains side by side, where
+   one waits for itself. */
+ATTN__HELPER ATTN__VEC ATTN__V(dots_of_chains)(const int C, const attn__product *p, int64_t j, int64_t k, ATTN__VEC sum,
+                                               const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
     const int64_t four[4] = {0, 4*row, 8*row, 12*row};
-    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, lines = (int)(ATTN__LANES*step*size/32);
+    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, lines = (int)(C*ATTN__LANES*step*size/64);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
-    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[ATTN__LANES];
-    int64_t k, end;
+    ATTN__VEC acc[2], x[ATTN__LANES];
+    int64_t at, first;
     int i, n;
-    for (k = 0; k < p->depth; k = end + ATTN__RUN) {
-        ATTN__EACH(i, 2) acc[i] = ATTN__ALL(0.0f);
-        for (end = k + ATTN__RUN; k < end; k += step) {
-            ATTN__V(prefetch_matrix)(p, from, k + k%ATTN__RUN, size, lines);
-            ATTN__EACH(i, 2) {
-                const int64_t at = k + i*ATTN__RUN;
-                ATTN__V(transpose_step)(x, from + at*size, row, four, type);
-                ATTN__EACH(n, numbers)
-                    acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
-            }
+    ATTN__EACH(i, C) acc[i] = ATTN__ALL(0.0f);
+    for (first = 0; first < ATTN__RUN; first += step) {
+        ATTN__V(prefetch_matrix)(p, from, k + C*first, size, lines);
+        ATTN__EACH(i, C) {
+            at = k + i*ATTN__RUN + first;
+            ATTN__V(transpose_step)(x, from + at*size, row, four, type);
+            ATTN__EACH(n, numbers)
+                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
         }
-        if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
-        sum = ATTN__ADD(acc[0], acc[1]);
     }
+    if (k) acc[0] = ATTN__ADD(sum, acc[0]);
+    ATTN__EACH(i, C) if (i) acc[0] = ATTN__ADD(acc[0], acc[i]);
+    return acc[0];
+}
+
+ATTN__HELPER void ATTN__V(dots_of_row)(const attn__product *p, int64_t j, const int32_t type)
+{
+    ATTN__VEC sum = ATTN__ALL(0.0f);
+    int64_t k;
+    for (k = 0; k + 2*ATTN__RUN <= p->depth; k += 2*ATTN__RUN) sum = ATTN__V(dots_of_chains)(2, p, j, k, sum, type);
+    if (k < p->depth) sum = ATTN__V(dots_of_chains)(1, p, j, k, sum, type);
     ATTN__STORE(p->c + j, sum);
 }
 
@@ -3715,8 +3724,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
                            attn__is_row_by_chains(p, ATTN__SIZE_OF(type)); \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (chains && p->depth % (2*ATTN__RUN) == 0) \
-            for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
+        else if (chains && (p->depth % (2*ATTN__RUN) == 0 || (p->depth % ATTN__RUN == 0 && p->depth > 4*ATTN__RUN))) \
+            for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_row)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
     }

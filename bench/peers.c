@@ -63,6 +63,7 @@ static const job typed_table[] = {
     FAST("matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b'),
     FAST("matrix product 16x1024x1024, b transposed", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
          .transposed = 1),
+    FAST("matrix product 1x4096x4096, b transposed", SIZES(1, 1, 1, 1, 4096, 4096, 4096), .kind = 'b', .transposed = 1),
     {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
     {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16},
@@ -87,6 +88,7 @@ static const job multi_head_table[] = {
     {"multi-head, forward+backward, 8x128 tokens of 512", MULTI_HEAD('n', 8, 128, 512, 8)},
     FAST("multi-head, 8x128 tokens of 512", MULTI_HEAD('m', 8, 128, 512, 8)),
     FAST("multi-head, 1x1024 tokens of 1024", MULTI_HEAD('m', 1, 1024, 1024, 16)),
+    FAST("multi-head, one token of 1024", MULTI_HEAD('m', 1, 1, 1024, 16)),
 };
 enum { MULTI_HEAD_COUNT = sizeof multi_head_table / sizeof *multi_head_table };
 

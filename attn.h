@@ -3582,8 +3582,8 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows from j on, of a matrix or long ones, times one row, from the k-th column on: C chains side by side, where
-   one waits for itself. */
+/* LANES rows from j on, of a matrix or long ones, times one row, from the k-th column on: C chains side by side, as one
+   alone waits for itself. */
 ATTN__HELPER ATTN__VEC ATTN__V(dots_of_chains)(const int C, const attn__product *p, int64_t j, int64_t k, ATTN__VEC sum,
                                                const int32_t type)
 {

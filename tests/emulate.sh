@@ -30,7 +30,7 @@ emulated_suites() {
     fi
 }
 emulated_amx_suites() {
-    for suite in precision parts; do EMULATED_AMX=1 "$1" --isa avx512 --amx --suite $suite || return 1; done
+    for suite in precision products parts; do EMULATED_AMX=1 "$1" --isa avx512 --amx --suite $suite || return 1; done
     EMULATED_AMX=1 "$1" --isa avx512 --amx --filter memory.monotone || return 1
     EMULATED_AMX=1 "$1" --isa avx512 --filter precision.asked_later
 }

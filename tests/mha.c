@@ -587,6 +587,7 @@ static void make_fast_block(block *b, int64_t heads, int64_t heads_kv, int flags
     b->m.w_value = take(0.1, 2, heads_kv * b->size_v, ev, 0);
     b->width = flags & WITHOUT_RESULT ? heads * b->size_v : widths[test_int(0, 2)];
     if (!(flags & WITHOUT_RESULT)) b->m.w_result = take(0.1, 2, b->width, heads * b->size_v, 0);
+    else b->m.w_result.type = ATTN_BF16; /* absent, whatever its type */
     if (flags & WITH_BIASES) {
         b->m.b_query = take(1, 1, heads * b->size_d, 0, 0);
         b->m.b_value = take(1, 1, heads_kv * b->size_v, 0, 0);

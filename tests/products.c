@@ -212,6 +212,24 @@ static void batches(void) {
     }
 }
 
+/* Two of bf16 where FAST was not asked for: as the same numbers in floats. */
+static void not_asked_for(void) {
+    int32_t none = 0;
+    for (int n = 0; n < 4 * test_isa_count(); n++) {
+        const int64_t m = n % 2 ? test_int(1, 8) : test_int(9, 70), k = test_int(32, 200), columns = test_int(60, 100);
+        const attn_desc exact = options_on((int32_t)test_isa(n / 4), ATTN_PRECISION_F32, &none),
+                        fast = options_on((int32_t)test_isa(n / 4), ATTN_PRECISION_FAST, &none);
+        attn_view a = make_filled(LAYOUT_PACKED, 1, 2, m, k, 0, 0),
+                  b = make_filled(LAYOUT_PACKED, 1, 2, columns, k, 0, 0);
+        attn_view x = retyped(&a, ATTN_BF16, LAYOUT_PACKED), y = retyped(&b, ATTN_BF16, LAYOUT_PACKED);
+        attn_out out = make_out(LAYOUT_PACKED, 2, m, columns, 0, 0), want = copy_out(&out);
+        if (multiply(x, attn_view_swap(y, 0, 1), out, exact, "halves") &&
+            multiply(a, attn_view_swap(b, 0, 1), want, fast, "floats"))
+            check_same(&out, &want, "not asked for");
+        test_release();
+    }
+}
+
 /* Other types than two of bf16, codes among them, and gradients: the bits of floats. */
 static void other_types(void) {
     static const int32_t types[][2] = {{ATTN_BF16, ATTN_F16}, {ATTN_F16, ATTN_BF16}, {ATTN_F32, ATTN_BF16},
@@ -300,6 +318,10 @@ static void tiles(void) {
     test_skip("whether tasks give tiles back: in emulation");
 }
 
-const test_case suite_products[] = {
-    {"products.sizes", sizes},       {"products.batches", batches}, {"products.other_types", other_types},
-    {"products.monotone", monotone}, {"products.tiles", tiles},     {0, 0}};
+const test_case suite_products[] = {{"products.sizes", sizes},
+                                    {"products.batches", batches},
+                                    {"products.not_asked_for", not_asked_for},
+                                    {"products.other_types", other_types},
+                                    {"products.monotone", monotone},
+                                    {"products.tiles", tiles},
+                                    {0, 0}};

@@ -302,6 +302,7 @@ static void monotone(void) {
 
 /* AMX runs where it was asked for, and each task gives the tiles back. */
 static void tiles(void) {
+    if (test_with_amx()) CHECK(pairs_on(ATTN_ISA_AVX512) == PAIRS_BY_AMX);
 #if defined(__GNUC__) && !defined(_WIN32)
     if (pairs_here() == PAIRS_BY_AMX && getenv("EMULATED_AMX")) {
         const unsigned long long products = emulated_tile_products;

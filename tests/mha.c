@@ -600,8 +600,10 @@ static void make_fast_block(block *b, int64_t heads, int64_t heads_kv, int flags
                                         : n % 3       ? ATTN_F32
                                                       : ATTN_F16,
                                         test_int(0, 2) ? LAYOUT_PACKED : LAYOUT_MIXED);
-    b->m.out = make_out_of(test_int(0, 3) ? ATTN_F32 : ATTN_BF16, test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_GAPS, 3,
-                           b->batch, b->queries, b->width, 0);
+    /* entries that lie apart are products of their own, as those of the pieces are not */
+    b->m.out =
+        make_out_of(test_int(0, 3) ? ATTN_F32 : ATTN_BF16, b->batch > 1 || test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_GAPS,
+                    3, b->batch, b->queries, b->width, 0);
     b->m.attention = &b->options;
     b->options.precision = ATTN_PRECISION_FAST;
 }
@@ -675,8 +677,10 @@ static void test_fast_packed(void) {
 
 /* Gradients: with `saved` the same, and those of the projections as they were rounded. P and dS may be rounded, too,
    and out is. */
+/* Of longer sums than those above; and what w_result leaves of d_out, which is near 0 where its terms cancel. */
+static double long_bound(double terms, double sum, double start) { return heads_bound(4 * terms, sum, start) + 2e-6; }
 static double fast_bound(double terms, double sum, double start) {
-    return heads_bound(terms, sum, start) + (ldexp(1, -7) + ldexp(1, -8)) * terms;
+    return long_bound(terms, sum, start) + (ldexp(1, -7) + ldexp(1, -8)) * terms;
 }
 static void check_fast_heads(block *b, int n) {
     attn_mha_grad g;
@@ -704,7 +708,7 @@ static void check_fast_heads(block *b, int n) {
         for (int r = 0; r < HEAD_RESULTS; r++)
             heads_worst =
                 fmax(heads_worst, check_sums(head_result(&g, r), &want[r], &start[r],
-                                             pairs_on(b->options.isa) ? fast_bound : heads_bound, head_names[r]));
+                                             pairs_on(b->options.isa) ? fast_bound : long_bound, head_names[r]));
     for (int r = 0; r < HEAD_RESULTS; r++) {
         free(want[r].x);
         free(want[r].error);
@@ -713,7 +717,7 @@ static void check_fast_heads(block *b, int n) {
 }
 static void test_fast_gradients(void) {
     heads_worst = 0;
-    for (int n = 0; n < 40; n++) {
+    for (int n = 0; n < 30; n++) {
         block b;
         draw_fast_block(&b, n);
         b.options.isa = (int32_t)test_isa(n % 5 ? test_isa_count() - 1 : n / 5 % test_isa_count());

@@ -14907,7 +14907,7 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     p.chain = m->pairs ? ATTN__RUN / 2 : ATTN__RUN;
     p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
     for (k = 0; k < m->depth || !k; k += most, p.onto = attn__are_by_amx(m->pairs) ? ATTN__GO_ON : ATTN__ADD_AFTER) {
-        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * t->vectors * width : 0);
+        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? (m->pairs ? k / 2 : k) * t->vectors * width : 0);
         const int64_t depth = attn__min(m->depth - k, most);
         const attn__place at = attn__in(&m->a, t->x, t->y, row, k);
         p.depth = m->pairs ? attn__pairs_by(m->pairs, depth) : depth;

@@ -811,7 +811,8 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
    multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
    precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
-   k is at least 32, but not of up to 4 rows of a where the rows of b lie side by side; gradients are as without.
+   k is at least 32, but not of up to 4 rows of a where the rows of b lie side by side; its bits may then depend on
+   batch and strides, not on workers. Gradients are as without.
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -15419,10 +15420,11 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     return ATTN_OK;
 }
 
+/* Room for floats, of any type: what a call needs is not less where it has more rows, which may be bf16. */
 static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int64_t columns, int32_t type)
 {
-    const int64_t row = attn__mul64(rows, columns), floats = type == ATTN_F32 ? row : attn__blocks(row, 2);
-    const attn_view v = {attn__take(m, batch, floats), {batch, rows, columns, 0}, {row, columns, 1, 0}, type, 3};
+    const int64_t row = attn__mul64(rows, columns);
+    const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, type, 3};
     return v;
 }
 

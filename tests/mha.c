@@ -614,7 +614,7 @@ static void draw_fast_block(block *b, int n) {
                     n % 5 == 0 ? test_int(1, (int)few) : test_int((int)few + 1, 30), n % 3 ? test_int(0, 127) : 127);
 }
 
-static int saves_less(const block *b) { /* is something that is saved bf16? */
+static int rounds_any(const block *b) { /* is something between the layers bf16? */
     for (int i = 0; i < 4; i++)
         if (rounds_here(b, i)) return 1;
     return 0;
@@ -627,8 +627,7 @@ static void check_saved_size(const block *b) {
     exact.precision = ATTN_PRECISION_F32;
     m.attention = &exact;
     CHECK_STATUS(attn_mha_saved_size(&m, &floats, 0), ATTN_OK);
-    CHECKF(saves_less(b) ? fast < floats : fast == floats, "saved: %lu bytes, of floats %lu", (unsigned long)fast,
-           (unsigned long)floats);
+    CHECKF(fast == floats, "saved: %lu bytes, of floats %lu", (unsigned long)fast, (unsigned long)floats);
 }
 
 static void test_fast(void) {
@@ -646,7 +645,7 @@ static void test_fast(void) {
             if (!CHECKF(attn_mha(&b.m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) break;
             check_pieces(&b);
             check_saved_size(&b);
-            rounded += saves_less(&b);
+            rounded += rounds_any(&b);
         }
         test_release();
     }

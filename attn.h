@@ -598,8 +598,9 @@ typedef struct attn_desc {
        (per query head with per-head parameters), and by AMX for fewer than 32 numbers in a row of k (scores) or of v
        (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
-       entry may have other bits than alone. On a device it concerns attn_backward alone, whose dq may have other bits
-       in each run: see BITS in attn_cuda.cuh. attn_explain and attn_explain_backward say whether it is used */
+       entry may have other bits than alone. attn_bmm and attn_mha say what it does there. On a device it concerns
+       attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain and
+       attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -808,7 +809,10 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
 
 /* Batched matrix product: out[..,m,n] = sum_k a[..,m,k] b[..,k,n]; ranks 2..4, batch axes broadcast as numpy does.
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
-   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale.
+   multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
+   precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
+   k is at least 32, but not of up to 4 rows of a where the rows of b lie side by side; its bits may then depend on
+   batch and strides, not on workers. Gradients are as without.
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -924,9 +928,11 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
    w_result; out [B,Sq,Eo]. key absent = query, value absent = key. D = w_query.size[0] / heads. `attention`: all of
    attn_desc but q, k, v and out, not ATTN_SCORE_GIVEN; may be NULL. isa, parallel, allocator and workspace
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
-   attn_bmm with f32 arrays between them. Packed: query and out [1,total,E], key and value [1,total,E] where keys are;
-   where key is query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that
-   are projected already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   attn_bmm with f32 arrays between them; with ATTN_PRECISION_FAST, on a CPU that multiplies in bf16 then, and H*Sq
+   above 8, with bf16 in the place of q, k and v where their weights and inputs are bf16, and of what w_result
+   multiplies where that is. Packed: query and out [1,total,E], key and value [1,total,E] where keys are; where key is
+   query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that are projected
+   already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -943,7 +949,7 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 /* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
-   k and v, what w_result multiplies and the stats, all f32; attn_mha_backward with the same descriptor only reads them,
+   k and v, what w_result multiplies and the stats; attn_mha_backward with the same descriptor only reads them,
    as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
    Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
    copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
@@ -1840,6 +1846,9 @@ typedef struct attn__pair_kernels {
     /* `keys` rows of n values, from a vector on: column x of a pair of keys goes to to[x*column], the next pair's to
        the place behind it */
     void (*values)(float *to, const attn__half *const *rows, int64_t n);
+    /* C[r][j] of so many columns j of B, whose numbers lie side by side, from p->b + j*b_row halves on; depth: numbers.
+       A's rows, 8 at most, end with zeros: whole vectors. Sums of pairs by lanes, then a tree */
+    void (*dots)(const attn__product *p, int64_t columns);
     int32_t keys, column;
     void (*softmax)(const attn__pair_softmax *p);       /* or NULL, as are these: */
     void (*codes)(attn__half *to, const int8_t *from, int64_t n);       /* from 2*width on, without their scale */
@@ -3574,30 +3583,39 @@ ATTN__HELPER void ATTN__V(prefetch_matrix)(const attn__product *p, const char *r
     if (p->b_row == p->depth) ATTN__EACH(i, lines) ATTN__PREFETCH_FAR(ATTN__V(after)(to, 64*i));
 }
 
-/* LANES rows from j on, of a matrix or long ones, times one row, two chains side by side. */
-ATTN__HELPER void ATTN__V(dots_of_chains)(const attn__product *p, int64_t j, const int32_t type)
+/* LANES rows from j on, of a matrix or long ones, times one row, from the k-th column on: C chains side by side, as one
+   alone waits for itself. */
+ATTN__HELPER ATTN__VEC ATTN__V(dots_of_chains)(const int C, const attn__product *p, int64_t j, int64_t k, ATTN__VEC sum,
+                                               const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), row = p->b_row*size, step = ATTN__STEP_OF(type)/size;
     const int64_t four[4] = {0, 4*row, 8*row, 12*row};
-    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, lines = (int)(ATTN__LANES*step*size/32);
+    const int E = ATTN__NUMBERS_OF(type), numbers = (int)step, lines = (int)(C*ATTN__LANES*step*size/64);
     const char *from = p->groups[j/ATTN__GROUP] + j%ATTN__GROUP*row;
-    ATTN__VEC sum = ATTN__ALL(0.0f), acc[2], x[ATTN__LANES];
-    int64_t k, end;
+    ATTN__VEC acc[2], x[ATTN__LANES];
+    int64_t at, first;
     int i, n;
-    for (k = 0; k < p->depth; k = end + ATTN__RUN) {
-        ATTN__EACH(i, 2) acc[i] = ATTN__ALL(0.0f);
-        for (end = k + ATTN__RUN; k < end; k += step) {
-            ATTN__V(prefetch_matrix)(p, from, k + k%ATTN__RUN, size, lines);
-            ATTN__EACH(i, 2) {
-                const int64_t at = k + i*ATTN__RUN;
-                ATTN__V(transpose_step)(x, from + at*size, row, four, type);
-                ATTN__EACH(n, numbers)
-                    acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
-            }
+    ATTN__EACH(i, C) acc[i] = ATTN__ALL(0.0f);
+    for (first = 0; first < ATTN__RUN; first += step) {
+        ATTN__V(prefetch_matrix)(p, from, k + C*first, size, lines);
+        ATTN__EACH(i, C) {
+            at = k + i*ATTN__RUN + first;
+            ATTN__V(transpose_step)(x, from + at*size, row, four, type);
+            ATTN__EACH(n, numbers)
+                acc[i] = ATTN__FMA_ONE(ATTN__ONE(p->a[at + n]), ATTN__V(element)(x[n/E], n%E, type, sum), acc[i]);
         }
-        if (end > ATTN__RUN) acc[0] = ATTN__ADD(sum, acc[0]);
-        sum = ATTN__ADD(acc[0], acc[1]);
     }
+    if (k) acc[0] = ATTN__ADD(sum, acc[0]);
+    ATTN__EACH(i, C) if (i) acc[0] = ATTN__ADD(acc[0], acc[i]);
+    return acc[0];
+}
+
+ATTN__HELPER void ATTN__V(dots_of_row)(const attn__product *p, int64_t j, const int32_t type)
+{
+    ATTN__VEC sum = ATTN__ALL(0.0f);
+    int64_t k;
+    for (k = 0; k + 2*ATTN__RUN <= p->depth; k += 2*ATTN__RUN) sum = ATTN__V(dots_of_chains)(2, p, j, k, sum, type);
+    if (k < p->depth) sum = ATTN__V(dots_of_chains)(1, p, j, k, sum, type);
     ATTN__STORE(p->c + j, sum);
 }
 
@@ -3707,8 +3725,8 @@ ATTN__HELPER void ATTN__V(dots_by_columns)(const attn__product *p, int64_t j, co
                            attn__is_row_by_chains(p, ATTN__SIZE_OF(type)); \
         int64_t j; \
         if (pieces) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(1, U, p, j, type); \
-        else if (chains && p->depth % (2*ATTN__RUN) == 0) \
-            for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_chains)(p, j, type); \
+        else if (chains && (p->depth % (2*ATTN__RUN) == 0 || (p->depth % ATTN__RUN == 0 && p->depth > 4*ATTN__RUN))) \
+            for (j = 0; j < columns; j += ATTN__LANES) ATTN__V(dots_of_row)(p, j, type); \
         else if (p->rows == 1) for (j = 0; j < columns; j += U*ATTN__GROUP) ATTN__V(dots_of_groups)(0, U, p, j, type); \
         else for (j = 0; j < columns; j += ATTN__SHARED_ROWS) ATTN__V(dots_by_columns)(p, j, type); \
     }
@@ -3810,7 +3828,8 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 
-/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. */
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. The next rows
+   are brought into the second cache: where a matrix comes from memory, the machine's own prefetching is slower. */
 ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
                                     const int32_t type)
 {
@@ -3824,12 +3843,14 @@ ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__produc
     ATTN__EACH(r, S) {
         w = ATTN__ONE(p->a[k + r]);
         ATTN__EACH(i, N) acc[i] = ATTN__FMA_ONE(w, ATTN__V(widened)(b + i*ATTN__LANES*size, type), acc[i]);
+        ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
+            if (64*i < N*ATTN__LANES*size) ATTN__PREFETCH_FAR(ATTN__V(after)(b, S*step + 64*i));
         b += step;
     }
     ATTN__EACH(i, N) ATTN__STORE(c + i*ATTN__LANES, acc[i]);
 }
 
-/* One row times rows that are read whole, four side by side, which the machine's own prefetching follows. */
+/* One row times rows that are read whole, four side by side. */
 ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t type)
 {
     int64_t k, i;
@@ -4783,15 +4804,20 @@ ATTN__INLINE ATTN__PAIRED __m512i ATTN__V(round_two)(ATTN__VEC even, ATTN__VEC o
     return both;
 }
 
+/* By turns half `even` + i and half `odd` + i of a vector, or of two. */
+ATTN__INLINE ATTN__PAIRED __m512i ATTN__V(by_turns)(int even, int odd)
+{
+#define ATTN__P(i) (i) * 0x10001
+    return _mm512_add_epi32(_mm512_set1_epi32(odd * 0x10000 + even), _mm512_set_epi32(
+        ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
+        ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0)));
+#undef ATTN__P
+}
+
 /* Two rows, rounded, as one of pairs. */
 ATTN__INLINE ATTN__PAIRED void ATTN__V(store_pairs)(float *to, ATTN__VEC even, ATTN__VEC odd)
 {
-#define ATTN__P(i) (i) * 0x10001 + 0x100000     /* half i of the one vector, half i of the other */
-    const __m512i by_turns = _mm512_set_epi32(
-        ATTN__P(15), ATTN__P(14), ATTN__P(13), ATTN__P(12), ATTN__P(11), ATTN__P(10), ATTN__P(9), ATTN__P(8),
-        ATTN__P(7), ATTN__P(6), ATTN__P(5), ATTN__P(4), ATTN__P(3), ATTN__P(2), ATTN__P(1), ATTN__P(0));
-#undef ATTN__P
-    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(by_turns, ATTN__V(round_two)(even, odd))));
+    ATTN__STORE(to, ATTN__FLOATS(_mm512_permutexvar_epi16(ATTN__V(by_turns)(0, 16), ATTN__V(round_two)(even, odd))));
 }
 
 ATTN__PAIRED static void ATTN__V(pair_weights)(float *s, int64_t ld, int64_t from, int64_t to, int64_t n)
@@ -4843,18 +4869,75 @@ ATTN__HELPER ATTN__VEC ATTN__V(two_values)(const attn__half *even, const attn__h
     return ATTN__XOR(ATTN__LOAD_HALVES(even), ATTN__LEFT(ATTN__LOAD_HALVES(odd), 16));
 }
 
-ATTN__KERNEL void ATTN__V(pair_values)(float *to, const attn__half *const *rows, int64_t n)
+ATTN__PAIRED static void ATTN__V(pair_values)(float *to, const attn__half *const *rows, int64_t n)
 {
-    int64_t j, at;
-    for (j = 0; j < n; j += ATTN__LANES) {
+    int64_t j = 0, at;
+    for (; n - j >= 2*ATTN__LANES; j += 2*ATTN__LANES) {
+        const __m512i even = _mm512_loadu_si512(rows[0] + j), odd = _mm512_loadu_si512(rows[1] + j);
+        ATTN__STORE(to + j, ATTN__FLOATS(_mm512_permutex2var_epi16(even, ATTN__V(by_turns)(0, 32), odd)));
+        ATTN__STORE(to + j + ATTN__LANES,
+                    ATTN__FLOATS(_mm512_permutex2var_epi16(even, ATTN__V(by_turns)(16, 48), odd)));
+    }
+    for (; j < n; j += ATTN__LANES) {
         at = attn__min(j, n - ATTN__LANES);
         ATTN__STORE(to + at, ATTN__V(two_values)(rows[0] + at, rows[1] + at));
     }
 }
 
+/* R rows of A times four columns from the j-th on; of the last ones some more than once. */
+ATTN__INLINE ATTN__PAIRED void ATTN__V(dots_of_pairs)(const int R, const attn__product *p, int64_t row, int64_t j,
+                                                      int64_t columns)
+{
+    const float *a = p->a + row*p->a_row;
+    const attn__half *b[4];
+    ATTN__VEC sum[16], x[4], y;
+    float four[ATTN__LANES];
+    int64_t k, n;
+    int r, i;
+    ATTN__EACH(i, 4) b[i] = (const attn__half *)(const void *)p->b + attn__min(j + i, columns - 1)*p->b_row;
+    ATTN__EACH(i, 4*R) sum[i] = ATTN__ALL(0.0f);
+    for (k = 0; k < p->depth; k += n) {
+        n = 2*ATTN__LANES;
+        ATTN__EACH(i, 4) {
+            const int64_t left = p->depth - k;
+            const uint32_t mask = left < n ? (1u << left) - 1 : 0xffffffffu;
+            x[i] = ATTN__FLOATS(_mm512_maskz_loadu_epi16(mask, b[i] + k));
+            ATTN__PREFETCH_FAR(ATTN__V(after)(b[i] + k, 8*p->b_row));
+        }
+        ATTN__EACH(r, R) {
+            y = ATTN__LOAD(a + r*p->a_row + k/2);
+            ATTN__EACH(i, 4) ATTN__ADD_PAIRS(sum[4*r + i], x[i], y);
+        }
+    }
+    ATTN__EACH(r, R) {
+        ATTN__EACH(i, 2) {
+            ATTN__VEC *s = sum + 4*r + 2*i;
+            s[0] = ATTN__ADD(_mm512_unpacklo_ps(s[0], s[1]), _mm512_unpackhi_ps(s[0], s[1]));
+        }
+        y = ATTN__ADD(_mm512_shuffle_ps(sum[4*r], sum[4*r + 2], 0x44), _mm512_shuffle_ps(sum[4*r], sum[4*r + 2], 0xee));
+        y = ATTN__ADD(y, _mm512_shuffle_f32x4(y, y, 0x4e));
+        y = ATTN__ADD(y, _mm512_shuffle_f32x4(y, y, 0xb1));
+        ATTN__STORE(four, y);
+        ATTN__COPY(p->c + (row + r)*p->c_row + j, four, sizeof *four*(size_t)attn__min(columns - j, 4));
+    }
+}
+
+ATTN__PAIRED static void ATTN__V(pair_dots)(const attn__product *p, int64_t columns)
+{
+    int64_t j, row;
+    for (j = 0; j < columns; j += 4) {
+        for (row = 0; row + 4 <= p->rows; row += 4) ATTN__V(dots_of_pairs)(4, p, row, j, columns);
+        if (row + 2 <= p->rows) {
+            ATTN__V(dots_of_pairs)(2, p, row, j, columns);
+            row += 2;
+        }
+        if (row < p->rows) ATTN__V(dots_of_pairs)(1, p, row, j, columns);
+    }
+}
+
 static const attn__pair_kernels ATTN__V(pairs) = {
     ATTN__V(pair_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(pair_values),
-    2, 1, NULL, NULL, NULL, NULL, NULL, NULL
+    ATTN__V(pair_dots), 2, 1, NULL, NULL, NULL, NULL, NULL, NULL
 };
 #define ATTN__PAIR_TABLE        &ATTN__V(pairs)
 #else
@@ -5195,7 +5278,7 @@ ATTN__KERNEL int ATTN__V(amx_finite)(const float *pairs, int64_t n)
 
 static const attn__pair_kernels ATTN__V(amx) = {
     ATTN__V(amx_product), ATTN__V(pair_weights), ATTN__V(pair_queries), ATTN__V(pair_results), ATTN__V(amx_values),
-    2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_codes), ATTN__V(amx_halves),
+    ATTN__V(pair_dots), 2*ATTN__AMX_SIDE, ATTN__AMX_ROW, ATTN__V(amx_softmax), ATTN__V(amx_codes), ATTN__V(amx_halves),
     ATTN__V(amx_finite), ATTN__V(amx_begin), ATTN__V(amx_end)
 };
 #define ATTN__AMX_TABLE         &ATTN__V(amx)
@@ -5885,6 +5968,7 @@ typedef struct attn__matmul {
     int64_t tile_rows;                  /* of a sum: rows of a task */
     int64_t copied, results;            /* floats that a worker has before b's columns */
     int     in_place, sums_rows, dots;  /* is b read where it lies; are its rows summed, or its columns multiplied */
+    const struct attn__pair_kernels *pairs;     /* not NULL: by products of bf16 */
     char   *memory;                     /* worker_bytes per worker */
     int64_t worker_bytes;
 } attn__matmul;
@@ -6909,6 +6993,7 @@ enum {
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, and b's columns */
     ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
+    ATTN__BMM_SCRATCH = 1024,   /* floats of a worker that products by AMX pass through */
     ATTN__BMM_PACKED = 16,      /* rows of b that are packed before other columns of them are */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
     ATTN__SUM_MOST = 256        /* of a product's gradient, where that leaves enough tasks [Zen 3] */
@@ -6984,6 +7069,14 @@ static void attn__set_ahead(const attn__call *c, const attn__array *a, int64_t r
 
 /* Where there is AMX, products of pairs by the vector unit take longer than those of floats. [Xeon, model 207] */
 static int attn__dots_are_slow(void) { return attn__has_amx(ATTN__AMX_IN_CPU); }
+
+/* The kernels for pairs of bf16 that this CPU runs and that are faster than floats; else NULL. */
+static const attn__pair_kernels *attn__pairs_here(const attn__kernels *f)
+{
+    if (!f->pairs || !attn__cpu_has_bf16_dot()) return NULL;
+    if (f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return f->amx;
+    return attn__dots_are_slow() ? NULL : f->pairs;
+}
 
 /* So few keys of v that single rows of all heads, and the next ones, have room in a first cache. [Zen 5, 3584a3a] */
 static int64_t attn__keys_of_a_turn(const attn__call *c, int64_t heads)
@@ -7815,13 +7908,15 @@ struct attn__score {
 
 enum { ATTN__FAST_SCORES = 1, ATTN__FAST_VALUES = 2 };
 
-static int attn__by_amx(const attn__call *c) { return c->pairs && c->pairs->begin; }
+static int attn__are_by_amx(const attn__pair_kernels *f) { return f && f->begin; }
+static int attn__by_amx(const attn__call *c) { return attn__are_by_amx(c->pairs); }
 static int64_t attn__up(int64_t n, int64_t width) { return attn__mul64(attn__blocks(n, width), width); }
-/* Pairs of so many numbers, a row of q or k; by AMX with zeros behind them. */
-static int64_t attn__pairs_of(const attn__call *c, int64_t n)
+/* Pairs of so many numbers, by AMX with zeros behind them. */
+static int64_t attn__pairs_by(const attn__pair_kernels *f, int64_t n)
 {
-    return attn__by_amx(c) ? attn__up(attn__blocks(n, 2), ATTN__AMX_SIDE) : attn__blocks(n, 2);
+    return attn__are_by_amx(f) ? attn__up(attn__blocks(n, 2), ATTN__AMX_SIDE) : attn__blocks(n, 2);
 }
+static int64_t attn__pairs_of(const attn__call *c, int64_t n) { return attn__pairs_by(c->pairs, n); }
 
 enum { ATTN__CALL_FLOATS = (int)(sizeof(attn__call) + 3) / 4 };
 static const attn__score *attn__score_of(const attn__call *c);
@@ -8184,10 +8279,9 @@ static void attn__set_dropout(attn__call *c, const attn_desc *d)
    asked last, and not by calls that have no use for them: that takes a part of what the smallest calls take. */
 static const attn__pair_kernels *attn__allowed_pairs(const attn__call *c)
 {
-    if (c->precision != ATTN_PRECISION_FAST || !c->f->pairs || !c->not_f32 ||
-        attn__mul64(c->heads, c->queries) <= ATTN__SKINNY || !attn__cpu_has_bf16_dot()) return NULL;
-    if (c->f->amx && attn__has_amx(ATTN__AMX_ALLOWED)) return c->f->amx;
-    return attn__dots_are_slow() ? NULL : c->f->pairs;
+    if (c->precision != ATTN_PRECISION_FAST || !c->not_f32 || attn__mul64(c->heads, c->queries) <= ATTN__SKINNY)
+        return NULL;
+    return attn__pairs_here(c->f);
 }
 
 static void attn__set_options(attn__call *c, const attn_desc *d)
@@ -8888,29 +8982,30 @@ static void attn__store_lanes(const attn__tile *t, const attn__array *a, int64_t
 }
 
 /* n numbers of a row of bf16, or of codes, as halves. */
-static void attn__halves_of(const attn__tile *t, const attn__array *a, const void *from, int64_t n, attn__half *to)
+static void attn__halves_of(const attn__pair_kernels *f, const attn__array *a, const void *from, int64_t n,
+                            attn__half *to)
 {
     int64_t x;
-    if (a->stride[3] != 1 || (a->type == ATTN_I8 && n < 2 * t->f->width))
+    if (a->stride[3] != 1 || (a->type == ATTN_I8 && n < 2 * ATTN__AMX_SIDE))
         for (x = 0; x < n; x++) to[x] = (attn__half)(attn__element(from, a->type, x * a->stride[3]) >> 16);
-    else if (a->type == ATTN_I8) t->c->pairs->codes(to, (const int8_t *)from, n);
+    else if (a->type == ATTN_I8) f->codes(to, (const int8_t *)from, n);
     else ATTN__COPY(to, from, (size_t)n * sizeof *to);
 }
 
 /* n rows of them, `size` numbers of each, as `pairs` pairs side by side: zeros after the last. */
-static void attn__pair_rows(const attn__tile *t, const attn__array *a, const void *place, int64_t n, int64_t size,
-                            int64_t pairs, float *to)
+static void attn__pair_rows(const attn__pair_kernels *f, const attn__array *a, const void *place, int64_t n,
+                            int64_t size, int64_t pairs, float *to)
 {
     const uintptr_t step = (uintptr_t)(a->stride[2] * attn__type_size(a->type));
     attn__half *row;
     int64_t r, x;
     if (a->stride[3] == 1 && a->stride[2] == size && size == 2 * pairs) {
-        attn__halves_of(t, a, place, n * size, (attn__half *)(void *)to);
+        attn__halves_of(f, a, place, n * size, (attn__half *)(void *)to);
         return;
     }
     for (r = 0; r < n; r++, to += pairs) {
         row = (attn__half *)(void *)to;
-        attn__halves_of(t, a, (const void *)((uintptr_t)place + (uintptr_t)r * step), size, row);
+        attn__halves_of(f, a, (const void *)((uintptr_t)place + (uintptr_t)r * step), size, row);
         for (x = size; x < 2 * pairs; x++) row[x] = 0;
     }
 }
@@ -8997,7 +9092,7 @@ static void attn__expand_bf16_pairs(const attn__tile *t, const attn__array *a, c
     if (a == &t->c->k || t->c->is_backward) for (j = from; j < end; j += p.n) {
         float *to = expanded->rows + (j - chunk) * pairs;
         p = attn__key_run_of(t->c, t->b, j, end - j);
-        attn__pair_rows(t, a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, size, pairs, to);
+        attn__pair_rows(t->c->pairs, a, attn__place_of(a, p.b, t->head_kv, p.row, 0), p.n, size, pairs, to);
     } else for (j = from / keys * keys; j < end; j += keys)
         attn__pair_values(t, a, size, j, expanded->first, expanded->end, NULL,
                           (float *)(uintptr_t)attn__paired_values(t, expanded->rows, (j - chunk) / 2).at);
@@ -9234,6 +9329,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.column_tiles = m.row_parts = m.copied = m.results = 0;
     m.tile_rows = ATTN__SUM_ROWS;
     m.in_place = m.sums_rows = m.dots = 0;
+    m.pairs = NULL;
     m.memory = NULL;
     m.worker_bytes = 0;
     return m;
@@ -14595,20 +14691,53 @@ static int32_t attn__bmm_tile(const attn__columns *t, int64_t v)
     return attn__tile_vectors(t->m->f, (v < t->in_place ? t->in_place : t->vectors) - v);
 }
 
+/* n terms, from the k-th on, of some columns, as pairs of bf16. Columns of b that lie side by side are rows as these
+   kernels take them of queries. */
+static void attn__bmm_pack_pairs(const attn__columns *t, int64_t k, int64_t n, int64_t column, int64_t lanes,
+                                 int64_t ld, float *to)
+{
+    const attn__array *b = &t->m->b;
+    const attn__pair_kernels *f = t->m->f->pairs;       /* lanes are columns by AMX, too */
+    const int64_t width = t->m->f->width, turned = b->stride[2] == 1 && n >= 2 * width ? n / 2 * 2 : 0;
+    const attn__half *columns[ATTN__MAX_WIDTH];
+    const int direct = b->stride[3] == 1 && lanes >= width;
+    const uintptr_t step = (uintptr_t)b->stride[2] * sizeof(attn__half);
+    uintptr_t at = (uintptr_t)attn__place_of(b, t->x, t->y, k + turned, column);
+    int64_t l, i;
+    for (l = 0; turned && l < ld; l += width) {
+        for (i = 0; i < width; i++)
+            columns[i] = (const attn__half *)attn__place_of(b, t->x, t->y, k, column + attn__min(l + i, lanes - 1));
+        f->queries(to + l, ld, columns, turned);
+    }
+    for (to += turned / 2 * ld, i = turned; i < n; i += 2, to += ld, at += 2 * step) {
+        const uintptr_t later = at + ATTN__BMM_PACKED * step, end = (uintptr_t)lanes * sizeof(attn__half) - 1;
+        const void *const row[2] = {(const void *)at, i + 1 < n ? (const void *)(at + step) : NULL};
+        ATTN__PREFETCH_FAR((const void *)later);
+        ATTN__PREFETCH_FAR((const void *)(later + end));
+        ATTN__PREFETCH_FAR((const void *)(later + step));
+        ATTN__PREFETCH_FAR((const void *)(later + step + end));
+        if (direct && row[1]) f->values(to, (const attn__half *const *)row, lanes);
+        else attn__pair_columns(f, row, b->type, lanes, b->stride[3], NULL, to);
+        if (lanes < ld) attn__fill(to + lanes, 1, ld - lanes, 0.0f);
+    }
+}
+
 /* n terms, from the k-th on, of all tiles that are not read in place: from row `to` of their `depth` rows on. */
 static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, int64_t depth, float *panel, int64_t to)
 {
     const attn__array *b = &t->m->b;
     const int64_t width = t->m->f->width, step = b->stride[2] * attn__type_size(b->type);
     const attn__array *scale = b->type == ATTN_I8 ? &t->m->b_scale : NULL;
-    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1 && !scale;
+    const int direct = attn__is_contiguous(b), by_rows = b->stride[3] == 1 && !scale && !t->m->pairs;
     int64_t r, v, vectors;
     for (v = t->in_place; v < t->vectors; v += vectors) {
         vectors = attn__bmm_tile(t, v);
         const int64_t column = t->first + v * width, ld = vectors * width, lanes = attn__min(t->count - v * width, ld);
         float *at = panel + (v - t->in_place) * width * depth + to * ld;
         uintptr_t row = (uintptr_t)attn__place_of(b, t->x, t->y, k, column);
-        if (!by_rows)
+        if (t->m->pairs)
+            attn__bmm_pack_pairs(t, k, n, column, lanes, ld, at);
+        else if (!by_rows)
             attn__copy_columns(t->m->f, attn__in(b, t->x, t->y, k, column), scale, n, lanes, ld, t->copy, at);
         else if (!direct)
             attn__copy_floats_of(t->m->f, attn__in(b, t->x, t->y, k, column), NULL, n, lanes, at, ld);
@@ -14622,13 +14751,20 @@ static void attn__bmm_pack_rows(const attn__columns *t, int64_t k, int64_t n, in
     }
 }
 
-/* Of f32 rows some at a time: what a tile leaves of a line is still near when the next tile takes it. */
-static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t depth, float *panel)
+/* Of rows that lie so some at a time: what a tile leaves of a line is still near when the next tile takes it. */
+static void attn__bmm_pack(const attn__columns *t, int64_t k, int64_t n, int64_t depth, float *panel)
 {
-    const int64_t most = attn__is_contiguous(&t->m->b) ? (int64_t)ATTN__BMM_PACKED : depth;
-    int64_t r;
-    for (r = 0; r < depth; r += most)
-        attn__bmm_pack_rows(t, k + r, attn__min(depth - r, most), depth, panel, r);
+    const attn__matmul *m = t->m;
+    const int64_t most = attn__is_contiguous(&m->b) || (m->pairs && m->b.stride[3] == 1) ?
+                         (int64_t)ATTN__BMM_PACKED : n;
+    const int64_t paired = attn__blocks(n, 2);
+    int64_t r, v, vectors;
+    for (r = 0; r < n; r += most)
+        attn__bmm_pack_rows(t, k + r, attn__min(n - r, most), depth, panel, m->pairs ? r / 2 : r);
+    for (v = 0; m->pairs && paired < depth && v < t->vectors; v += vectors) {
+        const int64_t ld = (vectors = attn__bmm_tile(t, v)) * m->f->width;
+        attn__fill(panel + v * m->f->width * depth + paired * ld, 1, (depth - paired) * ld, 0.0f);
+    }
 }
 
 /* The few rows of a, as floats in the panel unless they lie so. */
@@ -14679,11 +14815,45 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
 static int64_t attn__bmm_scales(const attn__matmul *m)
 { return m->b_scale.stride[3] ? attn__blocks(m->depth, ATTN__CODES_PER_SCALE) : 1; }
 
-/* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. */
+/* Rows of a as pairs, where they lie if they can be read so. */
+static attn__rows attn__bmm_pair_rows(const attn__matmul *m, attn__place at, int64_t rows, int64_t depth, int64_t pairs,
+                                      float *copy)
+{
+    const attn__array *a = at.a;
+    const void *place = attn__place_of(a, at.b, at.h, at.row, at.column);
+    if (a->stride[3] == 1 && a->stride[2] % 2 == 0 && depth == 2 * pairs && (uintptr_t)place % sizeof(float) == 0)
+        return attn__packed_rows((const float *)place, a->stride[2] / 2);
+    attn__pair_rows(m->pairs, a, place, rows, depth, pairs, copy);
+    return attn__packed_rows(copy, pairs);
+}
+
+/* Few rows of a, and columns of b that lie side by side: as pairs of bf16. */
+static void attn__bmm_pair_dots(const attn__columns *t)
+{
+    const attn__matmul *m = t->m;
+    const int64_t pairs = attn__up(m->depth, 2 * ATTN__AMX_SIDE) / 2;
+    attn__product p;
+    attn__zero(&p, sizeof p);
+    attn__set_a(&p, attn__bmm_pair_rows(m, attn__in(&m->a, t->x, t->y, 0, 0), m->rows, m->depth, pairs, t->panel));
+    p.rows = m->rows;
+    p.depth = m->depth;
+    p.b = (const float *)attn__place_of(&m->b, t->x, t->y, 0, t->first);
+    p.b_row = m->b.stride[3];
+    p.c = t->c;
+    p.c_row = t->vectors * m->f->width;
+    if (t->count < p.c_row) attn__fill(t->c, 1, m->rows * p.c_row, 0.0f);
+    m->pairs->dots(&p, t->count);
+}
+
+/* Few rows of a, and columns of b that lie side by side, ATTN__SIDE of them at a time. Rows are lanes: where half of a
+   vector would be idle, floats are multiplied by vectors of half as many. [Zen 4] */
 ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
 {
     const attn__matmul *m = t->m;
-    const int64_t width = m->f->width;
+    const attn__kernels *half = m->f->weaker;
+    const attn__kernels *f = m->rows > 1 && attn__is_f32(&m->b) && half && half->types &&
+                             2 * half->width == m->f->width && m->rows <= half->width ? half : m->f;
+    const int64_t width = f->width;
     const attn__rows a = attn__bmm_few_rows(t);
     const float *rows[ATTN__MAX_WIDTH];
     const char *groups[ATTN__SIDE / ATTN__GROUP];
@@ -14699,10 +14869,10 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
         float *turned = t->panel + (a.at == t->panel ? m->rows * m->depth : 0);
         for (i = 0; i < width; i++) rows[i] = a.at + attn__min(i, m->rows - 1) * a.row;
         attn__fill(ones, 1, width, 1.0f);
-        m->f->pack(turned, width, rows, 1, m->depth, ones);
+        f->pack(turned, width, rows, 1, m->depth, ones);
         p.a = turned;
     }
-    p.c_row = t->vectors * width;
+    p.c_row = t->vectors * m->f->width;
     p.b_row = m->b.stride[3];
     p.b_type = m->b.type;
     p.b_group = ATTN__SIDE;
@@ -14710,13 +14880,13 @@ ATTN__NOINLINE static void attn__bmm_dots(const attn__columns *t)
     p.ahead1 = p.ahead2 = 0;                    /* of a matrix what follows is prefetched without a list */
     p.columns = t->c + m->rows * p.c_row;
     p.b_scales = attn__bmm_scales(m);
-    for (j = 0; j < t->in_place * width; j += ATTN__SIDE) {
+    for (j = 0; j < t->in_place * m->f->width; j += ATTN__SIDE) {
         for (i = 0; i < ATTN__SIDE / ATTN__GROUP; i++)
             groups[i] = (const char *)attn__place_of(&m->b, t->x, t->y, 0, t->first + j + i * ATTN__GROUP);
         p.c = t->c + j;
         if (m->b_scale.rank) p.b_scale = attn__scales_of(m->f, attn__in(&m->b_scale, t->x, t->y, t->first + j, 0),
                                                          ATTN__SIDE, p.b_scales, t->copy);
-        m->f->dots(&p, ATTN__SIDE);
+        f->dots(&p, ATTN__SIDE);
     }
 }
 
@@ -14727,26 +14897,31 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     const attn__matmul *m = t->m;
     const int64_t width = m->f->width;
     const int64_t most = t->in_place ? (int64_t)ATTN__RUN : (int64_t)ATTN__BMM_DEPTH;   /* rows in place: far apart */
+    void (*const product)(const attn__product *) = m->pairs ? m->pairs->product : m->f->product;
     attn__product p;
     int64_t k, v;
+    attn__zero(&p, sizeof p);
     p.rows = rows;
     p.c_row = t->c_row;
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__FROM_ZERO;
-    p.chain = ATTN__RUN;
-    p.fetch = NULL;
-    for (k = 0; k < m->depth || !k; k += most, p.onto = ATTN__ADD_AFTER) {
-        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? k * t->vectors * width : 0);
-        p.depth = attn__min(m->depth - k, most);
-        if (row == t->row) attn__bmm_pack(t, k, p.depth, panel);
-        attn__set_a(&p, attn__rows_of(m->f, attn__in(&m->a, t->x, t->y, row, k), NULL, rows, p.depth, t->copy));
+    p.chain = m->pairs ? ATTN__RUN / 2 : ATTN__RUN;
+    p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
+    for (k = 0; k < m->depth || !k; k += most, p.onto = attn__are_by_amx(m->pairs) ? ATTN__GO_ON : ATTN__ADD_AFTER) {
+        float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? (m->pairs ? k / 2 : k) * t->vectors * width : 0);
+        const int64_t depth = attn__min(m->depth - k, most);
+        const attn__place at = attn__in(&m->a, t->x, t->y, row, k);
+        p.depth = m->pairs ? attn__pairs_by(m->pairs, depth) : depth;
+        if (row == t->row) attn__bmm_pack(t, k, depth, p.depth, panel);
+        attn__set_a(&p, m->pairs ? attn__bmm_pair_rows(m, at, rows, depth, p.depth, t->copy) :
+                                   attn__rows_of(m->f, at, NULL, rows, depth, t->copy));
         for (v = v0; v < t->vectors; v += p.vecs) {
             p.vecs = attn__bmm_tile(t, v);
             p.c = t->c + v * width;
             p.b_row = v < t->in_place ? m->b.stride[2] : p.vecs * width;
             p.b = v < t->in_place ? attn__at(&m->b, t->x, t->y, k, t->first + v * width) :
                                     panel + (v - t->in_place) * width * p.depth;
-            m->f->product(&p);
+            product(&p);
         }
     }
 }
@@ -14780,7 +14955,8 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
     t.first *= unit;
     t.count = attn__min(m->columns - t.first, t.count);
     t.vectors = attn__blocks(t.count, width);
-    t.in_place = m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) : m->in_place ? t.count / width : 0;
+    t.in_place = m->dots && m->pairs ? t.vectors : m->dots ? t.count / ATTN__SIDE * (ATTN__SIDE / width) :
+                 m->in_place ? t.count / width : 0;
     t.copy = memory;
     results = t.copy + m->copied;
     t.in_out = m->rows > ATTN__BMM_THIN && m->depth <= ATTN__BMM_DEPTH && !m->in_place &&
@@ -14800,7 +14976,7 @@ ATTN__NOINLINE static void attn__bmm_columns(const attn__matmul *m, int64_t inde
             ATTN__PREFETCH(attn__ahead(to, 1, t.count - 1));
         }
         if (m->sums_rows) attn__bmm_sum_rows(&t);
-        if (m->dots) attn__bmm_dots(&t);
+        if (m->dots) (m->pairs ? attn__bmm_pair_dots : attn__bmm_dots)(&t);
         if (v0 < t.vectors) attn__bmm_multiply(&t, row, rows, v0);
         if (m->bias.rank) attn__bmm_add_bias(&t, rows);
         if (t.in_out) attn__bmm_quiet(&t, rows);
@@ -14852,7 +15028,9 @@ static void attn__matmul_task(void *arg, int64_t index, int32_t worker)
 {
     const attn__matmul *m = (const attn__matmul *)arg;
     float *memory = (float *)(void *)(m->memory + worker * m->worker_bytes);
+    if (attn__are_by_amx(m->pairs)) m->pairs->begin();
     ATTN__IN_FP_STATE(attn__matmul_tile(m, index, memory));
+    if (attn__are_by_amx(m->pairs)) m->pairs->end();
 }
 
 /* Products one after the other; without a result it is left out. */
@@ -14949,6 +15127,7 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     m->copied = attn__max(attn__copied(&m->a, ATTN__BMM_ROWS, attn__min(m->depth, ATTN__BMM_DEPTH)),
                           attn__copied(&m->b, ATTN__MAX_LANES, ATTN__SOME_COLUMNS));
     if (m->b_scale.rank) m->copied = attn__max(m->copied, attn__mul64(attn__bmm_scales(m) + 1, ATTN__SIDE));
+    if (m->a.type == ATTN_BF16 && m->b.type == ATTN_BF16) m->copied += ATTN__BMM_SCRATCH;
     m->results = ATTN__BMM_ROWS * attn__min(columns, ATTN__BMM_TILES * tile);
     if (m->sums_rows) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / 2 / attn__max(m->rows, 1);
     else if (m->in_place) most = ATTN__BMM_ROWS * ATTN__BMM_TILES / attn__max(m->rows, ATTN__BMM_THIN);
@@ -14959,6 +15138,14 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     tasks = attn__mul64(batch, m->column_tiles);
     m->row_parts = tasks < workers ? attn__blocks(ATTN__WORKER_TASKS * workers, tasks) : 1;
     m->row_parts = attn__max(attn__min(m->row_parts, attn__blocks(m->rows, ATTN__BMM_ROWS)), 1);
+}
+
+/* The kernels for products of bf16, where these are allowed and pay. */
+static const attn__pair_kernels *attn__pairs_of_product(const attn_desc *d, const attn__matmul *m)
+{
+    if (d->precision != ATTN_PRECISION_FAST || m->a.type != ATTN_BF16 || m->b.type != ATTN_BF16 ||
+        m->depth < 2 * ATTN__AMX_SIDE || (m->rows <= ATTN__SKINNY_SHARED && m->b.stride[3] == 1)) return NULL;
+    return attn__pairs_here(m->f);
 }
 
 /* out (+)= a b for checked views: a product in order (a task has columns of one batch entry, of all its rows or some),
@@ -14979,6 +15166,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
     if (scale && scale->rank) m.b_scale = attn__array_of(*scale, "bhC?");
     if (in_order) {
         attn__join_entries(&m);
+        m.pairs = attn__pairs_of_product(d, &m);
         attn__cut_product(&m, workers);
     }
 #ifndef ATTN_NO_BACKWARD
@@ -15232,11 +15420,22 @@ ATTN__NOINLINE static attn_status attn__mha_resolve(attn__mha_call *a, int flags
     return ATTN_OK;
 }
 
-static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int64_t columns)
+/* Room for floats, of any type: what a call needs is not less where it has more rows, which may be bf16. */
+static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int64_t columns, int32_t type)
 {
     const int64_t row = attn__mul64(rows, columns);
-    const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, ATTN_F32, 3};
+    const attn_view v = {attn__take(m, batch, row), {batch, rows, columns, 0}, {row, columns, 1, 0}, type, 3};
     return v;
+}
+
+/* Between the layers: floats; where products of bf16 are allowed and the weights are bf16, as what they multiply, bf16,
+   as arrays of the caller would be. */
+static int32_t attn__mha_type(const attn__mha_call *a, int i)
+{
+    const attn__layer *l = &a->layer[i];
+    const attn__call *c = attn__call_of(&a->plan);
+    return c->pairs && !c->on_device && l->w.rank && l->w.type == ATTN_BF16 && (i == 3 || l->x.type == ATTN_BF16) ?
+           ATTN_BF16 : ATTN_F32;
 }
 
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
@@ -15256,16 +15455,18 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         attn_view *inner = i < 3 ? &l->y : &l->x, *outer = i < 3 ? &l->x : &l->y;
         l->w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
         *outer = attn__view_in(a->desc, &attn__mha_fields[i < 3 ? input : (int)ATTN__H_out]);
-        *inner = l->w.rank || a->grad || a->keeps ? attn__take_view(kept, batch, rows, columns[i]) : *outer;
+        *inner = *outer;
+        if (l->w.rank || a->grad || a->keeps)
+            *inner = attn__take_view(kept, batch, rows, columns[i], attn__mha_type(a, i));
 #ifndef ATTN_NO_BACKWARD
         if (!a->grad) continue;
         inner = i < 3 ? &l->dy : &l->dx;
         outer = i < 3 ? &l->dx : &l->dy;
         *outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-        *inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i]) : *outer;
+        *inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i], ATTN_F32) : *outer;
         l->rounded = l->dx;
         if (i == 3 || !l->dx.rank || l->dx.type == ATTN_F32 || c->on_device) continue;
-        l->dx = attn__mha_shares(a, i, -1) ? l[-1].dx : attn__take_view(m, batch, rows, l->dx.size[2]);
+        l->dx = attn__mha_shares(a, i, -1) ? l[-1].dx : attn__take_view(m, batch, rows, l->dx.size[2], ATTN_F32);
 #endif
     }
     if (a->grad || a->keeps) a->stats = attn__take(kept, attn__rows_of_arrays(c), 2);
@@ -15483,7 +15684,7 @@ static uint64_t attn__mha_mark(const attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
     const attn_desc *d = &a->attention;
-    const int64_t heads[4] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys};
+    const int64_t heads[5] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys, c->pairs != NULL};
     uint64_t h = attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads);
 #define ATTN__X(type, f, ...) h = attn__hash(h, &d->f, sizeof d->f);
     ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X) ATTN__X(int32_t, scale_set, 1) ATTN__X(int32_t, causal, 1)

@@ -58,6 +58,12 @@ static const job typed_table[] = {
     FAST("backward, 8x2048 d64 causal", SELF(8, 2048, 64), .kind = 'g', .causal = 1),
     FAST("backward, 8x2048 d128", SELF(8, 2048, 128), .kind = 'g'),
     FAST("backward, 8x2048 d128 causal", SELF(8, 2048, 128), .kind = 'g', .causal = 1),
+    FAST("matrix product 512^3", SELF(1, 512, 512), .kind = 'b'),
+    FAST("matrix product 128x512x512, b transposed", SIZES(1, 1, 1, 128, 512, 512, 512), .kind = 'b', .transposed = 1),
+    FAST("matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b'),
+    FAST("matrix product 16x1024x1024, b transposed", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
+         .transposed = 1),
+    FAST("matrix product 1x4096x4096, b transposed", SIZES(1, 1, 1, 1, 4096, 4096, 4096), .kind = 'b', .transposed = 1),
     {"stored as bf16: matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .type = WORK_BF16},
     {"stored as bf16: matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b',
      .type = WORK_BF16},
@@ -80,6 +86,9 @@ static const job multi_head_table[] = {
     {"multi-head, 1x1024 tokens of 1024", MULTI_HEAD('m', 1, 1024, 1024, 16)},
     {"multi-head, one token of 1024", MULTI_HEAD('m', 1, 1, 1024, 16)},
     {"multi-head, forward+backward, 8x128 tokens of 512", MULTI_HEAD('n', 8, 128, 512, 8)},
+    FAST("multi-head, 8x128 tokens of 512", MULTI_HEAD('m', 8, 128, 512, 8)),
+    FAST("multi-head, 1x1024 tokens of 1024", MULTI_HEAD('m', 1, 1024, 1024, 16)),
+    FAST("multi-head, one token of 1024", MULTI_HEAD('m', 1, 1, 1024, 16)),
 };
 enum { MULTI_HEAD_COUNT = sizeof multi_head_table / sizeof *multi_head_table };
 
@@ -167,6 +176,9 @@ int multi_head_start(const job *j) {
     m->w_query = attn_view_f32(j->w_q, 2, j->d, j->d, 0, 0), m->w_key = attn_view_f32(j->w_k, 2, j->d, j->d, 0, 0);
     m->w_value = attn_view_f32(j->k, 2, j->d, j->d, 0, 0), m->w_result = attn_view_f32(j->v, 2, j->d, j->d, 0, 0);
     m->out = attn_out_f32(j->out, 3, j->batch, j->queries, j->d, 0);
+    m->query.type = m->w_query.type = m->w_key.type = m->w_value.type = m->w_result.type = m->out.type = j->type;
+    d->precision = j->precision;
+    if (d->precision) attn_enable_amx(NULL);
     m->heads = j->heads, m->attention = d;
     d->parallel.run = pool_run, d->parallel.user = &workers, d->parallel.workers = j->threads;
     free(m->saved);

@@ -137,7 +137,7 @@ BARS = {
     "matrix products 32 x 128^3": peers(0.9, 0.9),
     **{f"matrix product {size}": peers(0.97, 0.97) for size in ("512^3", "1024^3", "2048^3")},
     "matrix product 128x512x512": peers(1, 1),
-    **{f"matrix product {rows}x1024x1024": peers(0.9, 0.9) for rows in (1, 16)},
+    **{f"matrix product {rows}": peers(0.9, 0.9) for rows in ("1x1024x1024", "16x1024x1024", "1x4096x4096")},
     **{f"matrix product {rows}x1024x1024, b transposed": peers(0.9, 0.9) for rows in (1, 8)},
     **{f"multi-head, {tokens}": peers(1, 1) for tokens in ("1x128 tokens of 512", "8x128 tokens of 512",
                                                            "1x1024 tokens of 1024")},
@@ -158,7 +158,11 @@ BARS = {
         "4x4096 d128 causal", "1x8192 d64", "1x8192 d128", "32 heads on 8, 2048 d128 causal",
         "cross, 8x64 queries, 4096 keys d64", "cross, 8x64 queries, 4096 keys d128", "backward, 8x512 d64",
         "backward, 8x2048 d64", "backward, 8x2048 d64 causal", "backward, 8x2048 d128",
-        "backward, 8x2048 d128 causal")},
+        "backward, 8x2048 d128 causal", "multi-head, 8x128 tokens of 512", "multi-head, 1x1024 tokens of 1024",
+        "multi-head, one token of 1024")},
+    **{f"stored as bf16, and its products: matrix product {size}": typed(2) for size in (
+        "512^3", "128x512x512, b transposed", "16x1024x1024", "16x1024x1024, b transposed",
+        "1x4096x4096, b transposed")},
     **{f"stored as i8, and its products: 8x2048 d{d}": typed(1.6) for d in (64, 128)},
     **{f"stored as bf16: matrix product {rows}x1024x1024": typed(2) for rows in (1, 16)},
     "stored as bf16: matrix product 1x1024x1024, b transposed": typed(2),
@@ -198,7 +202,8 @@ class Row:
         self.bars = {n: bar for n, bar in BARS[self.name].items() if n != "ggml" or GGML}
         self.of_peak = self.kind in "fgb" and self.score in (0, 5) and self.queries > 1  # nearly all is multiply-adds
         self.wrong = {F16: 1e-2, BF16: 5e-2, I8: 5e-2, Q8_0: 5e-2}.get(self.type, WRONG)
-        typed = ["PyTorch bmm" if self.kind == "b" else "PyTorch"] + ["ggml"] * ("ggml" in BARS[self.name]) + ["attn.h in f32"]
+        torch_of = {"b": "PyTorch bmm", "m": "PyTorch's products and attention"}.get(self.kind, "PyTorch")
+        typed = [torch_of] + ["ggml"] * ("ggml" in BARS[self.name]) + ["attn.h in f32"]
         self.peers = typed if self.type else TAKES_PART.get(self.name, ["PyTorch"] if gradients else ATTENTION)
         lengths = self.lengths and ctypes.cast(self.lengths, ctypes.POINTER(ctypes.c_int32))
         self.lengths = lengths and np.ctypeslib.as_array(lengths, (self.batch,))
@@ -277,6 +282,9 @@ def inputs(r):
     w_v, w_q, w_k, hidden_bias, d_out = normal(r.d) if r.score == 4 else None, None, None, None, None
     if r.projected:
         w_q, w_k = (normal(r.d, r.d) / np.float32(math.sqrt(r.d)) for _ in "qk")
+        if r.type:
+            narrow.update(w_q=narrowed(r.type, w_q), w_k=narrowed(r.type, w_k))
+            w_q, w_k = widened(narrow["w_q"]), widened(narrow["w_k"])
         hidden_bias = normal(r.d)
     if r.wanted:
         d_out = normal(*q.shape[:-1], r.dv)
@@ -421,6 +429,7 @@ def native(function, start="start", score=None, loop=None):
             mask = np.ascontiguousarray(allowed(r, x, range(r.queries))[0, 0])
         job = Job.from_buffer_copy(r.job)
         job.threads, job.score = threads, r.score if score is None else score
+        job.type = job.precision = 0  # floats
         for name, a in dict(x._asdict(), mask=mask, out=out, weights=weights, stats=stats,
                             **{f"d_{n}": a for n, a in gradients.items()}).items():
             if hasattr(job, name) and a is not None:
@@ -435,12 +444,15 @@ def native(function, start="start", score=None, loop=None):
     return prepare
 
 
+def attn_f32(r, x, threads, wall):
+    names = ("multi_head_call", "multi_head_start") if r.kind in "mn" else ("attn_call", "attn_start")
+    return native(*names)(r, x, threads, wall)
+
+
 def attn_typed(r, x, threads, wall):
     """attn.h with the arrays as the row stores them."""
-    if r.kind in "mn":
-        return native("multi_head_call", "multi_head_start")(r, x, threads, wall)
     if not r.type:
-        return native("attn_call", "attn_start")(r, x, threads, wall)
+        return attn_f32(r, x, threads, wall)
     out = np.zeros(x.q.shape[:-1] + (r.keys if r.kind == "b" else r.dv,), x.narrow["q"].dtype)
     job, more = Job.from_buffer_copy(r.job), {}
     job.threads, job.out = threads, out.ctypes.data
@@ -449,9 +461,10 @@ def attn_typed(r, x, threads, wall):
         more = {"d_out": narrowed(r.type, x.d_out), "stats": np.zeros(x.q.shape[:-1] + (2,), np.float32)}
     for name, a in {**x.narrow, **more, **{f"d_{n}": a for n, a in gradients.items()}}.items():
         setattr(job, name, a.ctypes.data)
-    if LIB.typed_start(ctypes.byref(job)):
+    start, function = (LIB.multi_head_start, LIB.multi_head_call) if r.kind == "m" else (LIB.typed_start, LIB.attn_call)
+    if start(ctypes.byref(job)):
         raise Unable("attn.h refused the call")
-    call, keep = ctypes.cast(LIB.attn_call, ctypes.c_void_p), (job, x, more, out)
+    call, keep = ctypes.cast(function, ctypes.c_void_p), (job, x, more, out)
     def run(count):
         if x.more is not None and r.type in (F16, BF16):  # another query may have been put into q
             x.narrow["q"][:] = narrowed(r.type, x.q)
@@ -501,7 +514,8 @@ def pytorch(build):
 def torch_typed(r, x, build, wall):
     """Of 8 bits it has none; there it reads the same numbers as bf16."""
     kind = torch.float16 if r.type == F16 else torch.bfloat16
-    narrow = x._replace(**{n: getattr(x, n).to(kind) for n in ("q", "k", "v", "d_out") if getattr(x, n) is not None})
+    narrow = x._replace(**{n: getattr(x, n).to(kind) for n in ("q", "k", "v", "w_q", "w_k", "d_out")
+                          if getattr(x, n) is not None})
     forward = build(r, narrow)
     run, last = timed(torch_gradients(r, narrow, forward)[0] if r.wanted else forward, wall)
     def with_q(count):
@@ -659,7 +673,7 @@ def ggml(r, x, threads, wall):
 
 CONTESTANTS = {
     "attn.h": attn_typed,
-    "attn.h in f32": native("attn_call", "attn_start"),
+    "attn.h in f32": attn_f32,
     "attn.h on one thread": native("attn_call", "attn_start"),
     "attn.h's dot": native("attn_call", "attn_start", score=0),
     "PyTorch": pytorch(torch_sdpa),

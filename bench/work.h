@@ -69,6 +69,7 @@ static const job work_table[] = {
     {"matrix product 128x512x512", SIZES(1, 1, 1, 128, 512, 512, 512), .kind = 'b'},
     {"matrix product 16x1024x1024", SIZES(1, 1, 1, 16, 1024, 1024, 1024), .kind = 'b'},
     {"matrix product 1x1024x1024", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b'},
+    {"matrix product 1x4096x4096", SIZES(1, 1, 1, 1, 4096, 4096, 4096), .kind = 'b'},
     {"matrix product 1x1024x1024, b transposed", SIZES(1, 1, 1, 1, 1024, 1024, 1024), .kind = 'b', .transposed = 1},
     {"matrix product 8x1024x1024, b transposed", SIZES(1, 1, 1, 8, 1024, 1024, 1024), .kind = 'b', .transposed = 1},
     {"backward, 8x512 d64", SELF(8, 512, 64), .kind = 'g'},

@@ -136,7 +136,6 @@ static void test_few_rows(void) {
     }
 }
 
-/* Its columns lie side by side: as many as are multiplied where they lie, and more. */
 /* Up to 64 rows times a matrix that is read where it lies: more columns than a task has room for, the last of which
    fill no vector and are packed. */
 static void test_rows_in_place(void) {
@@ -148,11 +147,13 @@ static void test_rows_in_place(void) {
         test_release();
     }
 }
+
+/* Its columns lie side by side: as many as are multiplied where they lie, and more. */
 static void test_few_rows_transposed(void) {
-    static const int64_t depths[] = {0, 1, 3, 63, 64, 80, 127, 128, 130, 1024, 1152, 1100},
+    static const int64_t depths[] = {0, 1, 3, 63, 64, 80, 127, 128, 130, 320, 960, 1024, 1152, 1100},
                          columns[] = {63, 64, 65, 95, 96, 100, 203, 777};
     for (int i = 0; i < 240; i++) {
-        int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 11)], n = columns[test_int(0, 7)];
+        int64_t m = i % 3 ? test_int(1, 10) : 1, k = depths[test_int(0, 13)], n = columns[test_int(0, 7)];
         check_few_rows(m, k, n, i % 2, i % 4 ? LAYOUT_PACKED : (layout)test_int(0, LAYOUT_COUNT - 1), 1);
     }
 }

@@ -30,7 +30,8 @@ emulated_suites() {
     fi
 }
 emulated_amx_suites() {
-    for suite in precision parts; do EMULATED_AMX=1 "$1" --isa avx512 --amx --suite $suite || return 1; done
+    for one in precision products parts; do EMULATED_AMX=1 "$1" --isa avx512 --amx --suite $one || return 1; done
     EMULATED_AMX=1 "$1" --isa avx512 --amx --filter memory.monotone || return 1
-    EMULATED_AMX=1 "$1" --isa avx512 --filter precision.asked_later
+    EMULATED_AMX=1 "$1" --isa avx512 --amx --filter mha.fast || return 1
+    for one in precision mha; do EMULATED_AMX=1 "$1" --isa avx512 --filter $one.asked_later || return 1; done
 }

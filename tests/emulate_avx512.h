@@ -156,6 +156,17 @@ EMULATED simde__m512i simde_mm512_cvtne2ps_pbh(simde__m512 high, simde__m512 low
     }
     return simde_mm512_loadu_si512(to);
 }
+/* Nothing is read where the mask has a 0. */
+#define simde_mm512_maskz_loadu_epi16 emulated_maskz_loadu_epi16
+EMULATED simde__m512i emulated_maskz_loadu_epi16(uint32_t mask, const void *from) {
+    uint16_t half[32];
+    int i;
+    for (i = 0; i < 32; i++) {
+        half[i] = 0;
+        if (mask >> i & 1) __builtin_memcpy(half + i, (const char *)from + 2 * i, 2);
+    }
+    return simde_mm512_loadu_si512(half);
+}
 #define simde_mm512_permutexvar_epi16 emulated_permutexvar_epi16
 EMULATED simde__m512i emulated_permutexvar_epi16(simde__m512i index, simde__m512i x) {
     uint16_t at[32], from[32], to[32];

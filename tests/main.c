@@ -27,6 +27,7 @@
     X(generator) \
     X(types) \
     X(precision) \
+    X(products) \
     X(backward) \
     X(corners) \
     X(errors) \

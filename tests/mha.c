@@ -1,4 +1,5 @@
 /* mha.c - attn_mha against its composition: in double precision, and bit for bit from the pieces. */
+#include "pairs.h"
 #include "saved.h"
 
 /* ---- a block of heads with everything it can have */
@@ -110,40 +111,58 @@ static void check_block(const block *b) {
     ref_free(&r);
 }
 
-/* ---- from the pieces: attn_bmm, + bias, attn_forward, attn_bmm. The same bits. */
-static attn_view project_here(attn_view x, attn_view w, attn_view bias, int32_t isa) {
+/* ---- from the pieces: attn_bmm, + bias, attn_forward, attn_bmm. The same bits. With ATTN_PRECISION_FAST what lies
+   between them is rounded to bf16 where products of bf16 are used and weights and what they multiply are bf16. */
+static attn_view project_here(attn_view x, attn_view w, attn_view bias, const attn_desc *options, int rounds) {
     attn_desc o;
     attn_out y = make_out(LAYOUT_PACKED, 3, x.size[0], x.size[1], w.size[0], 0);
+    attn_view got = attn_view_of(y);
     float *p = (float *)y.data;
     memset(&o, 0, sizeof o);
-    o.isa = isa;
+    o.isa = options->isa;
+    o.precision = options->precision;
     CHECK_STATUS(attn_bmm(x, attn_view_swap(w, 0, 1), y, &o, 0), ATTN_OK);
     for (int64_t i = 0; bias.rank && i < x.size[0] * x.size[1] * w.size[0]; i++)
         p[i] = p[i] + (float)ref_at(&bias, 0, 0, 0, i % w.size[0]);
-    return attn_view_of(y);
+    return rounds ? retyped(&got, ATTN_BF16, LAYOUT_PACKED) : got;
+}
+static int rounds_here(const block *b, int i) { /* layer i: before the attention, or 3, after it */
+    const attn_view *w[4] = {&b->m.w_query, &b->m.w_key, &b->m.w_value, &b->m.w_result};
+    return b->options.precision == ATTN_PRECISION_FAST && pairs_on(b->options.isa) && b->m.heads * b->queries > 8 &&
+           w[i]->rank && w[i]->type == ATTN_BF16 && (i == 3 || input_of(b, i).type == ATTN_BF16);
+}
+static attn_view projection_here(const block *b, int i) {
+    const attn_view *w[3] = {&b->m.w_query, &b->m.w_key, &b->m.w_value},
+                    *bias[3] = {&b->m.b_query, &b->m.b_key, &b->m.b_value};
+    return project_here(input_of(b, i), *w[i], *bias[i], &b->options, rounds_here(b, i));
+}
+static attn_view heads_here(attn_view x, int64_t heads, int64_t size) { /* [B,S,heads*size] as [B,heads,S,size] */
+    attn_view v = attn_view_bshd((const float *)x.data, x.size[0], x.size[1], heads, size);
+    v.type = x.type;
+    return v;
 }
 
 static void check_pieces(const block *b) {
     int64_t heads = b->m.heads, heads_kv = b->m.heads_kv ? b->m.heads_kv : heads;
-    attn_view q = project_here(input_of(b, 0), b->m.w_query, b->m.b_query, b->options.isa);
-    attn_view k = project_here(input_of(b, 1), b->m.w_key, b->m.b_key, b->options.isa);
-    attn_view v = project_here(input_of(b, 2), b->m.w_value, b->m.b_value, b->options.isa);
-    attn_out merged = make_out(LAYOUT_PACKED, 3, b->batch, b->queries, heads * b->size_v, 0), want;
+    attn_out merged = make_out_of(rounds_here(b, 3) ? ATTN_BF16 : ATTN_F32, LAYOUT_PACKED, 3, b->batch, b->queries,
+                                  heads * b->size_v, 0),
+             want;
     attn_desc d = copy_results(&b->options);
-    d.q = attn_view_bshd((const float *)q.data, b->batch, b->queries, heads, b->size_d);
-    d.k = attn_view_bshd((const float *)k.data, b->batch, k.size[1], heads_kv, b->size_d);
-    d.v = attn_view_bshd((const float *)v.data, b->batch, v.size[1], heads_kv, b->size_v);
+    d.q = heads_here(projection_here(b, 0), heads, b->size_d);
+    d.k = heads_here(projection_here(b, 1), heads_kv, b->size_d);
+    d.v = heads_here(projection_here(b, 2), heads_kv, b->size_v);
     d.out = attn_out_bshd((float *)merged.data, b->batch, b->queries, heads, b->size_v);
+    d.out.type = merged.type;
     poison(&d.weights);
     poison(&d.lse);
     poison(&d.stats);
     run_desc(&d, "the pieces of a block");
     want = merged;
     if (b->m.w_result.rank) {
-        attn_view y = project_here(attn_view_of(merged), b->m.w_result, b->m.b_result, b->options.isa);
+        attn_view y = project_here(attn_view_of(merged), b->m.w_result, b->m.b_result, &b->options, 0);
         want = attn_out_f32((float *)(uintptr_t)y.data, 3, b->batch, b->queries, b->width, 0);
     }
-    check_same(&b->m.out, &want, "a block and its pieces");
+    check_rounded_once(&b->m.out, &want, "a block and its pieces");
     check_same(&b->options.weights, &d.weights, "weights of a block and of its pieces");
     check_same(&b->options.lse, &d.lse, "lse of a block and of its pieces");
     check_same(&b->options.stats, &d.stats, "stats of a block and of its pieces");
@@ -319,6 +338,8 @@ static void project_back(const attn_view *x, const attn_view *w, const double *y
         }
 }
 
+/* What the projections became where they are rounded: of the gradients nothing else is known. NULL: they are exact. */
+static const attn_view *rounded_projections;
 /* The reference: `want` for the eleven results, g for what belongs to the attention inside. */
 static void reference_heads(const block *b, const attn_mha_grad *up, ref_tensor want[HEAD_RESULTS], ref_grads *g,
                             attn_desc *inner, ref_upstream *inner_up) {
@@ -334,6 +355,9 @@ static void reference_heads(const block *b, const attn_mha_grad *up, ref_tensor 
     for (int n = 0; n < 3; n++) {
         attn_view in = input_of(b, n);
         projected[n] = project(&in, w[n], bias[n]);
+        const attn_view *as = rounded_projections ? &rounded_projections[n] : 0;
+        for (int64_t at = 0, c = w[n]->size[0]; as && at < in.size[0] * in.size[1] * c; at++)
+            projected[n][at] = ref_at(as, 0, at / c / in.size[1], at / c % in.size[1], at % c);
         x[n] = double_heads(projected[n], b->batch, in.size[1], counts[n], sizes[n]);
     }
     for (int64_t at = 0; at < rows * merged; at++) { /* of the heads side by side */
@@ -535,6 +559,175 @@ static void test_gradients_special(void) {
     }
 }
 
+/* ---- ATTN_PRECISION_FAST: of arrays of bf16, or some of them */
+enum { FAST_TYPES = 7 };
+static attn_view *typed_view(block *b, int n) {
+    attn_view *const views[FAST_TYPES] = {&b->m.query, &b->m.key,     &b->m.value,   &b->m.w_query,
+                                          &b->m.w_key, &b->m.w_value, &b->m.w_result};
+    return views[n];
+}
+/* bf16: bits, which of them are. Sizes with which products of bf16 are made, and smaller ones. */
+static void make_fast_block(block *b, int64_t heads, int64_t heads_kv, int flags, int64_t queries, int bf16) {
+    static const int64_t inputs[] = {16, 32, 40, 64, 70}, sizes[] = {7, 32, 40}, widths[] = {20, 64, 70};
+    const int64_t eq = inputs[test_int(0, 4)], ek = flags & SELF ? eq : inputs[test_int(0, 4)],
+                  ev = flags & CROSS_VALUE ? inputs[test_int(0, 4)] : ek;
+    memset(b, 0, sizeof *b);
+    b->batch = test_int(1, 2);
+    b->queries = queries;
+    b->keys = flags & SELF ? queries : test_int(1, 40);
+    b->size_d = sizes[test_int(0, 2)];
+    b->size_v = sizes[test_int(0, 2)];
+    b->m.heads = heads;
+    b->m.heads_kv = heads_kv;
+    b->m.query = take(1, 3, b->batch, b->queries, eq);
+    if (!(flags & SELF)) b->m.key = take(1, 3, b->batch, b->keys, ek);
+    if (flags & CROSS_VALUE) b->m.value = take(1, 3, b->batch, b->keys, ev);
+    b->m.w_query = take(0.1, 2, heads * b->size_d, eq, 0);
+    b->m.w_key = take(0.1, 2, heads_kv * b->size_d, ek, 0);
+    b->m.w_value = take(0.1, 2, heads_kv * b->size_v, ev, 0);
+    b->width = flags & WITHOUT_RESULT ? heads * b->size_v : widths[test_int(0, 2)];
+    if (!(flags & WITHOUT_RESULT)) b->m.w_result = take(0.1, 2, b->width, heads * b->size_v, 0);
+    else b->m.w_result.type = ATTN_BF16; /* absent, whatever its type */
+    if (flags & WITH_BIASES) {
+        b->m.b_query = take(1, 1, heads * b->size_d, 0, 0);
+        b->m.b_value = take(1, 1, heads_kv * b->size_v, 0, 0);
+        if (!(flags & WITHOUT_RESULT)) b->m.b_result = take(1, 1, b->width, 0, 0);
+    }
+    for (int n = 0; n < FAST_TYPES; n++)
+        if (typed_view(b, n)->rank)
+            *typed_view(b, n) = retyped(typed_view(b, n),
+                                        bf16 >> n & 1 ? ATTN_BF16
+                                        : n % 3       ? ATTN_F32
+                                                      : ATTN_F16,
+                                        test_int(0, 2) ? LAYOUT_PACKED : LAYOUT_MIXED);
+    /* entries that lie apart are products of their own, as those of the pieces are not */
+    b->m.out =
+        make_out_of(test_int(0, 3) ? ATTN_F32 : ATTN_BF16, b->batch > 1 || test_int(0, 1) ? LAYOUT_PACKED : LAYOUT_GAPS,
+                    3, b->batch, b->queries, b->width, 0);
+    b->m.attention = &b->options;
+    b->options.precision = ATTN_PRECISION_FAST;
+}
+static const int fast_heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
+static void draw_fast_block(block *b, int n) {
+    const int64_t heads = fast_heads[n % 4][0], few = 8 / heads;
+    make_fast_block(b, heads, fast_heads[n % 4][1], test_int(0, 15),
+                    n % 5 == 0 ? test_int(1, (int)few) : test_int((int)few + 1, 30), n % 3 ? test_int(0, 127) : 127);
+}
+
+static int rounds_any(const block *b) { /* is something between the layers bf16? */
+    for (int i = 0; i < 4; i++)
+        if (rounds_here(b, i)) return 1;
+    return 0;
+}
+static void check_saved_size(const block *b) {
+    attn_mha_desc m = b->m;
+    attn_desc exact = b->options;
+    size_t fast = 0, floats = 0;
+    if (attn_mha_saved_size(&m, &fast, 0) == ATTN_ERR_PLACE) return;
+    exact.precision = ATTN_PRECISION_F32;
+    m.attention = &exact;
+    CHECK_STATUS(attn_mha_saved_size(&m, &floats, 0), ATTN_OK);
+    CHECKF(fast == floats, "saved: %lu bytes, of floats %lu", (unsigned long)fast, (unsigned long)floats);
+}
+
+static void test_fast(void) {
+    int rounded = 0;
+    for (int n = 0; n < 60; n++) {
+        block b;
+        draw_fast_block(&b, n);
+        if (n % 2) ask_weights(&b);
+        b.options.causal = n % 3 == 0;
+        b.options.align = ATTN_ALIGN_TOP_LEFT;
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            attn_error err;
+            b.options.isa = (int32_t)test_isa(isa);
+            poison(&b.m.out);
+            if (!CHECKF(attn_mha(&b.m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) break;
+            check_pieces(&b);
+            check_saved_size(&b);
+            rounded += rounds_any(&b);
+        }
+        test_release();
+    }
+    for (int isa = 0; isa < test_isa_count(); isa++)
+        if (pairs_on((int32_t)test_isa(isa))) CHECKF(rounded > 30, "%d blocks were rounded", rounded);
+    test_release();
+}
+
+/* Entries one after the other are one array to the layers. */
+static void test_fast_packed(void) {
+    for (int n = 0; n < 16; n++) {
+        block b;
+        make_fast_block(&b, fast_heads[n % 4][0], fast_heads[n % 4][1], SELF | n % 4, n % 2 ? 30 : 6, 127);
+        const int64_t third = b.queries / 3;
+        b.batch = 1, b.m.query.size[0] = b.m.out.size[0] = 1;
+        b.options.query_starts = b.options.key_starts = make_ints(ATTN_I32, 1, 3, 0, 0, 0, 0, 0);
+        b.options.query_lengths = b.options.key_lengths = make_ints(ATTN_I32, 1, 3, 0, 0, 0, (int)third, (int)third);
+        for (int e = 0; e < 3; e++) put_at(&b.options.query_starts, 0, 0, 0, e, (double)(e * third));
+        for (int isa = 0; isa < test_isa_count(); isa++) {
+            attn_error err;
+            b.options.isa = (int32_t)test_isa(isa);
+            poison(&b.m.out);
+            if (CHECKF(attn_mha(&b.m, &err) == ATTN_OK, "refused: %s %s", err.field, err.rule)) check_pieces(&b);
+        }
+        test_release();
+    }
+}
+
+/* Gradients: with `saved` the same, and those of the projections as they were rounded. P and dS may be rounded, too,
+   and out is. */
+/* Of longer sums than those above; and what w_result leaves of d_out, which is near 0 where its terms cancel. */
+static double long_bound(double terms, double sum, double start) { return heads_bound(4 * terms, sum, start) + 2e-6; }
+static double fast_bound(double terms, double sum, double start) {
+    return long_bound(terms, sum, start) + (ldexp(1, -7) + ldexp(1, -8)) * terms;
+}
+static void check_fast_heads(block *b, int n) {
+    attn_mha_grad g;
+    ref_tensor want[HEAD_RESULTS];
+    ref_grads inner;
+    ref_upstream inner_up;
+    attn_desc inner_desc;
+    attn_view start[HEAD_RESULTS], projections[3];
+    memset(&g, 0, sizeof g);
+    memset(start, 0, sizeof start);
+    g.d_out = take(1, 3, b->batch, b->queries, b->width);
+    if (n % 2) g.d_out = retyped(&g.d_out, ATTN_BF16, LAYOUT_PACKED);
+    for (int r = 0; r < HEAD_RESULTS; r++) {
+        attn_view like = head_owner(b, r);
+        if (like.rank)
+            *head_result(&g, r) = make_out(LAYOUT_PACKED, like.rank, like.size[0], like.size[1], like.size[2], 0);
+    }
+    for (int i = 0; i < 3; i++) projections[i] = projection_here(b, i);
+    rounded_projections = projections;
+    reference_heads(b, &g, want, &inner, &inner_desc, &inner_up);
+    rounded_projections = 0;
+    check_saved(&b->m, &g);
+    for (int r = 0; r < HEAD_RESULTS; r++) put_start(head_result(&g, r), &start[r]);
+    if (CHECK_STATUS(attn_mha_backward(&b->m, &g, 0), ATTN_OK))
+        for (int r = 0; r < HEAD_RESULTS; r++)
+            heads_worst =
+                fmax(heads_worst, check_sums(head_result(&g, r), &want[r], &start[r],
+                                             pairs_on(b->options.isa) ? fast_bound : long_bound, head_names[r]));
+    for (int r = 0; r < HEAD_RESULTS; r++) {
+        free(want[r].x);
+        free(want[r].error);
+    }
+    ref_free_grads(&inner);
+}
+static void test_fast_gradients(void) {
+    heads_worst = 0;
+    for (int n = 0; n < 30; n++) {
+        block b;
+        draw_fast_block(&b, n);
+        b.options.isa = (int32_t)test_isa(n % 5 ? test_isa_count() - 1 : n / 5 % test_isa_count());
+        b.options.causal = n % 3 == 0;
+        b.options.align = ATTN_ALIGN_TOP_LEFT;
+        check_fast_heads(&b, n);
+        test_release();
+    }
+    if (test_verbose()) printf("    largest error %.3f of the bound\n", heads_worst);
+}
+
 /* ---- what attn_mha leaves for attn_mha_backward (with the calls above: check_saved) */
 typedef struct kept {
     block b;
@@ -719,6 +912,27 @@ static void test_saved_without_result(void) { /* no element in out, no queries o
     }
 }
 
+/* What was saved before AMX was asked for is floats, and after it would be bf16. Last, for it stays so. */
+static void test_asked_later(void) {
+    kept k;
+    memset(&k, 0, sizeof k);
+    make_fast_block(&k.b, 2, 2, 0, 9, 127);
+    k.g.d_out = take(1, 3, k.b.batch, k.b.queries, k.b.width);
+    k.g.dw_query = make_out(LAYOUT_PACKED, 2, k.b.m.w_query.size[0], k.b.m.w_query.size[1], 0, 0);
+    poison(&k.g.dw_query);
+    k.start = copy_out(&k.g.dw_query);
+    k.b.m.attention = &k.b.options;
+    k.b.options.isa = test_isa(test_isa_count() - 1);
+    if (!give_saved(&k.b.m)) return;
+    CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+    const int before = pairs_on(k.b.options.isa), there = attn_enable_amx(0) == ATTN_OK;
+    CHECK(there || pairs_on(k.b.options.isa) == before);
+    if (getenv("EMULATED_AMX")) CHECK(before != PAIRS_BY_VECTORS); /* floats are faster where there is AMX */
+    if (!before == !pairs_on(k.b.options.isa)) CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+    else refused_saved(&k, "filled before AMX was asked for");
+    test_release();
+}
+
 const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.no_options", test_no_options},
                                {"mha.options", test_options},
@@ -727,6 +941,9 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.gradients", test_gradients},
                                {"mha.gradients_of_options", test_gradients_of_options},
                                {"mha.gradients_special", test_gradients_special},
+                               {"mha.fast", test_fast},
+                               {"mha.fast_packed", test_fast_packed},
+                               {"mha.fast_gradients", test_fast_gradients},
                                {"mha.stats", test_stats},
                                {"mha.saved_of_others", test_saved_of_others},
                                {"mha.saved_of_one_entry", test_saved_of_one_entry},
@@ -734,4 +951,5 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.saved_after_failure", test_saved_after_failure},
                                {"mha.saved_is_read", test_saved_is_read},
                                {"mha.saved_without_result", test_saved_without_result},
+                               {"mha.asked_later", test_asked_later},
                                {0, 0}};

@@ -69,7 +69,7 @@ noticed_by_suites() { # DIRECTORY SECTION; the suites that are near to the mutan
         arrays|entries) first="entries. generator. types." ;;
         forward)        first="properties. parts." ;;
         sequences)      first="sequence." ;;
-        products)       first="bmm. mha. backward." ;;
+        products)       first="bmm. products. mha. backward." ;;
         *)              first= ;;
     esac
     for suite in $first; do noticed "$1/run" --filter "$suite" && return; done

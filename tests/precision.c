@@ -4,6 +4,7 @@
    not run. */
 #define WITH_GRADIENTS
 #include "descriptors.h"
+#include "pairs.h"
 
 /* What attn_explain says of a call: bit 0, scores are made of products of bf16; bit 1, outputs are. */
 static int fast_of(const attn_desc *d) {
@@ -74,10 +75,6 @@ static int by_amx(const attn_desc *d) {
     attn_explain(&forward, text, sizeof text);
     return strstr(text, "products of bf16, by AMX") != NULL;
 }
-#if defined(__GNUC__) && !defined(_WIN32) /* of emulate_amx.h */
-extern unsigned long long emulated_tile_products __attribute__((weak));
-extern int emulated_tiles_configured __attribute__((weak));
-#endif
 static void on_this_cpu(void) {
     int has = has_products();
     attn_desc d = make_desc(1, 1, 1, 9, 8, 32, 32), fast = in_bf16(&d, 7);
@@ -102,20 +99,6 @@ static void on_this_cpu(void) {
 }
 
 /* ---- the bits: of a score */
-static float flushed(float x) { return fabsf(x) < ldexpf(1, -126) ? copysignf(0, x) : x; }
-static float multiply_add(float a, float b, float c) { /* the product of two of bf16 is exact */
-    double product = (double)flushed(a) * (double)flushed(b), sum = product + (double)flushed(c);
-    return fabs(sum) < ldexp(1, -126) ? copysignf(0, (float)sum) : flushed(fmaf(flushed(a), flushed(b), flushed(c)));
-}
-/* AMX: 32 numbers at a time, those of even places apart from those of odd ones. */
-static float amx_sum(float sum, const float *a, const float *b) {
-    float even = 0, odd = 0;
-    for (int x = 0; x < 32; x += 2) {
-        even = multiply_add(a[x], b[x], even);
-        odd = multiply_add(a[x + 1], b[x + 1], odd);
-    }
-    return flushed(flushed(sum) + flushed(even + odd));
-}
 static float amx_score_of(const attn_view *q, const attn_view *k, int64_t i, int64_t j, float scale) {
     float sum = 0;
     for (int64_t c = 0; c < q->size[3]; c += 32) {

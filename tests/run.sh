@@ -35,7 +35,10 @@ rm -rf ${dir:?}/*
 listed=$($program --list | sed 's/\..*//' | uniq)
 known=$(awk '!/^#/ { print $1 }' tests/counts.txt)
 # What may run on AMX, which a process has to ask for, runs once more there.
-if grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then listed="$listed precision+amx parts+amx" known="$known precision+amx parts+amx"; fi
+if grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then
+    by_amx="precision+amx products+amx parts+amx"
+    listed="$listed $by_amx" known="$known $by_amx"
+fi
 printf '%s\n' $known $listed | awk -v listed="$listed" '
     BEGIN { n = split(listed, names); for (i = 1; i <= n; i++) there[names[i]] = 1 }
     there[$1] && !seen[$1]++' | xargs -P "${JOBS:-2}" -n 1 sh "$0"

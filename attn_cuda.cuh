@@ -19,6 +19,11 @@
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
              faster and run what they cover, f16 and bf16: attn_explain tells.
 
+   NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
+             ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0 (a type less),
+             ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage 1, of which nothing is left out,
+             and attn_explain tells.
+
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
@@ -151,8 +156,7 @@ void attn_cuda_use_stream(void *stream);
 #  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1.
                                                               Stage 3 has sizes above 128 where stage 2 has some. */
 #endif
-/* What stages 2 and 3 have kernels of: 0 leaves them out, and with them most of nvcc's time. Calls that need them are
-   stage 1's then (attn_explain tells). */
+/* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
 #ifndef ATTN_CUDA_F16
 #  define ATTN_CUDA_F16 1
 #endif
@@ -2709,8 +2713,8 @@ ATTN__DEVICE float additive_beyond(float q0, float q1, float k0, float k1, float
     if (units > 0) part = hw::fma(w0, tanhf(q0 + k0), part);
     return both ? hw::fma(w1, tanhf(q1 + k1), part) : part;
 }
-/* This is long, so it is there once, and the sums of the thread's pairs are in s.weight meanwhile. */
-template <int R, bool G>
+/* This is long, so it is there once, and the sums of the thread's pairs wait where its scores will be. */
+template <bool PerKey, int R, bool G>
 ATTN__DEVICE void additive_units_beyond(tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
@@ -2725,10 +2729,10 @@ ATTN__DEVICE void additive_units_beyond(tiled_room<R, G> &s, int64_t units, floa
             sum = additive_beyond(s.pair.query[u][ty * R + r], s.pair.query[u + 1][ty * R + r],
                                   s.pair.key[u][tx * 4 + k], s.pair.key[u + 1][tx * 4 + k], s.pair.w[u],
                                   s.pair.w[u + 1], clear, units - u, sum);
-        s.weight[tiled_slot<R, true>(r, k)] = sum;
+        s.weight[tiled_slot<R, PerKey>(r, k)] = sum;
     }
     ATTN__UNROLL
-    for (int n = 0; n < 4 * R; n++) part[n / 4][n % 4] = s.weight[tiled_slot<R, true>(n / 4, n % 4)];
+    for (int n = 0; n < 4 * R; n++) part[n / 4][n % 4] = s.weight[tiled_slot<R, PerKey>(n / 4, n % 4)];
 }
 
 /* To where this thread has them in shared memory, for the loops that follow are long and go over keys one by one. */
@@ -2775,7 +2779,7 @@ ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_til
         tiled_load(p, s, t, u0);
         set_zero<R>(part);
         if (is_additive(p) && t.clear) additive_units<R>(s, part, total);
-        else if (is_additive(p)) additive_units_beyond<R>(s, p.size_u - u0, part, total);
+        else if (is_additive(p)) additive_units_beyond<PerKey, R>(s, p.size_u - u0, part, total);
         else if (is_distance(p.score)) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
         else tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
         add_part<R>(qk, part);
@@ -3047,47 +3051,35 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
     hw::sync();
 }
 
-/* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
+/* Rows without mass, and ATTN_EMPTY_UNIFORM: the weights of the tile for the mean of all values */
 ATTN__DEVICE float uniform_weight(const tiled_tile &t) { return 1.0f / (float)(t.e.keys_end - t.e.key0); }
-template <int R>
-ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
+template <int R> ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, const tiled_tile &t)
 {
-    tiled_source values = tiled_values(p, s, t);
-    values.first = t.e.key0;
-    values.last = t.e.keys_end;
-    values.reads = NULL;
-    const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
-    if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        hw::sync();                                 /* everybody is done with the weights of the tile before */
-        tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
-            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
-        });
-        tiled_add<TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, false, values, 0);
+    hw::sync();                                     /* everybody is done with the weights of the tile before */
+    tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
+        s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
     });
 }
 
-/* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
-template <int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
+/* The weights of the tile as results, from the scores that are in their place or, where these are not floats, made once
+   more. visited: it has such. */
+template <int R>
+ATTN__DEVICE void tiled_weights(const tiled_params &p, const tiled_room<R> &s, const tiled_tile &t, bool visited)
 {
-    const bool there = p.weights.type == ATTN_F32;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
-        if (visited && !there) tiled_scores<R>(p, s, t, false);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const saved of = s.rows_saved[w.i - t.i0];
-            const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
-            float score = -infinity(), weight = 0.0f;
-            if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
-            if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
-            if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
-            else if (uniform) weight = uniform_weight(t);
-            else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
-            if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
-            store(p.weights, w.b, w.h, w.i, j, weight);
-        });
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const saved of = s.rows_saved[w.i - t.i0];
+        const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
+        float score = -infinity(), weight = 0.0f;
+        if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
+        if (visited && p.weights.type == ATTN_F32) score = load(p.weights, w.b, w.h, w.i, j);
+        else if (visited) score = s.weight[tiled_slot<R, true>(r, k)];
+        if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
+        else if (uniform) weight = uniform_weight(t);
+        else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
+        if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
+        store(p.weights, w.b, w.h, w.i, j, weight);
     });
 }
 
@@ -3109,6 +3101,33 @@ template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_ti
     }
 }
 
+/* The scores of the tile become weights relative to the largest so far, and what was summed before, too. */
+template <int R>
+ATTN__DEVICE void tiled_become_weights(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t columns,
+                                       tiled_mass (&m)[R], tiled_sums<R> &out)
+{
+    float rescale[R];
+    tiled_softmax<R>(s, m, rescale);
+    if (p.dropout != 0.0f)
+        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+            float &slot = s.weight[tiled_slot<R, true>(r, k)];
+            if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
+        });
+    tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+    });
+}
+
+/* What the forward goes over the keys for */
+enum tiled_pass { OUTPUTS, UNIFORM, WEIGHTS };
+template <int R> ATTN__DEVICE bool tiled_has_uniform(const params &p, const tiled_room<R> &s, int64_t columns)
+{
+    if (p.empty != ATTN_EMPTY_UNIFORM || columns <= 0) return false;
+    return hw::barrier_or(0, TILED_THREADS, hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f);
+}
 template <int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
@@ -3120,34 +3139,33 @@ template <int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM t
         if (t.i0 >= t.e.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];
+        tiled_source values;
         t.all = p.scores.rank || p.scores_softcap.rank;
         const bool every = t.all || p.scores_masked.rank;
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
         if (p.carry_in.rank) tiled_resume<R>(p, t, columns, m, out);
-        each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
-            float rescale[R];
-            tiled_scores<R>(p, s, t, true);
-            tiled_softmax<R>(s, m, rescale);
-            if (p.dropout != 0.0f)
-                each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-                    float &slot = s.weight[tiled_slot<R, true>(r, k)];
-                    if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
-                });
-            tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++)
-                    ATTN__UNROLL
-                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+        ATTN__LOOP
+        for (int pass = OUTPUTS; pass <= WEIGHTS; pass++) {         /* a loop, for the text of a tile is long */
+            const bool whole = pass != OUTPUTS || every;
+            if (pass == UNIFORM && !tiled_has_uniform<R>(p, s, columns)) continue;
+            if (pass == WEIGHTS && !p.weights.rank) continue;
+            values = tiled_values(p, s, t);
+            if (pass == UNIFORM) values.first = t.e.key0, values.last = t.e.keys_end, values.reads = NULL;
+            each_tile(t, whole ? t.e.key0 : t.first, whole ? t.e.keys_end : t.last, [&] {
+                const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
+                if (pass == OUTPUTS || (pass == WEIGHTS && visited && p.weights.type != ATTN_F32))
+                    tiled_scores<R>(p, s, t, pass == OUTPUTS);
+                if (pass == WEIGHTS) return tiled_weights<R>(p, s, t, visited);
+                if (pass == UNIFORM) tiled_uniform<R>(p, s, t);
+                else tiled_become_weights<R>(p, s, t, columns, m, out);
+                tiled_add<TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, false, values, 0);
             });
-            const tiled_source values = tiled_values(p, s, t);
-            tiled_add<TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, false, values, 0);
-        });
-        tiled_masses<R>(s, m);
-        tiled_rows_end<R>(p, s, t);
-        if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
-        if (p.weights.rank) tiled_weights<R>(p, s, t);
+            if (pass != OUTPUTS) continue;
+            tiled_masses<R>(s, m);
+            tiled_rows_end<R>(p, s, t);
+        }
         tiled_outside<R>(p, t);
         tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
             const int local = hw::thread() / 16 + 16 * r;
@@ -8561,7 +8579,7 @@ namespace attn__gpu {
        tiled_grad_rows         256      58             all                           221        dot_do_o
        tiled_grad_queries      256      58             all                           240        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
-       tiled_grad_bias         256      58             all                           207
+       tiled_grad_bias         256      58             all                           217
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64

@@ -19,6 +19,11 @@
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
              faster and run what they cover, f16 and bf16: attn_explain tells.
 
+   NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
+             ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0 (a type less),
+             ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage 1, of which nothing is left out,
+             and attn_explain tells.
+
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
              host. Arrays in two places are refused (ATTN_ERR_PLACE, naming the field). The workspace lies where the
@@ -148,7 +153,18 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1.
+                                                              Stage 3 has sizes above 128 where stage 2 has some. */
+#endif
+/* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
+#ifndef ATTN_CUDA_F16
+#  define ATTN_CUDA_F16 1
+#endif
+#ifndef ATTN_CUDA_BF16
+#  define ATTN_CUDA_BF16 1
+#endif
+#ifndef ATTN_CUDA_GRADIENTS
+#  define ATTN_CUDA_GRADIENTS 1
 #endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
@@ -2226,8 +2242,7 @@ struct tiled_grad_room : tiled_room<4, true> {
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
 };
 static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
-/* What the components of queries and keys are for: their products, differences, sums; or they are not looked at. */
-enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
+ATTN__BOTH bool is_additive(const params &p) { return p.score == ATTN_SCORE_ADDITIVE; }
 struct tiled_tile {
     int64_t b, h, i0, j0;
     int64_t first, last;                            /* the keys that its queries reach */
@@ -2482,11 +2497,11 @@ ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_
 }
 
 /* Adds to the sums what the tile's weights or gradients (`left`: Lines lines) make of the rows of a source from i0 on.
-   Pull: of their differences from this thread's own vectors, own_i on. */
-template <bool Pull, int Lines, int N>
+   pulls: of their differences from this thread's own vectors, own_i on. */
+template <int Lines, int N>
 ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows)[TILED_DEPTH][TILED_SPAN],
-                            const tiled_source &source, int64_t i0, int64_t columns, const tiled_source &own,
-                            int64_t own_i)
+                            const tiled_source &source, int64_t i0, int64_t columns, bool pulls,
+                            const tiled_source &own, int64_t own_i)
 {
     constexpr int depth = Lines < TILED_DEPTH ? Lines : (int)TILED_DEPTH;
     tiled_each<N>(sums, columns, [&](int64_t c0, float (&whole)[N][TILED_COLUMNS]) {
@@ -2494,14 +2509,14 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
         bool nonfinite = false;
         set_zero<N>(mine);
         set_zero<N>(sum);
-        if (Pull) nonfinite = tiled_own<N>(mine, rows, own, own_i, c0, columns);
+        if (pulls) nonfinite = tiled_own<N>(mine, rows, own, own_i, c0, columns);
         ATTN__LOOP
         for (int line = 0; line < Lines; line += depth) {
             const float *const from = left + line * tiled_line<N>;
             hw::sync();                             /* the rows are free, the weights are there */
             const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || nonfinite;
             if (hw::barrier_or(0, TILED_THREADS, some)) tiled_pulls<depth, N, true>(sum, mine, from, rows[0]);
-            else if (Pull) tiled_pulls<depth, N, false>(sum, mine, from, rows[0]);
+            else if (pulls) tiled_pulls<depth, N, false>(sum, mine, from, rows[0]);
             else if (columns - c0 > TILED_SPAN / 2)
                 tiled_products<depth, TILED_COLUMNS>(sum, from, rows[0], TILED_SPAN);
             else tiled_products<depth, TILED_COLUMNS / 2>(sum, from, rows[0], TILED_SPAN);
@@ -2601,6 +2616,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
     bool reached = false;
     tiled_find<R>(p, s, t, t.all ? t.e.key0 : t.first, t.all ? t.e.keys_end : t.last);
     if (p.positions.rank < 2 || hw::thread() >= TILED_KEYS) return;
+    ATTN__LOOP
     for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
     s.reached[hw::thread()] = reached;
 }
@@ -2629,7 +2645,7 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
 }
 
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
-template <int Kind, int R, bool G>
+template <int R, bool G>
 ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
@@ -2641,18 +2657,18 @@ ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const t
         key.last = t.e.keys_end;
         key.reads = NULL;
     }
-    if (Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE) {
+    if (p.score == ATTN_SCORE_COSINE) {
         query.factor = p.query_norm + first_row(p, t.b, t.h);
         key.factor = p.key_norm + first_key(p, t.b, p.heads_kv, key.h);
     }
-    if (Kind == ADDITIVE && t.clear) {
+    if (is_additive(p) && t.clear) {
         const tiled_memory m = tiled_memory_of(p);
         query.a = rows_of(p, m.query, p.size_u);
         key.a = keys_of(p, m.key, p.key_heads, p.size_u);
-    } else if (Kind == ADDITIVE && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
+    } else if (is_additive(p) && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
     tiled_vectors<R>(s.pair.query[0], query, t.i0, u0, p.size_u, addend);
     tiled_vectors<4>(s.pair.key[0], key, t.j0, u0, p.size_u);
-    if (Kind == ADDITIVE && hw::thread() < TILED_DEPTH)
+    if (is_additive(p) && hw::thread() < TILED_DEPTH)
         s.pair.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, t.h, 0, u0 + hw::thread()) : 0.0f;
     hw::sync();
 }
@@ -2687,31 +2703,36 @@ ATTN__DEVICE void additive_units(const tiled_room<R, G> &s, float (&part)[R][4],
 }
 
 /* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
-template <int R, bool G>
-ATTN__DEVICE void additive_units_beyond(const tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
+ATTN__DEVICE float additive_beyond(float q0, float q1, float k0, float k1, float w0, float w1, bool clear,
+                                   int64_t units, float part)
+{
+    const bool both = units > 1;                    /* beyond the last unit there are zeros, not e^0 */
+    if (clear)
+        return additive_pair(expf(q0 + q0), both ? expf(q1 + q1) : 0.0f, expf(k0 + k0), both ? expf(k1 + k1) : 0.0f,
+                             w0, w1, part);
+    if (units > 0) part = hw::fma(w0, tanhf(q0 + k0), part);
+    return both ? hw::fma(w1, tanhf(q1 + k1), part) : part;
+}
+/* This is long, so it is there once, and the sums of the thread's pairs wait where its scores will be. */
+template <bool PerKey, int R, bool G>
+ATTN__DEVICE void additive_units_beyond(tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const float *const query = s.pair.query[0] + ty * R, *const key = s.pair.key[0] + tx * 4;
+    for (int u = 0; u < TILED_DEPTH; u += 2) total += s.pair.w[u] + s.pair.w[u + 1];
     ATTN__LOOP
-    for (int u = 0; u < TILED_DEPTH; u += 2) {
-        const float w0 = s.pair.w[u], w1 = s.pair.w[u + 1];
-        total += w0 + w1;
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++)
-            ATTN__UNROLL
-            for (int k = 0; k < 4; k++) {
-                const float *const q = query + u * tiled_line<R> + r, *const y = key + u * tiled_line<4> + k;
-                const float q0 = q[0], q1 = q[tiled_line<R>], k0 = y[0], k1 = y[tiled_line<4>];
-                if (s.query_clear[ty * R + r] && s.key_clear[tx * 4 + k]) {
-                    const bool both = u + 1 < units;            /* beyond the last unit there are zeros, not e^0 */
-                    part[r][k] = additive_pair(expf(q0 + q0), both ? expf(q1 + q1) : 0.0f, expf(k0 + k0),
-                                               both ? expf(k1 + k1) : 0.0f, w0, w1, part[r][k]);
-                    continue;
-                }
-                if (u < units) part[r][k] = hw::fma(w0, tanhf(q0 + k0), part[r][k]);
-                if (u + 1 < units) part[r][k] = hw::fma(w1, tanhf(q1 + k1), part[r][k]);
-            }
+    for (int n = 0; n < 4 * R; n++) {
+        const int r = n / 4, k = n % 4;
+        const bool clear = s.query_clear[ty * R + r] && s.key_clear[tx * 4 + k];
+        float sum = 0.0f;
+        ATTN__LOOP
+        for (int u = 0; u < TILED_DEPTH; u += 2)
+            sum = additive_beyond(s.pair.query[u][ty * R + r], s.pair.query[u + 1][ty * R + r],
+                                  s.pair.key[u][tx * 4 + k], s.pair.key[u + 1][tx * 4 + k], s.pair.w[u],
+                                  s.pair.w[u + 1], clear, units - u, sum);
+        s.weight[tiled_slot<R, PerKey>(r, k)] = sum;
     }
+    ATTN__UNROLL
+    for (int n = 0; n < 4 * R; n++) part[n / 4][n % 4] = s.weight[tiled_slot<R, PerKey>(n / 4, n % 4)];
 }
 
 /* To where this thread has them in shared memory, for the loops that follow are long and go over keys one by one. */
@@ -2740,31 +2761,31 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_
             s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
         }
 }
-template <int Kind, bool PerKey, int R, bool G>
+template <bool PerKey, int R, bool G>
 ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
     tiled_look<R>(p, s, t);
-    if (Kind == PRODUCTS && !has_vectors(p.score)) {
+    if (p.score == ATTN_SCORE_GIVEN || p.score == ATTN_SCORE_CONSTANT) {
         tiled_given<PerKey, R>(p, s, t);
         return;
     }
     set_zero<R>(qk);
-    if (Kind == ADDITIVE) t.clear = additive_is_clear<R>(p, s, t);
+    if (is_additive(p)) t.clear = additive_is_clear<R>(p, s, t);
     ATTN__LOOP
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
         float part[R][4];
-        tiled_load<Kind>(p, s, t, u0);
+        tiled_load(p, s, t, u0);
         set_zero<R>(part);
-        if (Kind == ADDITIVE && t.clear) additive_units<R>(s, part, total);
-        else if (Kind == ADDITIVE) additive_units_beyond<R>(s, p.size_u - u0, part, total);
-        else if (Kind == DISTANCES) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
+        if (is_additive(p) && t.clear) additive_units<R>(s, part, total);
+        else if (is_additive(p)) additive_units_beyond<PerKey, R>(s, p.size_u - u0, part, total);
+        else if (is_distance(p.score)) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
         else tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
         add_part<R>(qk, part);
     }
     ATTN__UNROLL
-    for (int r = 0; Kind == ADDITIVE && r < R; r++)
+    for (int r = 0; is_additive(p) && r < R; r++)
         ATTN__UNROLL
         for (int k = 0; k < 4; k++)
             if (t.clear || (s.query_clear[hw::thread() / 16 * R + r] && s.key_clear[hw::thread() % 16 * 4 + k]))
@@ -2849,6 +2870,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_ro
     hw::sync();
     t.first = p.keys;
     t.last = 0;
+    ATTN__LOOP
     for (int i = 0; i < 16 * R; i++) {
         if (s.reaches[i].first >= s.reaches[i].last) continue;
         t.first = s.reaches[i].first < t.first ? s.reaches[i].first : t.first;
@@ -2907,10 +2929,10 @@ ATTN__DEVICE float row_top(float x)
 
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
-template <int Kind, int R, bool G>
+template <int R, bool G>
 ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
-    tiled_qk<Kind, true, R>(p, s, t);
+    tiled_qk<true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
         const float score = score_of(p, w, slot), soft = softcapped(p, score).score;
@@ -3029,47 +3051,35 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
     hw::sync();
 }
 
-/* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
+/* Rows without mass, and ATTN_EMPTY_UNIFORM: the weights of the tile for the mean of all values */
 ATTN__DEVICE float uniform_weight(const tiled_tile &t) { return 1.0f / (float)(t.e.keys_end - t.e.key0); }
-template <int R>
-ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
+template <int R> ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, const tiled_tile &t)
 {
-    tiled_source values = tiled_values(p, s, t);
-    values.first = t.e.key0;
-    values.last = t.e.keys_end;
-    values.reads = NULL;
-    const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
-    if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        hw::sync();                                 /* everybody is done with the weights of the tile before */
-        tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
-            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
-        });
-        tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
+    hw::sync();                                     /* everybody is done with the weights of the tile before */
+    tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
+        s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
     });
 }
 
-/* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
-template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
+/* The weights of the tile as results, from the scores that are in their place or, where these are not floats, made once
+   more. visited: it has such. */
+template <int R>
+ATTN__DEVICE void tiled_weights(const tiled_params &p, const tiled_room<R> &s, const tiled_tile &t, bool visited)
 {
-    const bool there = p.weights.type == ATTN_F32;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
-        if (visited && !there) tiled_scores<Kind, R>(p, s, t, false);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const saved of = s.rows_saved[w.i - t.i0];
-            const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
-            float score = -infinity(), weight = 0.0f;
-            if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
-            if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
-            if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
-            else if (uniform) weight = uniform_weight(t);
-            else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
-            if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
-            store(p.weights, w.b, w.h, w.i, j, weight);
-        });
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const saved of = s.rows_saved[w.i - t.i0];
+        const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
+        float score = -infinity(), weight = 0.0f;
+        if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
+        if (visited && p.weights.type == ATTN_F32) score = load(p.weights, w.b, w.h, w.i, j);
+        else if (visited) score = s.weight[tiled_slot<R, true>(r, k)];
+        if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
+        else if (uniform) weight = uniform_weight(t);
+        else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
+        if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
+        store(p.weights, w.b, w.h, w.i, j, weight);
     });
 }
 
@@ -3091,7 +3101,34 @@ template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_ti
     }
 }
 
-template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
+/* The scores of the tile become weights relative to the largest so far, and what was summed before, too. */
+template <int R>
+ATTN__DEVICE void tiled_become_weights(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t columns,
+                                       tiled_mass (&m)[R], tiled_sums<R> &out)
+{
+    float rescale[R];
+    tiled_softmax<R>(s, m, rescale);
+    if (p.dropout != 0.0f)
+        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+            float &slot = s.weight[tiled_slot<R, true>(r, k)];
+            if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
+        });
+    tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+    });
+}
+
+/* What the forward goes over the keys for */
+enum tiled_pass { OUTPUTS, UNIFORM, WEIGHTS };
+template <int R> ATTN__DEVICE bool tiled_has_uniform(const params &p, const tiled_room<R> &s, int64_t columns)
+{
+    if (p.empty != ATTN_EMPTY_UNIFORM || columns <= 0) return false;
+    return hw::barrier_or(0, TILED_THREADS, hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f);
+}
+template <int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
@@ -3102,34 +3139,33 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         if (t.i0 >= t.e.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];
+        tiled_source values;
         t.all = p.scores.rank || p.scores_softcap.rank;
         const bool every = t.all || p.scores_masked.rank;
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
         if (p.carry_in.rank) tiled_resume<R>(p, t, columns, m, out);
-        each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
-            float rescale[R];
-            tiled_scores<Kind, R>(p, s, t, true);
-            tiled_softmax<R>(s, m, rescale);
-            if (p.dropout != 0.0f)
-                each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-                    float &slot = s.weight[tiled_slot<R, true>(r, k)];
-                    if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
-                });
-            tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++)
-                    ATTN__UNROLL
-                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+        ATTN__LOOP
+        for (int pass = OUTPUTS; pass <= WEIGHTS; pass++) {         /* a loop, for the text of a tile is long */
+            const bool whole = pass != OUTPUTS || every;
+            if (pass == UNIFORM && !tiled_has_uniform<R>(p, s, columns)) continue;
+            if (pass == WEIGHTS && !p.weights.rank) continue;
+            values = tiled_values(p, s, t);
+            if (pass == UNIFORM) values.first = t.e.key0, values.last = t.e.keys_end, values.reads = NULL;
+            each_tile(t, whole ? t.e.key0 : t.first, whole ? t.e.keys_end : t.last, [&] {
+                const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
+                if (pass == OUTPUTS || (pass == WEIGHTS && visited && p.weights.type != ATTN_F32))
+                    tiled_scores<R>(p, s, t, pass == OUTPUTS);
+                if (pass == WEIGHTS) return tiled_weights<R>(p, s, t, visited);
+                if (pass == UNIFORM) tiled_uniform<R>(p, s, t);
+                else tiled_become_weights<R>(p, s, t, columns, m, out);
+                tiled_add<TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, false, values, 0);
             });
-            const tiled_source values = tiled_values(p, s, t);
-            tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, values, 0);
-        });
-        tiled_masses<R>(s, m);
-        tiled_rows_end<R>(p, s, t);
-        if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
-        if (p.weights.rank) tiled_weights<Kind, R>(p, s, t);
+            if (pass != OUTPUTS) continue;
+            tiled_masses<R>(s, m);
+            tiled_rows_end<R>(p, s, t);
+        }
         tiled_outside<R>(p, t);
         tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
             const int local = hw::thread() / 16 + 16 * r;
@@ -3168,10 +3204,10 @@ template <bool PerKey> ATTN__DEVICE void tiled_d_weights(const params &p, tiled_
 }
 
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
-template <int Kind, bool PerKey, class F>
+template <bool PerKey, class F>
 ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
-    tiled_qk<Kind, PerKey, 4>(p, s, t);
+    tiled_qk<PerKey, 4>(p, s, t);
     tiled_d_weights<PerKey>(p, s, t);
     each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], d_weight = s.slope[tiled_slot<4, PerKey>(r, k)];
@@ -3182,9 +3218,9 @@ ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_
 }
 
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
-template <int Kind> ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
+ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
 {
-    return !x.counts ? -0.0f : (Kind == DISTANCES ? pull_of(p, w, x) : x.raw) + 0.0f;
+    return !x.counts ? -0.0f : (is_distance(p.score) ? pull_of(p, w, x) : x.raw) + 0.0f;
 }
 
 /* Additive scores. With r = 1/(e^2q e^2k + 1) = (1 - tanh)/2, for a unit
@@ -3244,7 +3280,7 @@ ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const 
     const int64_t count = Keys ? t.e.keys_end - t.j0 : t.e.rows_end - t.i0;
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
         float slopes[4][2], quotients[4][2];
-        tiled_load<ADDITIVE>(p, s, t, u0);
+        tiled_load(p, s, t, u0);
         if (t.clear) additive_sums<Keys, true>(s, slopes, quotients);
         else additive_sums<Keys, false>(s, slopes, quotients);
         ATTN__UNROLL
@@ -3293,13 +3329,13 @@ ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
 }
 
 /* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
-template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
+ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_mass m[4];
     no_masses<4>(m);
     each_tile(t, t.first, p.stats.rank ? 0 : t.last, [&] {
         float rescale[4];
-        tiled_scores<Kind, 4>(p, s, t, false);
+        tiled_scores<4>(p, s, t, false);
         tiled_softmax<4>(s, m, rescale);
     });
     tiled_masses<4>(s, m);
@@ -3318,7 +3354,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tile
 }
 
 /* What is saved of rows. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -3330,9 +3366,9 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
         if (t.i0 >= t.e.rows_end) continue;
         float delta[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
-        tiled_weighing<Kind>(p, s, t);
+        tiled_weighing(p, s, t);
         each_tile(t, t.first, by_out ? 0 : t.last, [&] {
-            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+            tiled_slopes<true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                 s.slope[tiled_slot<4, true>(r, k)] = x.masked;
             });
             add_slots(delta, s.slope);
@@ -3359,23 +3395,22 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
    sigma) */
 struct tiled_row_sums { float slopes[4], shape[4]; };
 /* A pair's part of them */
-template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
+ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
 {
     if (!x.counts || p.score == ATTN_SCORE_BOXCAR) return 0.0f;
-    return Kind == DISTANCES ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
+    return is_distance(p.score) ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
 }
 
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int local, float slopes, float shape,
                                    float alibi, const float *vector, float *quotient)
 {
     if (hw::thread() % 16 == 0) {
-        p.row_scale[w.n] = Kind == DISTANCES ? 0.0f : shape;
-        p.row_sigma[w.n] = Kind == DISTANCES ? shape : 0.0f;
+        p.row_scale[w.n] = is_distance(p.score) ? 0.0f : shape;
+        p.row_sigma[w.n] = is_distance(p.score) ? shape : 0.0f;
         p.row_alibi[w.n] = alibi;
     }
-    for (int64_t u = hw::thread() % 16; Kind == ADDITIVE && u < p.size_u; u += 16) {
+    for (int64_t u = hw::thread() % 16; is_additive(p) && u < p.size_u; u += 16) {
         const int64_t at = local * p.size_u + u;
         if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
         if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, u, vector[at]);
@@ -3383,7 +3418,6 @@ ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int loca
 }
 
 /* A number of a row's gradient: of q, or of q M where scores are bilinear. */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool alive, float by_scale, int64_t c,
                                      float value)
 {
@@ -3393,24 +3427,24 @@ ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool a
         const float norm = p.query_norm[w.n];
         value = alive ? norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * norm, value) : 0.0f;
     }
-    store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, Kind == DISTANCES ? value : p.scale * value);
+    store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, is_distance(p.score) ? value : p.scale * value);
 }
 
 /* What belongs to queries: dq or what belongs to prepared queries, given scores, a row's part of scale, sigma and
    ALiBi. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
     const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 64);
-    const int64_t columns = Kind != ADDITIVE && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
+    const int64_t columns = !is_additive(p) && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
     const bool all_given = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, 4);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
         if (t.i0 >= t.e.rows_end) continue;
         const int64_t row0 = (first_row(p, t.b, t.h) + t.i0) * p.size_u;
-        float *const vector = Kind == ADDITIVE && p.row_vector ? p.row_vector + row0 : NULL;
+        float *const vector = is_additive(p) && p.row_vector ? p.row_vector + row0 : NULL;
         float *const quotient = p.row_tanh ? p.row_tanh + row0 : NULL;
         tiled_sums<4> dq;
         tiled_row_sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
@@ -3418,24 +3452,24 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
         tiled_recall(p, s, t);
         const tiled_source queries = tiled_queries(t, p.query);
         tiled_source keys = tiled_keys(p, s, t, p.key, key_head(p, t.h));
-        if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + first_key(p, t.b, p.heads_kv, keys.h);
+        if (p.key_norm) keys.factor = p.key_norm + first_key(p, t.b, p.heads_kv, keys.h);
         tiled_start<4>(dq, columns, workspace);
-        if (Kind == ADDITIVE) additive_clear_rows(p, t, vector, quotient);
+        if (is_additive(p)) additive_clear_rows(p, t, vector, quotient);
         for (int r = 0; r < 4; r++) s.alibi[r][hw::thread()] = 0.0f;
         each_tile(t, all_given ? t.e.key0 : t.first, all_given ? t.e.keys_end : t.last, [&] {
-            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+            tiled_slopes<true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
                 const int slot = tiled_slot<4, true>(r, k);
-                s.slope[slot] = factor_of<Kind>(p, w, x);
-                s.weight[slot] = shape_of<Kind>(p, w, x);
+                s.slope[slot] = factor_of(p, w, x);
+                s.weight[slot] = shape_of(p, w, x);
                 if (p.alibi.rank && x.counts)
                     s.alibi[r][hw::thread()] = hw::fma(-x.masked, distance_of(w.r, j), s.alibi[r][hw::thread()]);
                 if (p.d_given_scores.rank && w.i < t.e.rows_end && j < t.e.keys_end && (all_given || x.counts))
                     store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, x.raw * p.scale);
             });
             add_slots(sums.shape, s.weight);
-            if (Kind == ADDITIVE) add_slots(sums.slopes, s.slope);
+            if (is_additive(p)) add_slots(sums.slopes, s.slope);
             if (vector || quotient) additive_add<false>(p, s, t, vector, quotient);
-            tiled_add<Kind == DISTANCES, TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, queries, t.i0);
+            tiled_add<TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, is_distance(p.score), queries, t.i0);
         });
         if (all_given) tiled_outside<4>(p, t);
         ATTN__UNROLL
@@ -3446,12 +3480,12 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
             sums.shape[r] = row_sum(sums.shape[r]);
             const float alibi = row_sum(s.alibi[r][hw::thread()]);
             if (w.i < t.e.rows_end)
-                tiled_finish_row<Kind>(p, w, local, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
+                tiled_finish_row(p, w, local, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
         }
         tiled_finish<4>(dq, s.rows, columns, [&](int r, int64_t c, float value) {
             const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
             const bool alive = has_mass(s.rows_saved[w.i - t.i0].inverse);
-            if (w.i < t.e.rows_end) tiled_finish_query<Kind>(p, w, alive, sums.shape[r], c, value);
+            if (w.i < t.e.rows_end) tiled_finish_query(p, w, alive, sums.shape[r], c, value);
         });
     }
 }
@@ -3463,13 +3497,12 @@ ATTN__DEVICE int64_t written_keys_end(const params &p, const tiled_tile &t)
 }
 
 /* The gradients of the tile's keys. */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, int64_t hkv,
                                     int64_t columns, tiled_sums<4> &dk)
 {
     const int64_t first = first_key(p, t.b, p.heads_kv, hkv), key = t.j0 + hw::thread() / 16;
     const int64_t end = written_keys_end(p, t);
-    const bool cosine = Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE;
+    const bool cosine = p.score == ATTN_SCORE_COSINE;
     float along[4] = {0.0f, 0.0f, 0.0f, 0.0f}, size[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     /* cosine: only what is not along k; a key that nobody attends to is not read */
     const auto unit = [&](int64_t j, int64_t c) { return load(p.k, t.b, hkv, j, c) * p.key_norm[first + j]; };
@@ -3488,7 +3521,7 @@ ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, c
         const int64_t j = key + 16 * n;
         if (j >= end) return;
         if (cosine && size[n] != 0.0f) value = p.key_norm[first + j] * hw::fma(-along[n], unit(j, c), value);
-        store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
+        store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, is_distance(p.score) ? value : p.scale * value);
     });
 }
 
@@ -3523,28 +3556,28 @@ ATTN__DEVICE void additive_finish_keys(const tiled_params &p, const tiled_tile &
 }
 
 /* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
-template <int Kind> ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
+ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_recall(p, s, t);
-    tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+    tiled_slopes<false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
         const int slot = tiled_slot<4, false>(r, k);
         float weight = x.counts ? x.weight : -0.0f;
         if (s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end)  /* ATTN_EMPTY_UNIFORM */
             weight = kept(p, w, j, uniform_weight(t));
         s.weight[slot] = weight;
-        s.slope[slot] = factor_of<Kind>(p, w, x);
+        s.slope[slot] = factor_of(p, w, x);
     });
 }
 
 /* What belongs to keys, of all heads that share them: dk, or what belongs to prepared keys, and dv. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
     const int64_t tiles = tiles_of_keys(p), all = batch_of_keys(p) * p.heads_kv * tiles;
     const int64_t group = p.heads / p.heads_kv;
     const int64_t columns_v = p.dv.rank && p.d_out.rank ? p.size_v : 0;
-    const int64_t columns_k = Kind != ADDITIVE && p.dk.rank ? p.size_u : 0;
+    const int64_t columns_k = !is_additive(p) && p.dk.rank ? p.size_u : 0;
     const int64_t pulled = has_vectors(p.score) ? columns_k : 0;        /* the gradients of the others are 0 */
     const int64_t floats_v = tiled_floats(p.size_v, 4);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * (floats_v + tiled_floats(p.size_u, 4));
@@ -3565,18 +3598,18 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PA
                 tiled_reach<4>(p, s, t);
                 if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0)) return;
                 const tiled_source outs = tiled_queries(t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
-                if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + first_row(p, t.b, t.h);
-                tiled_pairs<Kind>(p, s, t);
-                tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, t.i0, columns_v, keys, t.j0);
-                tiled_add<Kind == DISTANCES, 64, 4>(dk, s.slope, s.rows, queries, t.i0, pulled, keys, t.j0);
+                if (p.query_norm) queries.factor = p.query_norm + first_row(p, t.b, t.h);
+                tiled_pairs(p, s, t);
+                tiled_add<64, 4>(dv, s.weight, s.rows, outs, t.i0, columns_v, false, keys, t.j0);
+                tiled_add<64, 4>(dk, s.slope, s.rows, queries, t.i0, pulled, is_distance(p.score), keys, t.j0);
                 if (p.key_vector) additive_add_keys(p, s, t);
             });
         tiled_finish<4>(dv, s.rows, p.dv.rank ? p.size_v : 0, [&](int n, int64_t c, float value) {
             const int64_t j = t.j0 + hw::thread() / 16 + 16 * n;
             if (j < written_keys_end(p, t)) store_gradient(p, p.dv, ATTN_GRAD_V, t.b, hkv, j, c, value);
         });
-        if (Kind == ADDITIVE) additive_finish_keys(p, t, hkv);
-        else tiled_finish_keys<Kind>(p, s, t, hkv, columns_k, dk);
+        if (is_additive(p)) additive_finish_keys(p, t, hkv);
+        else tiled_finish_keys(p, s, t, hkv, columns_k, dk);
     }
 }
 
@@ -3601,7 +3634,7 @@ ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const f
 
 /* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
    all pairs that do. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -3624,7 +3657,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
                     ATTN__LOOP
                     for (t.j0 = columns ? t.e.key0 : j0; t.j0 < (columns ? t.last : j0 + 1); t.j0 += TILED_KEYS) {
                         if (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0) continue;
-                        tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+                        tiled_slopes<true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                             s.slope[tiled_slot<4, true>(r, k)] = x.masked;
                         });
                         ATTN__UNROLL
@@ -3691,15 +3724,18 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
             for (int64_t h = y * group; h < (y + 1) * group; h++)
                 nonfinite = tiled_multiply_head(m, s, b, h, r0, c0, sum) || nonfinite;
         const bool again = hw::barrier_or(0, TILED_THREADS, nonfinite && m.skip);   /* some terms may not count */
+        const int64_t own_r = r0 + hw::thread() / 16, own_c = c0 + hw::thread() % 16;
         ATTN__UNROLL
-        for (int n = 0; n < 4; n++)
-            ATTN__UNROLL
-            for (int i = 0; i < 4; i++) {
-                const int64_t r = r0 + hw::thread() / 16 + 16 * n, c = c0 + hw::thread() % 16 + 16 * i;
-                if (r >= m.rows || c >= m.columns) continue;
-                const bool reads = !m.row_flag.rank || s.row_reads[r - r0];
-                store_product(m, x, y, r, c, again ? sum_of_terms(m, x, y, r, c, 0, 1) : reads ? sum[n][i] : 0.0f);
-            }
+        for (int n = 0; n < 16; n++) {
+            const int64_t r = own_r + n / 4 * 16, c = own_c + n % 4 * 16;
+            const bool reads = !m.row_flag.rank || s.row_reads[r - r0];
+            if (!again && r < m.rows && c < m.columns) store_product(m, x, y, r, c, reads ? sum[n / 4][n % 4] : 0.0f);
+        }
+        ATTN__LOOP
+        for (int n = 0; again && n < 16; n++) {
+            const int64_t r = own_r + n / 4 * 16, c = own_c + n % 4 * 16;
+            if (r < m.rows && c < m.columns) store_product(m, x, y, r, c, sum_of_terms(m, x, y, r, c, 0, 1));
+        }
     }
 }
 
@@ -4303,19 +4339,14 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 
-/* two neighbours of a result: of type T or float, columns contiguous; NaN as `store` has it */
-template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at, float x, float y)
+/* two neighbours of a result of 16 bits; NaN as `store` has it */
+template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 {
-    if (a.type == ATTN_F32) {
-        ((float *)a.data)[at] = quiet(x);
-        ((float *)a.data)[at + 1] = quiet(y);
-    } else {
-        const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
-        uint32_t both = hw::pack<T>(x, y);
-        if (is_nan(x)) both = (both & 0xffff0000u) | nan;
-        if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
-        *(uint32_t *)((uint16_t *)a.data + at) = both;
-    }
+    const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
+    uint32_t both = hw::pack<T>(x, y);
+    if (is_nan(x)) both = (both & 0xffff0000u) | nan;
+    if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
+    return both;
 }
 
 /* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
@@ -4337,22 +4368,28 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
+        float *const floats = (float *)out.data + at;
+        uint16_t *const halves = (uint16_t *)out.data + at;
+        const bool is_float = out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
+        const bool plain = !is_float && !adds && is_plain_row(d, e, factor[e]);
+        float own[D / 4];
+        ATTN__UNROLL for (int n = 0; n < D / 4; n++)
+            own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
+        /* Each step by itself: together they would be long for each column. */
         const auto each = [&](auto f) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
-                if (j * 8 < (int)columns) f(j * 8, d[4 * j + 2 * e], d[4 * j + 2 * e + 1]);
+                if (j * 8 < (int)columns) f(j * 8, own[2 * j], own[2 * j + 1]);
         };
-        if (out.type != ATTN_F32 && !adds && is_plain_row(d, e, factor[e])) {
-            uint16_t *const to = (uint16_t *)out.data + at;
-            each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
-        } else {
-            each([&](int c, float x, float y) {
-                const bool none = !Gradient && bits_of(factor[e]) == 0;
-                x = none ? 0.0f : x * factor[e];
-                y = none ? 0.0f : y * factor[e];
-                if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
-                store_two<T>(out, at + c, x, y);
+        if (adds && is_float) each([&](int c, float &x, float &y) { x += floats[c], y += floats[c + 1]; });
+        else if (adds)
+            each([&](int c, float &x, float &y) {
+                const uint32_t two = *(const uint32_t *)(halves + c);
+                x += half_of<T>(two, 0);
+                y += half_of<T>(two, 1);
             });
-        }
+        if (is_float) each([&](int c, float x, float y) { floats[c] = quiet(x), floats[c + 1] = quiet(y); });
+        else if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
+        else each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
     }
 }
 
@@ -5743,6 +5780,12 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
     return true;
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
+template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
+{
+    int largest = 0;
+    ((largest = Sizes > largest ? Sizes : largest), ...);
+    return largest;
+}
 
 /* Can rows be moved 16 bytes at a time? */
 inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
@@ -5792,6 +5835,8 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 #define ATTN__WANT(condition, text) if (!(condition)) return text
 inline const char *fast_covers(const params &p, int stage)
 {
+    ATTN__WANT(ATTN_CUDA_F16 || p.q.type != ATTN_F16, "compiled without kernels of f16 (ATTN_CUDA_F16)");
+    ATTN__WANT(ATTN_CUDA_BF16 || p.q.type != ATTN_BF16, "compiled without kernels of bf16 (ATTN_CUDA_BF16)");
     if (const char *const why = lacking(p, stage)) return why;
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0 && (!p.page || p.pool > 0),
                "a size is 0");
@@ -5812,6 +5857,7 @@ inline const char *fast_covers(const params &p, int stage)
 }
 static const char *fast_covers_backward(const params &p)
 {
+    ATTN__WANT(ATTN_CUDA_GRADIENTS, "compiled without kernels of gradients (ATTN_CUDA_GRADIENTS)");
     ATTN__WANT(p.d_out.rank && p.out.rank && p.v.rank, "there is no d_out and out");
     ATTN__WANT(p.d_out.type == p.q.type && has_aligned_rows(p.d_out, p.batch, p.heads, p.queries),
                "d_out is not in 16-byte aligned rows of the type of q");
@@ -5821,10 +5867,18 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
-/* f(its type), f(its type, its head size) for a call */
+/* f(its type), f(its type, its head size) for a call; fast_covers refuses types that were left out */
 template <class F> int with_type(const params &p, F f)
 {
-    return p.q.type == ATTN_BF16 ? f(hw::bf16()) : f(hw::f16());
+    if constexpr (ATTN_CUDA_BF16)
+        if (p.q.type == ATTN_BF16) return f(hw::bf16());
+    if constexpr (ATTN_CUDA_F16) return f(hw::f16());
+    return (int)cudaErrorInvalidValue;
+}
+template <class F> void each_type(F f)
+{
+    if constexpr (ATTN_CUDA_BF16) f(hw::bf16());
+    if constexpr (ATTN_CUDA_F16) f(hw::f16());
 }
 template <class F> cudaError_t with_kernels(const params &p, F f)
 {
@@ -6113,8 +6167,10 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
-        return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
-                            : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
+        if constexpr (ATTN_CUDA_GRADIENTS)
+            return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
+                                : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
+        return (int)cudaErrorInvalidValue;
     });
 }
 
@@ -8014,7 +8070,8 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
             float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
             if (i >= p.queries || column >= p.size_q) continue;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
-            store_two<T>(p.dq, at, x, y);
+            if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
+            else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);
         }
     }
 #else
@@ -8035,9 +8092,11 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
                                            CODES_IN_GROUPS>);
     }
     f((const void *)mma_weights<T, D, Extra>);
-    f((const void *)mma_grad_queries<T, D, Extra>);
-    f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
-    if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+    if constexpr (ATTN_CUDA_GRADIENTS) {
+        f((const void *)mma_grad_queries<T, D, Extra>);
+        f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
+        if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+    }
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
@@ -8046,11 +8105,11 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
-    each_mma_kernel_as<hw::bf16, D, false>(f);
-    each_mma_kernel_as<hw::bf16, D, true>(f);
-    each_mma_kernel_as<hw::f16, D, false>(f);
-    each_mma_kernel_as<hw::f16, D, true>(f);
-    f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+    each_type([&](auto type) {
+        each_mma_kernel_as<decltype(type), D, false>(f);
+        each_mma_kernel_as<decltype(type), D, true>(f);
+    });
+    if constexpr (ATTN_CUDA_GRADIENTS) f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
@@ -8058,14 +8117,16 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 template <class... Heads> struct head_pairs {};
 typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
                    head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
+/* Calls of larger heads than these are not covered. */
+template <class Heads> constexpr bool has_heads = Heads::qk <= 128 || largest_of(mma_head_sizes()) > 128;
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
     if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
         return with_heads(p, head_pairs<More...>(), f);
-    f(Heads());
-    return true;
+    if constexpr (has_heads<Heads>) f(Heads());
+    return has_heads<Heads>;
 }
 
 /* One kernel for dk and dv, and another for these and dq (sweeps_once); or one each, where dk and dv do not fit in the
@@ -8077,41 +8138,49 @@ template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_tw
 /* Sums of larger heads leave no registers for what Extra computes. */
 template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
 
-template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
+template <class T, class Heads, bool Extra, class F> void each_hopper_gradient(F f)
 {
-    constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
-    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, forward>>);
-    if (extra != Extra) return;
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
-    if constexpr (extra) {
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, Extra>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, Extra>);
+    if constexpr (Extra) {
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
     }
     if constexpr (of_values != of_keys)
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, Extra>);
     else if constexpr (!Extra)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
-    f((const void *)hopper_pairs_prepare<hw::bf16>);
-    f((const void *)hopper_pairs_prepare<hw::f16>);
-    f((const void *)hopper_grad_prepare<hw::bf16>);
-    f((const void *)hopper_grad_prepare<hw::f16>);
+    each_type([&](auto type) {
+        typedef decltype(type) T;
+        f((const void *)hopper_pairs_prepare<T>);
+        if constexpr (ATTN_CUDA_GRADIENTS) {
+            f((const void *)hopper_grad_prepare<T>);
+            f((const void *)hopper_grad_dq<T>);
+        }
+    });
     f((const void *)find_mask_tiles);
     f((const void *)hopper_clear_dq);
-    f((const void *)hopper_grad_dq<hw::bf16>);
-    f((const void *)hopper_grad_dq<hw::f16>);
 }
 template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, Heads, false>(f);
-    each_hopper_kernel_as<hw::bf16, Heads, true>(f);
-    each_hopper_kernel_as<hw::f16, Heads, false>(f);
-    each_hopper_kernel_as<hw::f16, Heads, true>(f);
+    each_type([&](auto type) {
+        typedef decltype(type) T;
+        if constexpr (has_heads<Heads>) {
+            f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false>>);
+            if constexpr (Heads::all) {
+                f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, true>>);
+                f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, true>>);
+            }
+            if constexpr (ATTN_CUDA_GRADIENTS) {
+                each_hopper_gradient<T, Heads, false>(f);
+                if constexpr (hopper_grads_with_extra<Heads>) each_hopper_gradient<T, Heads, true>(f);
+            }
+        }
+    });
     each_hopper_kernel(head_pairs<More...>(), f);
 }
 
@@ -8484,9 +8553,11 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         error = with_type(p, [&](auto type) {
             typedef decltype(type) T;
             constexpr bool extra = hopper_grads_with_extra<Heads>;
-            return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
-                   : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
-                                      : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
+            if constexpr (ATTN_CUDA_GRADIENTS)
+                return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
+                       : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                                          : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
+            return (int)cudaErrorInvalidValue;
         });
     });
     return (cudaError_t)error;
@@ -8508,7 +8579,7 @@ namespace attn__gpu {
        tiled_grad_rows         256      58             all                           221        dot_do_o
        tiled_grad_queries      256      58             all                           240        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
-       tiled_grad_bias         256      58             all                           207
+       tiled_grad_bias         256      58             all                           217
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
@@ -8827,19 +8898,6 @@ static int64_t tiled_workspace(const params &call, const device &, bool backward
     return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
 typedef void tiled_kernel(tiled_params);
-/* The kernels of a score; few: for 16 queries a tile */
-struct tiled_kernels { tiled_kernel *forward_few, *forward, *rows, *queries, *keys, *bias; };
-template <int Kind> tiled_kernels tiled_kernels_of()
-{
-    const tiled_kernels k = {tiled_forward<Kind, 1>, tiled_forward<Kind, 4>, tiled_grad_rows<Kind>,
-                             tiled_grad_queries<Kind>, tiled_grad_keys<Kind>, tiled_grad_bias<Kind>};
-    return k;
-}
-static tiled_kernels tiled_kernels_for(const params &p)
-{
-    return p.score == ATTN_SCORE_ADDITIVE ? tiled_kernels_of<ADDITIVE>() :
-           is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
-}
 static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
                              const queue &stream)
 {
@@ -8859,9 +8917,8 @@ static cudaError_t tiled_forward_run(const params &call, const device &, const q
 {
     const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
-    const tiled_kernels k = tiled_kernels_for(p);
-    if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
-    return tiled_run(k.forward, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
+    if (tiled_few(p)) return tiled_run(tiled_forward<1>, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
+    return tiled_run(tiled_forward<4>, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
@@ -8965,18 +9022,17 @@ static cudaError_t clear(float *data, int64_t count, const queue &stream)
 static cudaError_t tiled_backward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
-    const tiled_kernels k = tiled_kernels_for(p);
     const size_t room = sizeof(tiled_grad_room);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
     if (p.packed_queries) ATTN__CUDA_TRY(clear(p.row_base, 7 * p.heads * p.queries, stream));
     if (p.packed_keys && p.key_reached) ATTN__CUDA_TRY(clear(p.key_reached, p.key_heads * p.keys, stream));
-    ATTN__CUDA_TRY(tiled_run(k.rows, room, tiled_tasks(p), p, stream));
-    if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(k.queries, room, tiled_tasks(p), p, stream));
+    ATTN__CUDA_TRY(tiled_run(tiled_grad_rows, room, tiled_tasks(p), p, stream));
+    if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(tiled_grad_queries, room, tiled_tasks(p), p, stream));
     if (p.dv.rank || p.key_vector || p.dk.rank)
-        ATTN__CUDA_TRY(tiled_run(k.keys, room, tiled_key_tasks(p), p, stream));
+        ATTN__CUDA_TRY(tiled_run(tiled_grad_keys, room, tiled_key_tasks(p), p, stream));
     if (p.d_bias.rank) {
         const int64_t *size = p.bias_size, tasks = size[0] * size[1] * ((size[2] + 63) / 64) * ((size[3] + 63) / 64);
-        ATTN__CUDA_TRY(tiled_run(k.bias, room, tasks, p, stream));
+        ATTN__CUDA_TRY(tiled_run(tiled_grad_bias, room, tasks, p, stream));
     }
     return finish_backward(p, stream);
 }
@@ -9403,14 +9459,12 @@ static cudaError_t load_kernels()
         for (size_t i = 0; i < sizeof all / sizeof *all && error == cudaSuccess; i++)
             error = cudaFuncGetAttributes(&attributes, all[i]);
     };
-    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, mark, merge,
+    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, tiled_forward<1>,
+         tiled_forward<4>, tiled_grad_rows, tiled_grad_queries, tiled_grad_keys, tiled_grad_bias, mark, merge,
          convert_doubles, unpack_blocks, make_tables, rotate<ANY_ROWS>, rotate<WHOLE_HALVES>, rotate<WHOLE_FLOATS>,
          (const void *)store_rows<false, ANY_ROWS>, (const void *)store_rows<true, ANY_ROWS>,
          (const void *)store_rows<false, WHOLE_HALVES>, (const void *)store_rows<true, WHOLE_HALVES>,
          (const void *)store_rows<false, WHOLE_FLOATS>, (const void *)store_rows<true, WHOLE_FLOATS>);
-    const tiled_kernels tiled[] = {tiled_kernels_of<PRODUCTS>(), tiled_kernels_of<DISTANCES>(),
-                                   tiled_kernels_of<ADDITIVE>()};
-    for (const tiled_kernels &k : tiled) load(k.forward_few, k.forward, k.rows, k.queries, k.keys, k.bias);
     each_mma_kernel(mma_head_sizes(), load);
     each_hopper_kernel(hopper_heads(), load);
     if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, by who calls */

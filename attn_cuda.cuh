@@ -17,7 +17,7 @@
              device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0, and
              those of these names that end in _with. All other functions take host pointers only. Files that only call
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
-             faster and run what they cover, f16 and bf16: attn_explain tells.
+             faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -88,7 +88,12 @@
              In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
-             Tensor cores take f16 and bf16 directly, whatever desc.precision is.
+             Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
+             alike, from sm_80 on, in heads of up to 128 numbers, without weights or scores as results) stage 2 splits
+             each number into two parts of 11 bits, which have some 22 of its 24 bits together, and a product into three
+             of these parts, which are summed in f32: within the bounds of attn.h, but not the bits of stage 1. Of
+             numbers below 2^-102 what is below 2^-136 is lost. A call that needs products of whole floats is stage 1's
+             in a program that has `#define ATTN_CUDA_F32 0` before the include above; there f32 is stage 1's alone.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -100,10 +105,10 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: pages and
-             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts;
-             weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as they
-             are now. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
+             stage 2; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is
+             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of
+             a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -8740,6 +8745,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
+       the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40

@@ -173,7 +173,8 @@ struct call {
     int page = 0; /* rows of a page, for in_pages */
     shared_vector<float> work;
     std::string name;
-    int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
+    int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out; 16: numbers at the ends of f32's range. No weight
+                     of these calls vanishes, so what is infinite in f32 is to be so */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -493,8 +494,9 @@ static void check_forward(const call &c) {
                     const double want =
                         mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
                     const double got = read_element(c.out, place(c.out.a, b, h, i, x));
-                    if (!either[(size_t)x] || !isnan(got))
-                        close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + least);
+                    if (either[(size_t)x] && isnan(got)) continue;
+                    close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + least);
+                    if (p.q.type == ATTN_F32 && c.infinite && isinf(want) && got != want) fail(c, "infinite out of f32", got, want);
                 }
             }
     check_memory(c, p.out, c.out);
@@ -832,6 +834,7 @@ static void forward_with_pairs(call &c, const stage &s) {
     if (c.pairs[0].memory != weights) fail(c, "other bits of weights than alone", 0, 0);
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
+static void forward_of_ends(call &c, const stage &s) { forward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
 static void forward_by_tickets(call &c, const stage &s) {
     const params &p = c.p;
@@ -1550,6 +1553,7 @@ static const struct kind {
     {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, with everything", 1, backward, 80, 99 * 1024, {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, infinite numbers", 1, forward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, ends", 1, forward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
 };
 
@@ -1612,6 +1616,28 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
+/* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and an
+   infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
+static void ends_call(call &c, int i) {
+    static const int sizes[][7] = {{1, 2, 1, 70, 140, 64, 64}, {1, 1, 1, 20, 90, 24, 80}, {1, 2, 2, 64, 33, 128, 16}};
+    const double largest = 3.4028234663852886e38;
+    start_call(c, ATTN_F32, sizes[i % 3]);
+    params &p = c.p;
+    p.scale = 1e-10f;
+    for (int64_t h = 0; h < p.heads_kv; h++)
+        for (int64_t j = 0; j < p.keys; j++) put(c.k, 0, h, j, 7, number() * 1e-28);
+    put(c.q, 0, 0, 3, 7, i % 2 ? largest : -largest), put(c.q, 0, 0, p.queries - 1, 7, 3.402e38);
+    put(c.k, 0, 0, 2, 1, largest), put(c.k, 0, p.heads_kv - 1, p.keys - 1, 2, -largest);
+    for (int64_t h = 0; h < p.heads; h++)
+        for (int64_t r = 0; r < p.queries; r++)
+            put(c.q, 0, h, r, 1, number() * 1e-28), put(c.q, 0, h, r, 2, number() * 1e-28);
+    put(c.v, 0, 0, 5, 3, largest), put(c.v, 0, 0, p.keys - 2, 4, -3.40282e38), put(c.v, 0, 0, 7, 6, 1e-39);
+    put(c.v, 0, 0, p.keys / 2, 5, i % 4 < 2 ? INFINITY : -INFINITY), put(c.v, 0, 0, p.keys - 1, 8, NAN);
+    c.infinite = 16, c.name += " ends of the range";
+    if (i % 2 == 0) return;
+    c.key_lengths.assign(1, (int32_t)p.keys - 3);
+    integers(p.key_lengths, c.key_lengths, 1, 1), p.right = 40, c.name += ", window, key lengths";
+}
 /* Tiles of keys of which the last is cut off by a length, with an infinite value before the cut and one after it. */
 static void cut_off_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 340, 64, 64}, {1, 1, 1, 66, 340, 128, 80}};
@@ -1693,6 +1719,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             if (k.w.most_d) random_call(c, k.w);
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
+            else if (k.test == forward_of_ends) ends_call(c, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);
             k.test(c, stages[k.stage]);

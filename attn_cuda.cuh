@@ -89,7 +89,8 @@
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
-             alike, from sm_80 on, in heads of up to 128 numbers, without weights or scores as results) stage 2 splits
+             alike, from sm_80 on, in heads of up to 128 numbers, without weights or scores as results, with starts 64,
+             as ATTN_CUDA_HEAD_DIMS has 64 and 128) stage 2 splits
              each number into two parts of 11 bits, which have some 22 of its 24 bits together, and a product into three
              of these parts, which are summed in f32: within the bounds of attn.h, but not the bits of stage 1. Of
              numbers below 2^-102 what is below 2^-136 is lost. A call that needs products of whole floats is stage 1's
@@ -3912,16 +3913,18 @@ template <int N, int K>
 ATTN__DEVICE void add_without_parts(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last,
                                     bool all)
 {
-    const int t = hw::lane() % 4;
+    const int t = hw::lane_anew() % 4;
     ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
         float weight[2];
         weights_of_key<K>(weight, s, key);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
             uint32_t two[2];
             hw::load_shared(two, tile + chunk_of(key, 2 * j + t / 2, K) + t % 2 * 8);
-            ATTN__UNROLL for (int x = 0; x < 4; x++)
-                if (has_no_parts(two[x % 2]) && (all || bits_of(weight[x / 2]) != 0))
-                    d[4 * j + x] = hw::fma(weight[x / 2], float_of(two[x % 2]), d[4 * j + x]);
+            ATTN__UNROLL for (int x = 0; x < 4; x++) {
+                const bool counts = has_no_parts(two[x % 2]) && (all || bits_of(weight[x / 2]) != 0);
+                d[4 * j + x] = hw::fma(counts ? weight[x / 2] : 0.0f, counts ? float_of(two[x % 2]) : -0.0f,
+                                       d[4 * j + x]);
+            }
         }
     }
 }
@@ -3970,7 +3973,7 @@ ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, u
 template <int N, int D, int RowsA>
 ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
-    const int g = hw::lane() / 4, t = hw::lane() % 4;
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
     float sum[N / 2];
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) sum[j] = 0.0f;
     ATTN__LOOP for (int c = 0; c < D / 2; c++) {
@@ -3994,7 +3997,9 @@ ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int ro
 template <int N, int K, bool NonFinite>
 ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
-    const int g = hw::lane() / 4, t = hw::lane() % 4;
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    const uint32_t first = tile + g % 4 * 4, at[2] = {first + chunk_of(2 * t, g / 4, K),
+                                                      first + chunk_of(2 * t + 1, g / 4, K)};
     uint32_t a[K / 8][2][4];
     ATTN__UNROLL for (int j = 0; j < K / 2; j++)
         split(bits_of(s[j]), a[j / 4][0][j % 2 * 2 + j / 2 % 2], a[j / 4][1][j % 2 * 2 + j / 2 % 2]);
@@ -4003,12 +4008,13 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
         ATTN__UNROLL for (int k = 0; k < K / 8; k++) {
             uint32_t b[2];
             ATTN__UNROLL for (int i = 0; i < 2; i++) {
-                b[i] = hw::load_shared_word(tile + chunk_of(8 * k + 2 * t + i, n / 4 + g / 4, K) + g % 4 * 4);
+                b[i] = hw::load_shared_word((at[i] ^ n / 4 % 8 * 16) + k * 1024 + n / 32 * K * 128);
                 if (NonFinite) b[i] &= ~halves_not_finite<hw::f32>(b[i]);
             }
             mma_parts(large, small, a[k], b[0], b[1]);
         }
         ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
+        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
     }
 }
 
@@ -5123,7 +5129,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
     const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots;
     const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const entry in = columns <= MMA_STARTS && !shape::codes ? entry_of(p, b) : whole_entry(p);
+    const entry in = D <= MMA_STARTS && !shape::codes ? entry_of(p, b) : whole_entry(p);
     const bool busy = at < in.rows_end * m.pack;                    /* has this warp any rows? */
     const tile_row rows[2] = {row_at(p, in, b, group, m.pack, at + g), row_at(p, in, b, group, m.pack, at + g + 8)};
     const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
@@ -5544,7 +5550,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
         const row_norm of = norm_of_row(p, b, h, i);
-        g.base = has_extra(p) ? of.base : of.base * LOG2E;
+        g.base = has_extra(p) || p.d_out.type == ATTN_F32 ? of.base : of.base * LOG2E;
         g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
@@ -5843,7 +5849,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-    constexpr int across = columns <= 192 ? copy_across<D> : Keys ? 0 : D / 8;  /* no register is spilled on sm_120 */
+    constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
@@ -5922,7 +5928,8 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
     return true;
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
-/* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them. */
+/* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them, those
+   with Extra alone. */
 template <class F> bool with_f32_size(int64_t, head_sizes<>, F) { return false; }
 template <int D, int... More, class F> bool with_f32_size(int64_t size, head_sizes<D, More...>, F f)
 {
@@ -6083,10 +6090,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
     if (reason || !has_starts(p)) return reason;
     bool starts = false;
-    with_shape(p, [&](auto type, auto size) {
-        starts = decltype(size)::value / halves_each<decltype(type)> <= MMA_STARTS;
-    });
-    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192");
+    with_shape(p, [&](auto, auto size) { starts = decltype(size)::value <= MMA_STARTS; });
+    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
     return NULL;
 }
 
@@ -6192,7 +6197,7 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     m.tops = m.sums + rows * m.splits * m.columns;
     if (!error)
         error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
-                             : mma_forward_launch<T, D, false>(m, dev, grid, stream);
+                             : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
     m.p = p;
     if (!error && m.splits > 1)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
@@ -6329,8 +6334,10 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
-        return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
-                            : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
+        typedef decltype(type) T;
+        constexpr int D = decltype(d)::value;
+        return has_extra(p) ? mma_backward_as<T, D, true>(p, dev, stream)
+                            : mma_backward_as<T, D, T::is_f32>(p, dev, stream);
     });
 }
 
@@ -8239,12 +8246,6 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
 }
 
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
-template <int D, bool Extra, class F> void each_f32_kernel_as(F f)
-{
-    f((const void *)mma_forward_kernel<hw::f32, D, Extra, mma_keys_small<D, Extra>, 1, NUMBERS>);
-    f((const void *)mma_grad_queries<hw::f32, D, Extra>);
-    f((const void *)mma_grad_keys<hw::f32, D, Extra, true, true>);
-}
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
@@ -8275,8 +8276,9 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
-        each_f32_kernel_as<halves, false>(f);
-        each_f32_kernel_as<halves, true>(f);
+        f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys_small<halves, true>, 1, NUMBERS>);
+        f((const void *)mma_grad_queries<hw::f32, halves, true>);
+        f((const void *)mma_grad_keys<hw::f32, halves, true, true, true>);
         f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
     });
     each_mma_kernel(head_sizes<More...>(), f);

@@ -1548,7 +1548,7 @@ static const struct kind {
     {"stage 2 f32, forward, few rows", 1, forward, 80, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, parts", 1, forward, 80, 99 * 1024, {0, 0, 1, 1, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 f32, pages", 1, in_pages<forward>, 80, 99 * 1024, {1, 150, 0, 0, 8, 128, 0, 80, false, 1, true}},
-    {"stage 2 f32, entries", 1, forward_of_entries, 86, 99 * 1024, {1, 150, 0, 0, 8, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, entries", 1, forward_of_entries, 86, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, with everything", 1, backward, 80, 99 * 1024, {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
@@ -1558,6 +1558,11 @@ static const struct kind {
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
+static int largest_of_floats() {                                  /* in f32 */
+    int largest = 0;
+    for (int d : {ATTN_CUDA_HEAD_DIMS}) largest = ATTN_CUDA_F32 && (d == 64 || d == 128) ? d : largest;
+    return largest;
+}
 /* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for
    sm_90a (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
 static int built_for() {
@@ -1571,6 +1576,7 @@ static int built_for() {
 static const char *left_out(const kind &k) {
     if (k.arch > fake_arch()) return "this device is older";
     if (k.stage == 1 && k.w.most_d > largest_head) return "this build has no heads so large";
+    if (k.w.floats && std::max(k.w.most_d, 1) > largest_of_floats()) return "this build has no heads of f32 so large";
     if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
     if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";
     if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
@@ -1602,7 +1608,9 @@ static void launch_without_body() {
 static const int shapes[][7] = {
     {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
-    const int shape = k.stage == 2 ? 1 + i % 3 : i % (largest_head < 256 || k.w.floats ? 3 : 4);
+    const int shape = k.w.floats && largest_of_floats() < 128 ? 1
+                      : k.stage == 2                          ? 1 + i % 3
+                                                              : i % (largest_head < 256 || k.w.floats ? 3 : 4);
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
@@ -1620,8 +1628,9 @@ static void infinite_call(call &c, const kind &k, int i) {
    infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
 static void ends_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 140, 64, 64}, {1, 1, 1, 20, 90, 24, 80}, {1, 2, 2, 64, 33, 128, 16}};
+    const int shape = largest_of_floats() < 128 ? 0 : i % 3;
     const double largest = 3.4028234663852886e38;
-    start_call(c, ATTN_F32, sizes[i % 3]);
+    start_call(c, ATTN_F32, sizes[shape]);
     params &p = c.p;
     p.scale = 1e-10f;
     for (int64_t h = 0; h < p.heads_kv; h++)

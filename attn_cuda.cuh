@@ -89,12 +89,12 @@
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
-             alike, from sm_80 on, in heads of up to 128 numbers, without weights or scores as results, with starts 64,
-             as ATTN_CUDA_HEAD_DIMS has 64 and 128) stage 2 splits
-             each number into two parts of 11 bits, which have some 22 of its 24 bits together, and a product into three
-             of these parts, which are summed in f32: within the bounds of attn.h, but not the bits of stage 1. Of
-             numbers below 2^-102 what is below 2^-136 is lost. A call that needs products of whole floats is stage 1's
-             in a program that has `#define ATTN_CUDA_F32 0` before the include above; there f32 is stage 1's alone.
+             alike, from sm_80 on, in heads of up to 128 numbers, with starts 64, as far as ATTN_CUDA_HEAD_DIMS has 64
+             and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
+             have some 22 of its 24 bits together, and a product into three of these parts, which are summed in f32:
+             within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
+             lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
+             all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -108,8 +108,8 @@
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is
-             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of
-             a cache, as they are now. Its speed: bench/README.md.
+             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels
+             of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -3734,8 +3734,8 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
    next product: weights need not leave the registers.
 
-   D of a kernel and of a tile counts columns of 16 bits. A row of f32 has half as many numbers: its kernels are those of
-   twice the head size, and to copy its rows p.q, p.k, p.v, p.d_out, p.size_q and p.size_v count halves, too
+   D of a kernel and of a tile counts columns of 16 bits. A row of f32 has half as many numbers: its kernels are those
+   of twice the head size, and to copy its rows p.q, p.k, p.v, p.d_out, p.size_q and p.size_v count halves, too
    (as_halves). */
 template <class T> constexpr int halves_each = T::is_f32 ? 2 : 1;
 
@@ -3784,15 +3784,17 @@ ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, 
 
 /* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
    r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
-   (rows 16k.., columns n..). */
+   (rows 16k.., columns n..). Anew: registers are few. */
+template <bool Anew = false>
 ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
 }
+template <bool Anew = false>
 ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
 ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
@@ -3959,10 +3961,10 @@ ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, u
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = small[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t x[4], a[2][4], b[4];
-        load_left(x, left, RowsA, row, k);
+        load_left<true>(x, left, RowsA, row, k);
         ATTN__UNROLL for (int i = 0; i < 4; i++) split(x[i], a[0][i], a[1][i]);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right(b, right, N, n, k);
+            load_right<true>(b, right, N, n, k);
             mma_parts(s + n / 2, small + n / 2, a, b[0], b[1]);
             mma_parts(s + n / 2 + 4, small + n / 2 + 4, a, b[2], b[3]);
         }
@@ -4014,7 +4016,6 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
             mma_parts(large, small, a[k], b[0], b[1]);
         }
         ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
-        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
     }
 }
 
@@ -5008,13 +5009,13 @@ template <class Scales> struct tiled_head {
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
-template <int D, bool Extra, int Keys, int WarpsKV, int Kind> struct task_keys {
+template <int D, bool Extra, int Keys, int WarpsKV, int Kind, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
-    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS);
+    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
     const params &p;
     int        b, head, step;
     tile_reach reach;                           /* of all rows of the block */
@@ -5119,7 +5120,7 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
 template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
-    typedef task_keys<D, Extra, Keys, WarpsKV, Kind> task;
+    typedef task_keys<D, Extra, Keys, WarpsKV, Kind, T::is_f32> task;
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     constexpr int whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
@@ -5178,7 +5179,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {    /* else not sm_90's */
+    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {   /* else not sm_90's */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
         /* Codes have no starts. Where no register is free, the compiler is told. */

@@ -186,8 +186,8 @@ struct wishes {
        in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
-    bool codes = false; /* head sizes are multiples of 16 */
-    int pages_of = 1;   /* and pages of so many rows */
+    bool codes = false;  /* head sizes are multiples of 16 */
+    int pages_of = 1;    /* and pages of so many rows */
     bool floats = false; /* q, k, v and gradients are f32 */
 };
 enum {
@@ -215,9 +215,12 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     p.scale = 1.0f / sqrtf((float)p.size_q);
     p.keep_scale = 1.0f;
     p.left = p.right = INT64_MAX;
-    c.name += std::string(type == ATTN_BF16 ? "bf16" : type == ATTN_F16 ? "f16" : "f32") + " B" + std::to_string(p.batch) + " H" +
-              std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
-              std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+    c.name += std::string(type == ATTN_BF16  ? "bf16"
+                          : type == ATTN_F16 ? "f16"
+                                             : "f32") +
+              " B" + std::to_string(p.batch) + " H" + std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) +
+              " Sq" + std::to_string(p.queries) + " Sk" + std::to_string(p.keys) + " D" + std::to_string(p.size_q) +
+              " Dv" + std::to_string(p.size_v);
 }
 /* the least likely is a negative scale; of_scores: at least one */
 static void score_options(call &c, bool of_scores) {
@@ -430,8 +433,8 @@ static void check_pairs(const call &c, int64_t b, int64_t h, int64_t i, const st
     if (p.weights.rank && (p.dropout == 0 || !p.weights_after_dropout))
         close(c, "the sum of a row's weights", sum, nan ? NAN : own, rounding + 3e-5 * (1 + fabs(top)));
 }
-/* What a weight may be off when it meets the values: its type rounds it; in f32 1e-6 times 1 + S, where S is the largest
-   sum of a score's absolute terms (attn.h: 4e-6) */
+/* What a weight may be off when it meets the values: its type rounds it; in f32 1e-6 times 1 + S, where S is the
+   largest sum of a score's absolute terms (attn.h: 4e-6) */
 static double unit_of_weights(const call &c) {
     const params &p = c.p;
     double largest = 0;
@@ -496,7 +499,8 @@ static void check_forward(const call &c) {
                     const double got = read_element(c.out, place(c.out.a, b, h, i, x));
                     if (either[(size_t)x] && isnan(got)) continue;
                     close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + least);
-                    if (p.q.type == ATTN_F32 && c.infinite && isinf(want) && got != want) fail(c, "infinite out of f32", got, want);
+                    if (p.q.type == ATTN_F32 && c.infinite && isinf(want) && got != want)
+                        fail(c, "infinite out of f32", got, want);
                 }
             }
     check_memory(c, p.out, c.out);
@@ -1551,14 +1555,19 @@ static const struct kind {
     {"stage 2 f32, entries", 1, forward_of_entries, 86, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128, 0, 0, false, 1, true}},
-    {"stage 2 f32, backward, with everything", 1, backward, 80, 99 * 1024, {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward, with everything",
+     1,
+     backward,
+     80,
+     99 * 1024,
+     {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, infinite numbers", 1, forward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, ends", 1, forward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
-static int largest_of_floats() {                                  /* in f32 */
+static int largest_of_floats() {                                 /* in f32 */
     int largest = 0;
     for (int d : {ATTN_CUDA_HEAD_DIMS}) largest = ATTN_CUDA_F32 && (d == 64 || d == 128) ? d : largest;
     return largest;
@@ -1624,8 +1633,8 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
-/* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and an
-   infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
+/* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
+   an infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
 static void ends_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 140, 64, 64}, {1, 1, 1, 20, 90, 24, 80}, {1, 2, 2, 64, 33, 128, 16}};
     const int shape = largest_of_floats() < 128 ? 0 : i % 3;

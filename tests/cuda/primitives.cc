@@ -210,10 +210,10 @@ ATTN__KERNEL(256, 1) void math_kernel(ATTN__PARAM math_params p) {
     p.bits[t] = hw::pack<hw::bf16>(x, -x);
     p.bits[256 + t] = hw::pack<hw::f16>(x, -x);
     const uint32_t word = (uint32_t)t * 0x01000193u, base = 0x43004300u, of_f16 = 0x64006400u; /* all codes in byte 0 */
-    p.bits[768 + t] = hw::subtract_halves<hw::bf16>(hw::and_or(word, 0x007f007fu, base),
-                                                    hw::and_or(word, 0x00800080u, base));
-    p.bits[1024 + t] = hw::subtract_halves<hw::f16>(hw::and_or(word, 0x007f007fu, of_f16),
-                                                    hw::and_or(word, 0x00800080u, of_f16));
+    p.bits[768 + t] =
+        hw::subtract_halves<hw::bf16>(hw::and_or(word, 0x007f007fu, base), hw::and_or(word, 0x00800080u, base));
+    p.bits[1024 + t] =
+        hw::subtract_halves<hw::f16>(hw::and_or(word, 0x007f007fu, of_f16), hw::and_or(word, 0x00800080u, of_f16));
 #endif
     p.bits[512 + t] = hw::to_bf16(x) | (uint32_t)hw::to_f16(x) << 16;
     p.y[1280 + t] = hw::from_bf16(hw::to_bf16(x));
@@ -414,10 +414,10 @@ static void test_mma_tf32() {
     uint32_t *a = array_of<uint32_t>(128), *b = array_of<uint32_t>(64);
     const tf32_params p = {a, b, array_of<float>(128)};
     const auto value = [](uint32_t x) { /* as it is read */
-        float f;
-        x &= 0xffffe000u;
-        memcpy(&f, &x, 4);
-        return (double)f;
+                                        float f;
+                                        x &= 0xffffe000u;
+                                        memcpy(&f, &x, 4);
+                                        return (double)f;
     };
     for (int i = 0; i < 192; i++) {
         const float f = (float)(i * 37 % 101 - 50) / 32; /* sums of products have no more bits than a float */
@@ -862,12 +862,30 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
     }
 }
 /* A function after the other that all lanes of a warp have to call; `comes`: does this lane? */
-static const char *const collectives[] = {
-    "uniform",      "warp",         "sync",        "barrier_sync",        "barrier_arrive", "barrier_or",
-    "shfl",         "shfl_xor",     "ballot",      "any",                 "sync_warp",      "elect",
-    "ldmatrix",     "stmatrix",     "mma",         "ldmatrix_transposed", "setmaxnreg_inc", "setmaxnreg_dec",
-    "wgmma_fence",  "wgmma_commit", "wgmma_wait",  "wgmma",               "wgmma, A in registers",
-    "mma_tf32"};
+static const char *const collectives[] = {"uniform",
+                                          "warp",
+                                          "sync",
+                                          "barrier_sync",
+                                          "barrier_arrive",
+                                          "barrier_or",
+                                          "shfl",
+                                          "shfl_xor",
+                                          "ballot",
+                                          "any",
+                                          "sync_warp",
+                                          "elect",
+                                          "ldmatrix",
+                                          "stmatrix",
+                                          "mma",
+                                          "ldmatrix_transposed",
+                                          "setmaxnreg_inc",
+                                          "setmaxnreg_dec",
+                                          "wgmma_fence",
+                                          "wgmma_commit",
+                                          "wgmma_wait",
+                                          "wgmma",
+                                          "wgmma, A in registers",
+                                          "mma_tf32"};
 ATTN__KERNEL(128, 1) void lonely_kernel(ATTN__PARAM fault_params p) {
     ATTN__SHARED(shared);
     const uint32_t base = hw::shared_address(shared), row = base + (uint32_t)hw::lane() * 16;

@@ -5179,7 +5179,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {   /* else not sm_90's */
+    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {  /* else not sm_90's */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
         /* Codes have no starts. Where no register is free, the compiler is told. */

@@ -17,7 +17,7 @@
              device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0, and
              those of these names that end in _with. All other functions take host pointers only. Files that only call
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
-             faster and run what they cover, f16 and bf16: attn_explain tells.
+             faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
 
    NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
              ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0 (a type less),
@@ -93,7 +93,13 @@
              In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
-             Tensor cores take f16 and bf16 directly, whatever desc.precision is.
+             Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
+             alike, from sm_80 on, in heads of up to 128 numbers, with starts 64, as far as ATTN_CUDA_HEAD_DIMS has 64
+             and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
+             have some 22 of its 24 bits together, and a product into three of these parts, which are summed in f32:
+             within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
+             lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
+             all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -105,10 +111,10 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: pages and
-             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts;
-             weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as they
-             are now. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
+             stage 2; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is
+             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels
+             of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -165,6 +171,9 @@ void attn_cuda_use_stream(void *stream);
 #endif
 #ifndef ATTN_CUDA_GRADIENTS
 #  define ATTN_CUDA_GRADIENTS 1
+#endif
+#ifndef ATTN_CUDA_F32
+#  define ATTN_CUDA_F32 1                   /* 0: stage 1 alone takes f32 (TYPES), and stage 2 has less to compile */
 #endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
@@ -241,8 +250,10 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 
 namespace attn__hw {
 
-struct f16  { static const bool is_bf16 = false; };         /* the two 16-bit types, as template arguments */
-struct bf16 { static const bool is_bf16 = true; };
+/* types of numbers, as template arguments */
+struct f16  { static const bool is_bf16 = false, is_f32 = false; };
+struct bf16 { static const bool is_bf16 = true, is_f32 = false; };
+struct f32  { static const bool is_bf16 = false, is_f32 = true; };
 typedef CUtensorMap tensor_map;
 
 /* ---- who am I */
@@ -433,6 +444,15 @@ template <class T> ATTN__DEVICE void mma(float *d, const uint32_t (&a)[4], uint3
 {
     if (T::is_bf16) ATTN__MMA("bf16");
     else ATTN__MMA("f16");
+}
+/* The same of floats, of which it reads the sign, the exponent and the first 10 bits of the fraction (tf32). A register
+   has one number: A 16x8  a0 (g, t)  a1 (g+8, t)  a2 (g, t+4)  a3 (g+8, t+4);  B 8x8  b0 (t, g)  b1 (t+4, g). */
+ATTN__DEVICE void mma_tf32(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* ---- mbarriers (sm_90): 8 bytes of shared memory. A phase ends when `arrivals` have arrived and all bytes that were
@@ -892,8 +912,10 @@ enum {
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
       "bias, mask or dropout where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
-    X(!is_16_bit(p.q) || !meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, \
-      "q, k, v are not all f16 or all bf16") \
+    X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
+    X(!meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, "q, k, v are not of one type") \
+    X(p.q.type == ATTN_F32, IN_STAGE_2, "q, k, v are not all f16 or all bf16") \
+    X(p.q.type == ATTN_F32 && wants_pairs(p), 0, "weights or scores of f32") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
     X(wants_pairs(p) && (p.ragged || p.page), 0, \
@@ -916,7 +938,7 @@ ATTN__BOTH bool wants_pairs(const params &p)
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
 {
-    return a.type == p.q.type || a.type == ATTN_I8;
+    return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
 }
 /* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
@@ -3740,13 +3762,18 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>mma
-   Stage 2: 16-bit types on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its guarded products
-   serve stage 3 too.
+   Stage 2: 16-bit types, and f32 in parts, on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its
+   guarded products serve stage 3 too.
 
    A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
    lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
-   next product: weights need not leave the registers. */
+   next product: weights need not leave the registers.
+
+   D of a kernel and of a tile counts columns of 16 bits. A row of f32 has half as many numbers: its kernels are those
+   of twice the head size, and to copy its rows p.q, p.k, p.v, p.d_out, p.size_q and p.size_v count halves, too
+   (as_halves). */
+template <class T> constexpr int halves_each = T::is_f32 ? 2 : 1;
 
 /* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128
    bytes whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one
@@ -3793,15 +3820,17 @@ ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, 
 
 /* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
    r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
-   (rows 16k.., columns n..). */
+   (rows 16k.., columns n..). Anew: registers are few. */
+template <bool Anew = false>
 ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
 }
+template <bool Anew = false>
 ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
 ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
@@ -3841,8 +3870,11 @@ template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
 {
     return ((x & 0x7fff7fffu) + (T::is_bf16 ? 0x00800080u : 0x04000400u)) & 0x80008000u;
 }
+/* A float that is not finite, or rounds to infinity where it is split (see split) */
+ATTN__DEVICE bool has_no_parts(uint32_t x) { return (x & 0x7fffffffu) >= 0x7f7ff000u; }
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
 {
+    if (T::is_f32) return has_no_parts(x) ? ~0u : 0u;
     return (nonfinite_signs<T>(x) >> 15) * 0xffffu;
 }
 
@@ -3857,10 +3889,13 @@ ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
             const int n = first + k * threads;
             if (n < Rows * (D / 8)) hw::load_shared(r[k], tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
         }
-        ATTN__UNROLL for (int i = 0; i < 4 * AtOnce; i++)
-            largest = hw::larger_halves(largest, r[i / 4][i % 4] & 0x7fff7fffu);
+        ATTN__UNROLL for (int i = 0; i < 4 * AtOnce; i++) {
+            const uint32_t x = r[i / 4][i % 4];
+            if (T::is_f32) largest = largest > (x & 0x7fffffffu) ? largest : x & 0x7fffffffu;
+            else largest = hw::larger_halves(largest, x & 0x7fff7fffu);
+        }
     }
-    return nonfinite_signs<T>(largest) != 0;
+    return T::is_f32 ? has_no_parts(largest) : nonfinite_signs<T>(largest) != 0;
 }
 template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t tile, int thread, int threads)
 {
@@ -3893,17 +3928,131 @@ ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int la
     }
 }
 
-/* The same for the weights s (16 rows, K columns): a pair counts whose weight is not +0. */
+/* The weights of a key in a thread's two rows, of s (16 rows, K columns) */
+template <int K> ATTN__DEVICE void weights_of_key(float (&weight)[2], const float (&s)[K / 2], int key)
+{
+    weight[0] = weight[1] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+        if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2);
+}
+/* The same for the weights s: a pair counts whose weight is not +0. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     mark_where<T, N, K>(d, tile, first, last, [&](int key, bool (&counts)[2]) {
-        float weight[2] = {0.0f, 0.0f};
-        ATTN__UNROLL for (int j = 0; j < K / 2; j++)
-            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
-        ATTN__UNROLL for (int e = 0; e < 2; e++)
-            counts[e] = bits_of(hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
+        float weight[2];
+        weights_of_key<K>(weight, s, key);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) counts[e] = bits_of(weight[e]) != 0;
     });
+}
+/* Of f32 such numbers are multiplied as they are, so that d has what f32 makes of them. all: of pairs with +0, too. */
+template <int N, int K>
+ATTN__DEVICE void add_without_parts(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last,
+                                    bool all)
+{
+    const int t = hw::lane_anew() % 4;
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        float weight[2];
+        weights_of_key<K>(weight, s, key);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            uint32_t two[2];
+            hw::load_shared(two, tile + chunk_of(key, 2 * j + t / 2, K) + t % 2 * 8);
+            ATTN__UNROLL for (int x = 0; x < 4; x++) {
+                const bool counts = has_no_parts(two[x % 2]) && (all || bits_of(weight[x / 2]) != 0);
+                d[4 * j + x] = hw::fma(counts ? weight[x / 2] : 0.0f, counts ? float_of(two[x % 2]) : -0.0f,
+                                       d[4 * j + x]);
+            }
+        }
+    }
+}
+
+/* ---- f32 on tensor cores, which read 11 bits of a number: x is the sum of what they have of it, rounded, and of what
+   is left, of which they miss the last bit at most (and what is below 2^-136). So a product is three of theirs; that of
+   both rests, 2^-22 of it or less, is left out. The two small ones are summed apart, and so is each tile: tensor cores
+   need not round their sums to nearest, so chains are short. Rounded by integers: one instruction more than cvt.rna,
+   whose lower bits the manual leaves open.
+       What has_no_parts becomes NaN. The products of rows then are made again without tensor cores (any_nonfinite
+   finds them); in sums of weighted rows these numbers are kept out of the tile and added alone (add_without_parts). */
+ATTN__DEVICE void split(uint32_t x, uint32_t &large, uint32_t &small)
+{
+    large = (x + 0x1000u) & 0xffffe000u;
+    small = bits_of(float_of(x) - float_of(large));
+}
+/* large + small += a . b, of which a is split */
+ATTN__DEVICE void mma_parts(float *large, float *small, const uint32_t (&a)[2][4], uint32_t b0, uint32_t b1)
+{
+    uint32_t b[2][2];
+    split(b0, b[0][0], b[1][0]);
+    split(b1, b[0][1], b[1][1]);
+    hw::mma_tf32(small, a[1], b[0][0], b[0][1]);
+    hw::mma_tf32(small, a[0], b[1][0], b[1][1]);
+    hw::mma_tf32(large, a[0], b[0][0], b[0][1]);
+}
+/* product_of_rows of f32. The 16 bytes of a chunk are four numbers, so ldmatrix gives a lane column t of each. */
+template <int N, int D, int RowsA>
+ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    float small[N / 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = small[j] = 0.0f;
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t x[4], a[2][4], b[4];
+        load_left<true>(x, left, RowsA, row, k);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) split(x[i], a[0][i], a[1][i]);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right<true>(b, right, N, n, k);
+            mma_parts(s + n / 2, small + n / 2, a, b[0], b[1]);
+            mma_parts(s + n / 2 + 4, small + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] += small[j];
+}
+/* Those of its products that are not finite, without tensor cores: rare and short */
+template <int N, int D, int RowsA>
+ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    float sum[N / 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) sum[j] = 0.0f;
+    ATTN__LOOP for (int c = 0; c < D / 2; c++) {
+        float x[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            x[e] = float_of(hw::load_shared_word(left + chunk_of(row + g + 8 * e, c / 4, RowsA) + c % 4 * 4));
+        ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+            const int n = j / 2 * 8 + t * 2 + j % 2;
+            const float y = float_of(hw::load_shared_word(right + chunk_of(n, c / 4, N) + c % 4 * 4));
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                float &to = sum[j / 2 * 4 + 2 * e + j % 2];
+                to = hw::fma(x[e], y, to);
+            }
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (has_no_parts(bits_of(s[j]))) s[j] = sum[j];
+}
+/* add_weighted of f32. Columns 2t and 2t+1 of the weights are columns t and t+4 of a left operand, if the rows of the
+   tile are taken in this order, too. */
+template <int N, int K, bool NonFinite>
+ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
+{
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    const uint32_t first = tile + g % 4 * 4, at[2] = {first + chunk_of(2 * t, g / 4, K),
+                                                      first + chunk_of(2 * t + 1, g / 4, K)};
+    uint32_t a[K / 8][2][4];
+    ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+        split(bits_of(s[j]), a[j / 4][0][j % 2 * 2 + j / 2 % 2], a[j / 4][1][j % 2 * 2 + j / 2 % 2]);
+    ATTN__UNROLL for (int n = 0; n < N; n += 8) {
+        float large[4] = {0.0f, 0.0f, 0.0f, 0.0f}, small[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        ATTN__UNROLL for (int k = 0; k < K / 8; k++) {
+            uint32_t b[2];
+            ATTN__UNROLL for (int i = 0; i < 2; i++) {
+                b[i] = hw::load_shared_word((at[i] ^ n / 4 % 8 * 16) + k * 1024 + n / 32 * K * 128);
+                if (NonFinite) b[i] &= ~halves_not_finite<hw::f32>(b[i]);
+            }
+            mma_parts(large, small, a[k], b[0], b[1]);
+        }
+        ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
+    }
 }
 
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
@@ -3911,7 +4060,8 @@ ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uin
 template <class T, int N, int K, bool NonFinite>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
-    ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
+    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite>(d, s, tile);
+    else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
         uint32_t a[4], b[4];
         pack_left<T>(a, s, k);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
@@ -3928,26 +4078,31 @@ template <class T, int N, int K>
 ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite)
 {
     if (nonfinite) {
-        mark_nonfinite<T, N, K>(d, s, tile, 0, K);
+        if constexpr (T::is_f32) add_without_parts<N, K>(d, s, tile, 0, K, false);
+        else mark_nonfinite<T, N, K>(d, s, tile, 0, K);
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
 
 /* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
-   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. */
+   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. In f32 it looks at all tiles. */
 template <class T, int D, int Keys, int Threads>
-ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
-                             int first, int last)
+ATTN__DEVICE void add_values(float (&out)[D / halves_each<T> / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge,
+                             bool busy, int first, int last)
 {
-    bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
-    if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
+    constexpr int columns = D / halves_each<T>;
+    const bool looks = edge || T::is_f32;
+    bool nonfinite = looks && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+    if (looks) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
     if (nonfinite) {
-        if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
+        if constexpr (T::is_f32) {
+            if (busy) add_without_parts<columns, Keys>(out, s, tile, first, last, !edge);
+        } else if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
         sync_tile<Threads>();
         clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
         sync_tile<Threads>();
     }
-    if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
+    if (busy) add_weighted<T, columns, Keys, false>(out, s, tile);
 }
 
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -3971,6 +4126,7 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 template <class T, int N, int D, int RowsA>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
+    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA>(s, left, row, right);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4], b[4];
@@ -3981,6 +4137,16 @@ ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uin
             hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
         }
     }
+}
+
+/* any_nonfinite of these products; those of f32 then are what f32 makes of them */
+template <class T, int N, int D, int RowsA>
+ATTN__DEVICE bool mend_nonfinite(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    const bool nonfinite = any_nonfinite(s);
+    if constexpr (T::is_f32)
+        if (nonfinite) product_without_parts<N, D, RowsA>(s, left, row, right);
+    return nonfinite;
 }
 
 /* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
@@ -4370,7 +4536,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
-        const bool is_float = out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
+        const bool is_float = T::is_f32 || out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
         const bool plain = !is_float && !adds && is_plain_row(d, e, factor[e]);
         float own[D / 4];
         ATTN__UNROLL for (int n = 0; n < D / 4; n++)
@@ -4381,15 +4547,18 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                 if (j * 8 < (int)columns) f(j * 8, own[2 * j], own[2 * j + 1]);
         };
         if (adds && is_float) each([&](int c, float &x, float &y) { x += floats[c], y += floats[c + 1]; });
-        else if (adds)
-            each([&](int c, float &x, float &y) {
-                const uint32_t two = *(const uint32_t *)(halves + c);
-                x += half_of<T>(two, 0);
-                y += half_of<T>(two, 1);
-            });
         if (is_float) each([&](int c, float x, float y) { floats[c] = quiet(x), floats[c + 1] = quiet(y); });
-        else if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
-        else each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
+        if constexpr (!T::is_f32) {
+            if (adds && !is_float)
+                each([&](int c, float &x, float &y) {
+                    const uint32_t two = *(const uint32_t *)(halves + c);
+                    x += half_of<T>(two, 0);
+                    y += half_of<T>(two, 1);
+                });
+            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
+            else if (!is_float)
+                each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
+        }
     }
 }
 
@@ -4698,7 +4867,7 @@ ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const ti
 {
     float factor[2];
     finish_rows(p, rows, soft, unit, factor);
-    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false);
 }
 
 /* of a row's four threads */
@@ -4849,8 +5018,8 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
 }
 
 /* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
-template <int D, bool Extra, int Keys>
-ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[D / 2], row_pair &soft,
+template <int Columns, bool Extra, int Keys>
+ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
                               const tile_row (&rows)[2], int key0, bool edge)
 {
     const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
@@ -4859,7 +5028,7 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (edge) softmax_keys<Keys, Extra, true, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
     else softmax_keys<Keys, Extra, false, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
     if (Extra) drop_tile<Keys>(s, p, rows, key0);
-    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
 
 /* An array that begins with a row of a head */
@@ -4880,13 +5049,13 @@ template <class Scales> struct tiled_head {
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
-template <int D, bool Extra, int Keys, int WarpsKV, int Kind> struct task_keys {
+template <int D, bool Extra, int Keys, int WarpsKV, int Kind, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
-    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS);
+    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
     const params &p;
     int        b, head, step;
     tile_reach reach;                           /* of all rows of the block */
@@ -4963,6 +5132,8 @@ ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[N], uint32_t q, int row0, i
     copy_keys(t, t.k, n + shape::depth * t.step);
     if constexpr (!shape::codes)
         if (busy) product_of_rows<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
+    if constexpr (T::is_f32)
+        if (busy) mend_nonfinite<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
 }
 template <class T, class Task, int N, int M>
 ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], int n, bool edge, bool busy)
@@ -4989,10 +5160,11 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
 template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
-    typedef task_keys<D, Extra, Keys, WarpsKV, Kind> task;
+    typedef task_keys<D, Extra, Keys, WarpsKV, Kind, T::is_f32> task;
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     constexpr int whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
@@ -5004,7 +5176,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
     task t = keys_of_task<task>(m, b, group, in, reach, split, warps_kv, slots);
     row_pair soft = no_keys();
-    float out[D / 2];
+    float out[columns / 2];
 
     const int first = t.tiles.first + warp_kv;
     look_ahead(t, first);
@@ -5018,7 +5190,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     }
     if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
     if constexpr (shape::codes) order_queries<D>(q);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[j] = 0.0f;
 
     for (int n = first; n < t.tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
@@ -5026,7 +5198,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         hw::cp_async_wait<left>();                      /* K of this tile */
         sync_tile<sharing>();
         scores_of_tile<T, shape::rows>(t, s, q, row0, n, busy);
-        if (busy) mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
+        if (busy) mma_softmax<columns, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<sharing>();
         values_of_tile<T>(t, out, s, n, edge, busy);
@@ -5034,10 +5206,11 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
-    if (shape::codes && warp_kv == 0) order_columns<D>(out, shared + whole);
+    if constexpr (shape::codes)
+        if (warp_kv == 0) order_columns<D>(out, shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
+        end_of_rows<T, columns>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -5046,7 +5219,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
+    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {  /* else not sm_90's */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
         /* Codes have no starts. Where no register is free, the compiler is told. */
@@ -5356,19 +5529,24 @@ template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, in
 {
     const auto half = [](const uint32_t (&pair)[4], int j) { return half_of<T>(pair[j / 2], j % 2); };
     float sum = 0.0f;
-    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v; c += 32) {
-        const eight_halves d_out = *(const eight_halves *)(row_of(p.d_out, b, h, i) + c);
+    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v / halves_each<T>; c += 32) {
+        eight_halves d_out[halves_each<T>];
+        ATTN__UNROLL for (int j = 0; j < halves_each<T>; j++)
+            d_out[j] = ((const eight_halves *)(row_of(p.d_out, b, h, i) + c * halves_each<T>))[j];
         const int64_t at = place(p.out, b, h, i, c);
         uint32_t w[2][4];
         float out[8];
-        if (p.out.type == ATTN_F32) {
+        if (T::is_f32 || p.out.type == ATTN_F32) {
             ATTN__UNROLL for (int j = 0; j < 2; j++) load_16_bytes(w[j], (const float *)p.out.data + at + 4 * j);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = float_of(w[j / 4][j % 4]);
         } else {
             load_16_bytes(w[0], (const uint16_t *)p.out.data + at);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = half(w[0], j);
         }
-        ATTN__UNROLL for (int j = 0; j < 8; j++) sum = hw::fma(half(d_out.pair, j), out[j], sum);
+        ATTN__UNROLL for (int j = 0; j < 8; j++) {
+            const float x = T::is_f32 ? float_of(d_out[j / 4 % halves_each<T>].pair[j % 4]) : half(d_out[0].pair, j);
+            sum = hw::fma(x, out[j], sum);
+        }
     }
     return sum;
 }
@@ -5377,13 +5555,14 @@ ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.bas
 /* d_out . out of 32 rows from `first` on: each lane has a row's, four lanes share its columns. */
 ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t first)
 {
-    const bool is_bf16 = p.d_out.type == ATTN_BF16;
+    const int32_t type = p.d_out.type;
     float of_lane = 0.0f;
     ATTN__LOOP for (int part = 0; part < 4; part++) {
         const int64_t row = first + part * 8 + hw::lane() / 4;
         float sum = 0.0f;
         if (row < p.queries)
-            sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
+            sum = type == ATTN_BF16 ? dot_of_lane<hw::bf16>(p, b, h, row)
+                  : type == ATTN_F16 ? dot_of_lane<hw::f16>(p, b, h, row) : dot_of_lane<hw::f32>(p, b, h, row);
         sum += hw::shfl_xor(sum, 1);
         sum += hw::shfl_xor(sum, 2);
         sum = hw::shfl(sum, hw::lane() % 8 * 4);
@@ -5412,7 +5591,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
         const row_norm of = norm_of_row(p, b, h, i);
-        g.base = has_extra(p) ? of.base : of.base * LOG2E;
+        g.base = has_extra(p) || p.d_out.type == ATTN_F32 ? of.base : of.base * LOG2E;
         g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
@@ -5476,7 +5655,8 @@ template <class T, int D>
 ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
 {
     const float factor[2] = {p.scale, p.scale};
-    store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+    store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
+                           (p.accumulate & ATTN_GRAD_Q) != 0);
 }
 template <class T, int D, int DV, bool Keys, bool Values>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
@@ -5484,9 +5664,11 @@ ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const f
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (Keys && p.dk.rank)
-        store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+        store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q / halves_each<T>, factor,
+                               (p.accumulate & ATTN_GRAD_K) != 0);
     if (Values && p.dv.rank)
-        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v / halves_each<T>, one,
+                                (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
 template <int N, bool Extra, bool Edge>
@@ -5514,6 +5696,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
@@ -5523,7 +5706,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     const int head_kv = h / (int)(p.heads / p.heads_kv);
     tile_row rows[2];
     row_grad grads[2];
-    float dq[D / 2];
+    float dq[columns / 2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const int i = first_row + row0 + g + 8 * e;
         rows[e] = row_at(p, entry_of(p, b), b, h, 1, i);
@@ -5544,7 +5727,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, 0, (int)p.queries);
     copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, first_row, 0, (int)p.queries);
     copy_keys(n);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dq[j] = 0.0f;
 
     for (; n < end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
@@ -5554,14 +5737,16 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
-        const bool nonfinite = any_nonfinite(s);    /* is some key so? */
+        /* is some key so? */
+        const bool nonfinite = mend_nonfinite<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+        if (T::is_f32) mend_nonfinite<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
         if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
-        add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, nonfinite);
+        add_tile<T, columns, keys>(dq, ds, k + n % 2 * slot, nonfinite);
     }
     hw::cp_async_wait<0>();
-    store_dq<T, D>(p, dq, rows);
+    store_dq<T, columns>(p, dq, rows);
     hw::sync();                                     /* the tiles are free again */
 }
 
@@ -5697,6 +5882,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot;
@@ -5704,9 +5890,9 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-    constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
+    constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
     const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
-    float dk[D / 2], dv[D / 2];
+    float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reaches[part], first_key, last_key); });
         return t;
@@ -5724,7 +5910,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
 
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reaches[at.part];
@@ -5737,19 +5923,22 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
-        const bool nonfinite_q = any_nonfinite(s);              /* is some query so, some gradient of an output? */
-        const bool nonfinite_d_out = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
+        /* is some query so, some gradient of an output? */
+        const bool nonfinite_q = mend_nonfinite<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
+        const bool nonfinite_d_out =
+            Keys ? mend_nonfinite<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot)
+                 : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
         if (Extra || edge || nonfinite_q || nonfinite_d_out)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
         else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, D, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
-        if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, nonfinite_q);
+        if (Values) add_tile<T, columns, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
+        if (Keys) add_tile<T, columns, queries>(dk, ds, q + now * slot, nonfinite_q);
     }
     hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
-    store_dk_dv<T, D, D, Keys, Values>(p, dk, dv, keys);
+    store_dk_dv<T, columns, columns, Keys, Values>(p, dk, dv, keys);
     hw::sync();
 }
 
@@ -5785,6 +5974,19 @@ template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
     int largest = 0;
     ((largest = Sizes > largest ? Sizes : largest), ...);
     return largest;
+}
+/* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them, those
+   with Extra alone. */
+template <class F> bool with_f32_size(int64_t, head_sizes<>, F) { return false; }
+template <int D, int... More, class F> bool with_f32_size(int64_t size, head_sizes<D, More...>, F f)
+{
+    if constexpr (ATTN_CUDA_F32 && (D == 64 || D == 128)) {
+        if (size <= D) {
+            f(head_size<2 * D>());
+            return true;
+        }
+    }
+    return with_f32_size(size, head_sizes<More...>(), f);
 }
 
 /* Can rows be moved 16 bytes at a time? */
@@ -5867,7 +6069,8 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
-/* f(its type), f(its type, its head size) for a call; fast_covers refuses types that were left out */
+/* f(its type) for a call of 16 bits; f(its type, the D of its kernels) for any, false where there are none. fast_covers
+   refuses types that were left out. */
 template <class F> int with_type(const params &p, F f)
 {
     if constexpr (ATTN_CUDA_BF16)
@@ -5880,13 +6083,29 @@ template <class F> void each_type(F f)
     if constexpr (ATTN_CUDA_BF16) f(hw::bf16());
     if constexpr (ATTN_CUDA_F16) f(hw::f16());
 }
+template <class F> bool with_shape(const params &p, F f)
+{
+    if (p.q.type == ATTN_F32)
+        return with_f32_size(larger_head(p), mma_head_sizes(), [&](auto d) { f(hw::f32(), d); });
+    return with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        with_type(p, [&](auto type) { f(type, d); return 0; });
+    });
+}
 template <class F> cudaError_t with_kernels(const params &p, F f)
 {
     int error = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        error = with_type(p, [&](auto type) { return f(type, d); });
-    });
+    with_shape(p, [&](auto type, auto d) { error = f(type, d); });
     return (cudaError_t)error;
+}
+/* A call of type T as its kernels see it (see halves_each) */
+template <class T> params as_halves(params p)
+{
+    attn__array *const arrays[4] = {&p.q, &p.k, &p.v, &p.d_out};
+    for (attn__array *a : arrays)
+        for (int i = 0; i < 3; i++) a->stride[i] *= halves_each<T>;
+    p.size_q *= halves_each<T>;
+    p.size_v *= halves_each<T>;
+    return p;
 }
 
 static const char *mma_covers_as(const params &p, const device &d, bool backward, int stage)
@@ -5897,7 +6116,7 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
     ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
-    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
+    ATTN__WANT(with_shape(p, [&](auto, auto size) {
         constexpr int D = decltype(size)::value;
         fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
@@ -5930,8 +6149,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
     if (reason || !has_starts(p)) return reason;
     bool starts = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) { starts = decltype(size)::value <= MMA_STARTS; });
-    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192");
+    with_shape(p, [&](auto, auto size) { starts = decltype(size)::value <= MMA_STARTS; });
+    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
     return NULL;
 }
 
@@ -5949,7 +6168,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
+    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     m.packed = packed_tiles();
     const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
@@ -5969,12 +6188,12 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
     const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
     int64_t bytes = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
+    with_shape(p, [&](auto type, auto d) {
+        constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>, most_rows = mma_shape<D>::rows;
         const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
         const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks, splits = mma_plan<D>(p, dev).splits;
         if (smaller ? parts > 1 : splits > 1)
-            bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
+            bytes = (smaller ? most : rows * splits) * (columns + 2) * (int64_t)sizeof(float);
     });
     if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
@@ -6009,20 +6228,23 @@ template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     const bool in_groups = m.p.k_scale.stride[3] || (m.p.v.rank && m.p.v_scale.stride[3]);
-    if constexpr (!Extra && D % 32 == 0) {
+    if constexpr (!Extra && D % 32 == 0 && !T::is_f32) {
         if (m.p.k.type == ATTN_I8)
             return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
                              : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
     }
-    if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
-    return fits_twice(mma_shape<D>::shared_bytes, dev)
-               ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
-               : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
+    if constexpr (!T::is_f32) {                         /* which has one kernel, whatever the rows */
+        if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
+        if (fits_twice(mma_shape<D>::shared_bytes, dev))
+            return mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream);
+    }
+    return mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
 }
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
-    m.p = p;
+    m.p = as_halves<T>(p);
+    m.columns = D / halves_each<T>;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries;
     const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
     int error = 0;
@@ -6031,10 +6253,11 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
         error = fill_table(p, m.packed, (int)(m.rows / m.pack), false, stream);
     }
     m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1, false) : 0));
-    m.tops = m.sums + rows * m.splits * D;
+    m.tops = m.sums + rows * m.splits * m.columns;
     if (!error)
         error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
-                             : mma_forward_launch<T, D, false>(m, dev, grid, stream);
+                             : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    m.p = p;
     if (!error && m.splits > 1)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
@@ -6084,8 +6307,9 @@ static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const d
     return with_kernels(p, [&](auto type, auto d) {
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
-        return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
-                            : mma_weights_run<T, D, false>(p, dev, stream);
+        if constexpr (T::is_f32) return (int)cudaErrorInvalidValue;     /* no stage but the first covers it */
+        else return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
+                                 : mma_weights_run<T, D, false>(p, dev, stream);
     });
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
@@ -6129,7 +6353,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
     if (!backward) return bytes + stats_bytes(p);
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
         bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
     });
@@ -6148,28 +6372,32 @@ template <class T, int D, bool Extra>
 int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra> shape;
+    constexpr bool in_two = shape::in_two && !T::is_f32;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    m.p = as_halves<T>(m.p);
     if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
     if (!error && p.dq.rank)
         error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                        shape::threads, shape::shared_queries, stream, m);
-    if (!error && shape::in_two && p.dv.rank)
-        error = launch(mma_grad_keys<T, D, Extra, !shape::in_two, true>, blocks_for(tiles_k), shape::threads,
+    if (!error && in_two && p.dv.rank)
+        error = launch(mma_grad_keys<T, D, Extra, !in_two, true>, blocks_for(tiles_k), shape::threads,
                        shape::shared_keys, stream, m);
-    if (!error && (p.dk.rank || (!shape::in_two && p.dv.rank)))
-        error = launch(mma_grad_keys<T, D, Extra, true, !shape::in_two>, blocks_for(tiles_k), shape::threads,
+    if (!error && (p.dk.rank || (!in_two && p.dv.rank)))
+        error = launch(mma_grad_keys<T, D, Extra, true, !in_two>, blocks_for(tiles_k), shape::threads,
                        shape::shared_keys, stream, m);
     return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
+        typedef decltype(type) T;
+        constexpr int D = decltype(d)::value;
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
-                                : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
+            return has_extra(p) ? mma_backward_as<T, D, true>(p, dev, stream)
+                                : mma_backward_as<T, D, T::is_f32>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -8110,6 +8338,15 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
         each_mma_kernel_as<decltype(type), D, true>(f);
     });
     if constexpr (ATTN_CUDA_GRADIENTS) f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+    with_f32_size(D, head_sizes<D>(), [&](auto d) {
+        constexpr int halves = decltype(d)::value;
+        f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys_small<halves, true>, 1, NUMBERS>);
+        if constexpr (ATTN_CUDA_GRADIENTS) {
+            f((const void *)mma_grad_queries<hw::f32, halves, true>);
+            f((const void *)mma_grad_keys<hw::f32, halves, true, true, true>);
+            f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
+        }
+    });
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
@@ -8588,6 +8825,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
+       the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40

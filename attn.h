@@ -14906,7 +14906,7 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__FROM_ZERO;
     p.chain = m->pairs ? ATTN__RUN / 2 : ATTN__RUN;
-    p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
+    if (m->pairs) p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
     for (k = 0; k < m->depth || !k; k += most, p.onto = attn__are_by_amx(m->pairs) ? ATTN__GO_ON : ATTN__ADD_AFTER) {
         float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? (m->pairs ? k / 2 : k) * t->vectors * width : 0);
         const int64_t depth = attn__min(m->depth - k, most);
@@ -15684,8 +15684,9 @@ static uint64_t attn__mha_mark(const attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
     const attn_desc *d = &a->attention;
-    const int64_t heads[5] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys, c->pairs != NULL};
-    uint64_t h = attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads);
+    const int64_t heads[4] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys};
+    const int32_t types[4] = {a->layer[0].y.type, a->layer[1].y.type, a->layer[2].y.type, a->layer[3].x.type};
+    uint64_t h = attn__hash(attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads), types, sizeof types);
 #define ATTN__X(type, f, ...) h = attn__hash(h, &d->f, sizeof d->f);
     ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X) ATTN__X(int32_t, scale_set, 1) ATTN__X(int32_t, causal, 1)
     ATTN__X(int32_t, window, 1) ATTN__X(int64_t, window_left, 1) ATTN__X(int64_t, window_right, 1)

@@ -926,6 +926,24 @@ static void test_saved_without_result(void) { /* no element in out, no queries o
     }
 }
 
+/* What lies between the layers are floats in both calls: of 16 bits are results and gradients that one of them has. */
+static void test_saved_fast_floats(void) {
+    for (int n = 0; n < 12; n++) {
+        kept k;
+        if (!make_kept(&k, 0)) return;
+        k.b.options.precision = ATTN_PRECISION_FAST;
+        if (n % 3 == 0)
+            k.b.options.weights = make_out_of(ATTN_F16, LAYOUT_PACKED, 4, k.b.batch, 4, k.b.queries, k.b.keys);
+        if (n % 3 == 1) k.b.m.out = make_out_of(ATTN_BF16, LAYOUT_PACKED, 3, k.b.batch, k.b.queries, k.b.width, 0);
+        if (n % 3 == 2) k.g.d_out = retyped(&k.g.d_out, ATTN_BF16, LAYOUT_PACKED);
+        CHECK_STATUS(attn_mha(&k.b.m, 0), ATTN_OK);
+        memset(&k.b.options.weights, 0, sizeof k.b.options.weights);
+        k.b.m.out = make_out(LAYOUT_PACKED, 3, k.b.batch, k.b.queries, k.b.width, 0);
+        CHECK_STATUS(attn_mha_backward(&k.b.m, &k.g, 0), ATTN_OK);
+        test_release();
+    }
+}
+
 /* What was saved before AMX was asked for is floats, and after it would be bf16. Last, for it stays so. */
 static void test_asked_later(void) {
     kept k;
@@ -965,5 +983,6 @@ const test_case suite_mha[] = {{"mha.shapes", test_shapes},
                                {"mha.saved_after_failure", test_saved_after_failure},
                                {"mha.saved_is_read", test_saved_is_read},
                                {"mha.saved_without_result", test_saved_without_result},
+                               {"mha.saved_fast_floats", test_saved_fast_floats},
                                {"mha.asked_later", test_asked_later},
                                {0, 0}};

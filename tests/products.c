@@ -48,7 +48,7 @@ enum { OF_FLOATS, BY_CHAINS, BY_AMX, BY_LANES };
 static int64_t joined_rows(const attn_view *a, const attn_view *b, const attn_view *out) {
     int64_t rows = out->size[1], entries = out->size[0];
     int64_t row_a = rows == 1 ? a->stride[0] : a->stride[1], row_out = rows == 1 ? out->stride[0] : out->stride[1];
-    if (entries == 1 || !(b->size[0] == 1 || b->stride[0] == 0)) return rows;
+    if (entries == 1 || !(b->size[0] == 1 || b->stride[0] == 0) || row_a < 0 || row_out < 0) return rows;
     if (a->size[0] == 1 || a->stride[0] != rows * row_a || out->stride[0] != rows * row_out) return rows;
     return rows * entries;
 }

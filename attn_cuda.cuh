@@ -3820,17 +3820,15 @@ ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, 
 
 /* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
    r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
-   (rows 16k.., columns n..). Anew: registers are few. */
-template <bool Anew = false>
+   (rows 16k.., columns n..). */
 ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
 {
-    const int l = Anew ? hw::lane_anew() : hw::lane();
+    const int l = hw::lane();
     hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
 }
-template <bool Anew = false>
 ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
 {
-    const int l = Anew ? hw::lane_anew() : hw::lane();
+    const int l = hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
 ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
@@ -3997,10 +3995,10 @@ ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, u
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = small[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t x[4], a[2][4], b[4];
-        load_left<true>(x, left, RowsA, row, k);
+        load_left(x, left, RowsA, row, k);
         ATTN__UNROLL for (int i = 0; i < 4; i++) split(x[i], a[0][i], a[1][i]);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right<true>(b, right, N, n, k);
+            load_right(b, right, N, n, k);
             mma_parts(s + n / 2, small + n / 2, a, b[0], b[1]);
             mma_parts(s + n / 2 + 4, small + n / 2 + 4, a, b[2], b[3]);
         }
@@ -4052,6 +4050,7 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
             mma_parts(large, small, a[k], b[0], b[1]);
         }
         ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
+        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
     }
 }
 
@@ -5891,10 +5890,11 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
-    const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
+    /* Where reaches lie is not kept: registers are few. */
+    const auto reach_at = [&](int part) { return m.reaches[(int64_t)b * parts + part]; };
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
-        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reaches[part], first_key, last_key); });
+        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reach_at(part), first_key, last_key); });
         return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
@@ -5913,7 +5913,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
 
     for (int now = 0; at.head < group; at = following, now ^= 1) {
-        const tile_reach reach = reaches[at.part];
+        const tile_reach reach = reach_at(at.part);
         const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
         const uint32_t rows = values + now * shape::values;
         float s[queries / 2], ds[queries / 2];

@@ -811,8 +811,8 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
    Transpose an operand by attn_view_swap of its last two axes. An element is the in-order sum of chains of 64 fused
    multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
    precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
-   k is at least 32, but not of up to 4 rows of a where the rows of b lie side by side; its bits may then depend on
-   batch and strides, not on workers. Gradients are as without.
+   k is at least 32, of up to 8 rows of a 128 and the numbers of b's columns lie side by side; its bits may then depend
+   on batch and strides, not on workers. Gradients are as without.
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -949,11 +949,12 @@ ATTN_DEF attn_status attn_mha(const attn_mha_desc *desc, attn_error *err);
 ATTN_DEF attn_status attn_mha_workspace_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 /* Bytes of `saved`, with which training does not compute the forward pass twice: attn_mha leaves there its projected q,
-   k and v, what w_result multiplies and the stats; attn_mha_backward with the same descriptor only reads them,
-   as often as it is called. The same bits. With `saved` set both need less workspace (unless out has no element).
-   Refused: memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options; a
-   copy of it, unless the addresses differ by a multiple of 64. Not noticed: arrays that hold other numbers by then. The
-   result stats must be absent; no array of the call may overlap it (not checked). Not on a device, not with PARTS. */
+   k and v, what w_result multiplies and the stats; attn_mha_backward with the same descriptor only reads them, as often
+   as it is called. The same bits. With `saved` set both need less workspace (unless out has no element). Refused:
+   memory that attn_mha has not filled, or in a call that failed, or one of other sizes, types or options (or by
+   ATTN_PRECISION_FAST before attn_enable_amx); a copy of it, unless the addresses differ by a multiple of 64. Not
+   noticed: arrays that hold other numbers by then. The result stats must be absent; no array of the call may overlap it
+   (not checked). Not on a device, not with PARTS. */
 ATTN_DEF attn_status attn_mha_saved_size(const attn_mha_desc *desc, size_t *bytes, attn_error *err);
 
 #ifndef ATTN_NO_BACKWARD
@@ -1616,7 +1617,7 @@ typedef struct attn__product {
     const float *x;             /* X[r][lane] = x[r*x_row + lane] */
     int64_t      x_row;
     const float *fetch;         /* not NULL: a matrix whose rows are prefetched as the rows of A (of B: single rows of
-                                   8 vectors) are used */
+                                   8 vectors) are used; of skinny, whole rows: the next ones of B are */
     int64_t      fetch_row;
     /* of dots and skinny alone, which take B of any type: */
     const char *const *groups;  /* where each b_group rows of B begin, b_row apart; after them where what is read
@@ -3828,10 +3829,10 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 
-/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. The next rows
-   are brought into the second cache: where a matrix comes from memory, the machine's own prefetching is slower. */
-ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__product *p, int64_t k, int64_t column,
-                                    const int32_t type)
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. far: the next
+   rows are brought into the second cache; where a matrix comes from memory the machine's own prefetching is slower. */
+ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const int far, const attn__product *p, int64_t k,
+                                    int64_t column, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size;
     const char *b = p->groups[0] + k*step + column*size;
@@ -3843,7 +3844,7 @@ ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const attn__produc
     ATTN__EACH(r, S) {
         w = ATTN__ONE(p->a[k + r]);
         ATTN__EACH(i, N) acc[i] = ATTN__FMA_ONE(w, ATTN__V(widened)(b + i*ATTN__LANES*size, type), acc[i]);
-        ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
+        if (far) ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
             if (64*i < N*ATTN__LANES*size) ATTN__PREFETCH_FAR(ATTN__V(after)(b, S*step + 64*i));
         b += step;
     }
@@ -3856,10 +3857,12 @@ ATTN__HELPER void ATTN__V(add_whole_rows)(const attn__product *p, const int32_t 
     int64_t k, i;
     ATTN_ASSERT(p->rows == 1 && !p->b_first && p->depth <= p->b_group);
     for (k = 0; k + 4 <= p->depth; k += 4) {
-        for (i = 0; i + 4 <= p->vecs; i += 4) ATTN__V(add_rows)(4, 4, p, k, i*ATTN__LANES, type);
-        for (; i < p->vecs; i++) ATTN__V(add_rows)(4, 1, p, k, i*ATTN__LANES, type);
+        i = 0;
+        if (p->fetch) for (; i + 4 <= p->vecs; i += 4) ATTN__V(add_rows)(4, 4, 1, p, k, i*ATTN__LANES, type);
+        for (; i + 4 <= p->vecs; i += 4) ATTN__V(add_rows)(4, 4, 0, p, k, i*ATTN__LANES, type);
+        for (; i < p->vecs; i++) ATTN__V(add_rows)(4, 1, 0, p, k, i*ATTN__LANES, type);
     }
-    for (; k < p->depth; k++) for (i = 0; i < p->vecs; i++) ATTN__V(add_rows)(1, 1, p, k, i*ATTN__LANES, type);
+    for (; k < p->depth; k++) for (i = 0; i < p->vecs; i++) ATTN__V(add_rows)(1, 1, 0, p, k, i*ATTN__LANES, type);
 }
 
 #define ATTN__SKINNY_OF(name, type) \
@@ -6993,6 +6996,8 @@ enum {
     ATTN__BMM_DEPTH = 512,      /* terms of a product that are summed before those of other tiles; whole chains */
     ATTN__BMM_TILES = 8,        /* tiles of columns of a task, so that a is read less often, and b's columns */
     ATTN__BMM_FLOATS = 1 << 18, /* at most so many [Zen 3, 84b0219] */
+    ATTN__BMM_FAR = 1 << 24,    /* bytes of a matrix that is read once, which rarely stay in a cache [Zen 4] */
+    ATTN__BMM_LONG = 128,       /* terms from which on few rows are multiplied as pairs of bf16 [Zen 4] */
     ATTN__BMM_SCRATCH = 1024,   /* floats of a worker that products by AMX pass through */
     ATTN__BMM_PACKED = 16,      /* rows of b that are packed before other columns of them are */
     ATTN__SUM_ROWS = 64,        /* rows of a tile of a sum over rows, */
@@ -14798,6 +14803,7 @@ ATTN__NOINLINE static void attn__bmm_sum_rows(const attn__columns *t)
     p.b_group = m->rows == 1 ? (int64_t)ATTN__RUN : (int64_t)ATTN__GROUP;
     p.groups = groups;
     p.ahead1 = p.ahead2 = 1;
+    if (m->depth * m->columns * attn__type_size(m->b.type) >= ATTN__BMM_FAR) p.fetch = (const float *)m->b.data;
     for (k = 0; k < m->depth || !k; k += p.b_group) {
         p.depth = attn__min(m->depth - k, p.b_group);
         p.a = a.at + k;
@@ -14906,7 +14912,7 @@ static void attn__bmm_multiply(const attn__columns *t, int64_t row, int64_t rows
     p.kind = ATTN__PRODUCT;
     p.onto = ATTN__FROM_ZERO;
     p.chain = m->pairs ? ATTN__RUN / 2 : ATTN__RUN;
-    p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
+    if (m->pairs) p.columns = t->copy + m->copied - ATTN__BMM_SCRATCH;
     for (k = 0; k < m->depth || !k; k += most, p.onto = attn__are_by_amx(m->pairs) ? ATTN__GO_ON : ATTN__ADD_AFTER) {
         float *panel = t->panel + (m->rows > ATTN__BMM_ROWS ? (m->pairs ? k / 2 : k) * t->vectors * width : 0);
         const int64_t depth = attn__min(m->depth - k, most);
@@ -15140,11 +15146,13 @@ static void attn__cut_product(attn__matmul *m, int64_t workers)
     m->row_parts = attn__max(attn__min(m->row_parts, attn__blocks(m->rows, ATTN__BMM_ROWS)), 1);
 }
 
-/* The kernels for products of bf16, where these are allowed and pay. */
+/* The kernels for products of bf16, where these are allowed and pay: of few rows where the columns of b lie side by
+   side, and are long. */
 static const attn__pair_kernels *attn__pairs_of_product(const attn_desc *d, const attn__matmul *m)
 {
+    const int few = m->rows <= ATTN__BMM_DOTS;
     if (d->precision != ATTN_PRECISION_FAST || m->a.type != ATTN_BF16 || m->b.type != ATTN_BF16 ||
-        m->depth < 2 * ATTN__AMX_SIDE || (m->rows <= ATTN__SKINNY_SHARED && m->b.stride[3] == 1)) return NULL;
+        m->depth < (few ? (int64_t)ATTN__BMM_LONG : 2 * ATTN__AMX_SIDE) || (few && m->b.stride[2] != 1)) return NULL;
     return attn__pairs_here(m->f);
 }
 
@@ -15684,8 +15692,9 @@ static uint64_t attn__mha_mark(const attn__mha_call *a)
 {
     const attn__call *c = attn__call_of(&a->plan);
     const attn_desc *d = &a->attention;
-    const int64_t heads[5] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys, c->pairs != NULL};
-    uint64_t h = attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads);
+    const int64_t heads[4] = {c->heads, c->heads_kv, c->packed_queries, c->packed_keys};
+    const int32_t types[4] = {a->layer[0].y.type, a->layer[1].y.type, a->layer[2].y.type, a->layer[3].x.type};
+    uint64_t h = attn__hash(attn__hash((uint64_t)0x6174746e2e6d6861, heads, sizeof heads), types, sizeof types);
 #define ATTN__X(type, f, ...) h = attn__hash(h, &d->f, sizeof d->f);
     ATTN__SCORE_NUMBERS(ATTN__X) ATTN__NUMBERS(ATTN__X) ATTN__X(int32_t, scale_set, 1) ATTN__X(int32_t, causal, 1)
     ATTN__X(int32_t, window, 1) ATTN__X(int64_t, window_left, 1) ATTN__X(int64_t, window_right, 1)

@@ -17,7 +17,12 @@
              device needs: attn_append, attn_rope, attn_rope_table, attn_convert, attn_quantize, attn_unpack_q8_0, and
              those of these names that end in _with. All other functions take host pointers only. Files that only call
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
-             faster and run what they cover, f16 and bf16: attn_explain tells.
+             faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
+
+   NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
+             ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0 (a type less),
+             ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage 1, of which nothing is left out,
+             and attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -88,7 +93,13 @@
              In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
              stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
              they are multiplied by v, d_out, k and q.
-             Tensor cores take f16 and bf16 directly, whatever desc.precision is.
+             Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
+             alike, from sm_80 on, in heads of up to 128 numbers, with starts 64, as far as ATTN_CUDA_HEAD_DIMS has 64
+             and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
+             have some 22 of its 24 bits together, and a product into three of these parts, which are summed in f32:
+             within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
+             lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
+             all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
              stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -100,10 +111,10 @@
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
-             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: pages and
-             masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts;
-             weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as they
-             are now. Its speed: bench/README.md.
+             in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
+             stage 2; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is
+             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels
+             of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -148,7 +159,21 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1.
+                                                              Stage 3 has sizes above 128 where stage 2 has some. */
+#endif
+/* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
+#ifndef ATTN_CUDA_F16
+#  define ATTN_CUDA_F16 1
+#endif
+#ifndef ATTN_CUDA_BF16
+#  define ATTN_CUDA_BF16 1
+#endif
+#ifndef ATTN_CUDA_GRADIENTS
+#  define ATTN_CUDA_GRADIENTS 1
+#endif
+#ifndef ATTN_CUDA_F32
+#  define ATTN_CUDA_F32 1                   /* 0: stage 1 alone takes f32 (TYPES), and stage 2 has less to compile */
 #endif
 #ifndef ATTN_CUDA_MAX_BLOCKS
 #  define ATTN_CUDA_MAX_BLOCKS 65535        /* of a grid; blocks loop over what is left */
@@ -225,8 +250,10 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 
 namespace attn__hw {
 
-struct f16  { static const bool is_bf16 = false; };         /* the two 16-bit types, as template arguments */
-struct bf16 { static const bool is_bf16 = true; };
+/* types of numbers, as template arguments */
+struct f16  { static const bool is_bf16 = false, is_f32 = false; };
+struct bf16 { static const bool is_bf16 = true, is_f32 = false; };
+struct f32  { static const bool is_bf16 = false, is_f32 = true; };
 typedef CUtensorMap tensor_map;
 
 /* ---- who am I */
@@ -417,6 +444,15 @@ template <class T> ATTN__DEVICE void mma(float *d, const uint32_t (&a)[4], uint3
 {
     if (T::is_bf16) ATTN__MMA("bf16");
     else ATTN__MMA("f16");
+}
+/* The same of floats, of which it reads the sign, the exponent and the first 10 bits of the fraction (tf32). A register
+   has one number: A 16x8  a0 (g, t)  a1 (g+8, t)  a2 (g, t+4)  a3 (g+8, t+4);  B 8x8  b0 (t, g)  b1 (t+4, g). */
+ATTN__DEVICE void mma_tf32(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* ---- mbarriers (sm_90): 8 bytes of shared memory. A phase ends when `arrivals` have arrived and all bytes that were
@@ -876,8 +912,10 @@ enum {
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
       "bias, mask or dropout where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
-    X(!is_16_bit(p.q) || !meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, \
-      "q, k, v are not all f16 or all bf16") \
+    X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
+    X(!meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, "q, k, v are not of one type") \
+    X(p.q.type == ATTN_F32, IN_STAGE_2, "q, k, v are not all f16 or all bf16") \
+    X(p.q.type == ATTN_F32 && wants_pairs(p), 0, "weights or scores of f32") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
     X(wants_pairs(p) && (p.ragged || p.page), 0, \
@@ -900,7 +938,7 @@ ATTN__BOTH bool wants_pairs(const params &p)
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
 {
-    return a.type == p.q.type || a.type == ATTN_I8;
+    return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
 }
 /* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
@@ -2226,8 +2264,7 @@ struct tiled_grad_room : tiled_room<4, true> {
     float alibi[4][TILED_THREADS];                  /* a row's gradient of ALiBi, a thread's part */
 };
 static_assert(sizeof(tiled_grad_room) <= 64 * 1024, "what a block may have on sm_75");
-/* What the components of queries and keys are for: their products, differences, sums; or they are not looked at. */
-enum tiled_kind { PRODUCTS, DISTANCES, ADDITIVE };
+ATTN__BOTH bool is_additive(const params &p) { return p.score == ATTN_SCORE_ADDITIVE; }
 struct tiled_tile {
     int64_t b, h, i0, j0;
     int64_t first, last;                            /* the keys that its queries reach */
@@ -2482,11 +2519,11 @@ ATTN__DEVICE bool tiled_own(float (&own)[N][TILED_COLUMNS], float (&rows)[TILED_
 }
 
 /* Adds to the sums what the tile's weights or gradients (`left`: Lines lines) make of the rows of a source from i0 on.
-   Pull: of their differences from this thread's own vectors, own_i on. */
-template <bool Pull, int Lines, int N>
+   pulls: of their differences from this thread's own vectors, own_i on. */
+template <int Lines, int N>
 ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows)[TILED_DEPTH][TILED_SPAN],
-                            const tiled_source &source, int64_t i0, int64_t columns, const tiled_source &own,
-                            int64_t own_i)
+                            const tiled_source &source, int64_t i0, int64_t columns, bool pulls,
+                            const tiled_source &own, int64_t own_i)
 {
     constexpr int depth = Lines < TILED_DEPTH ? Lines : (int)TILED_DEPTH;
     tiled_each<N>(sums, columns, [&](int64_t c0, float (&whole)[N][TILED_COLUMNS]) {
@@ -2494,14 +2531,14 @@ ATTN__DEVICE void tiled_add(tiled_sums<N> &sums, const float *left, float (&rows
         bool nonfinite = false;
         set_zero<N>(mine);
         set_zero<N>(sum);
-        if (Pull) nonfinite = tiled_own<N>(mine, rows, own, own_i, c0, columns);
+        if (pulls) nonfinite = tiled_own<N>(mine, rows, own, own_i, c0, columns);
         ATTN__LOOP
         for (int line = 0; line < Lines; line += depth) {
             const float *const from = left + line * tiled_line<N>;
             hw::sync();                             /* the rows are free, the weights are there */
             const bool some = tiled_rows<depth>(rows[0], source, i0, line, c0, columns) || nonfinite;
             if (hw::barrier_or(0, TILED_THREADS, some)) tiled_pulls<depth, N, true>(sum, mine, from, rows[0]);
-            else if (Pull) tiled_pulls<depth, N, false>(sum, mine, from, rows[0]);
+            else if (pulls) tiled_pulls<depth, N, false>(sum, mine, from, rows[0]);
             else if (columns - c0 > TILED_SPAN / 2)
                 tiled_products<depth, TILED_COLUMNS>(sum, from, rows[0], TILED_SPAN);
             else tiled_products<depth, TILED_COLUMNS / 2>(sum, from, rows[0], TILED_SPAN);
@@ -2601,6 +2638,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_look(const params &p, tiled_roo
     bool reached = false;
     tiled_find<R>(p, s, t, t.all ? t.e.key0 : t.first, t.all ? t.e.keys_end : t.last);
     if (p.positions.rank < 2 || hw::thread() >= TILED_KEYS) return;
+    ATTN__LOOP
     for (int i = 0; i < 16 * R; i++) reached = reached || (s.reaches[i].first <= j && j < s.reaches[i].last);
     s.reached[hw::thread()] = reached;
 }
@@ -2629,7 +2667,7 @@ ATTN__DEVICE tiled_source tiled_queries(const tiled_tile &t, const attn__array &
 }
 
 /* Components u0.. of the tile's queries and keys into shared memory; additive scores: of e^2x where all are clear. */
-template <int Kind, int R, bool G>
+template <int R, bool G>
 ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const tiled_tile &t, int64_t u0)
 {
     const int64_t u = u0 + tiled_component();
@@ -2641,18 +2679,18 @@ ATTN__DEVICE void tiled_load(const tiled_params &p, tiled_room<R, G> &s, const t
         key.last = t.e.keys_end;
         key.reads = NULL;
     }
-    if (Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE) {
+    if (p.score == ATTN_SCORE_COSINE) {
         query.factor = p.query_norm + first_row(p, t.b, t.h);
         key.factor = p.key_norm + first_key(p, t.b, p.heads_kv, key.h);
     }
-    if (Kind == ADDITIVE && t.clear) {
+    if (is_additive(p) && t.clear) {
         const tiled_memory m = tiled_memory_of(p);
         query.a = rows_of(p, m.query, p.size_u);
         key.a = keys_of(p, m.key, p.key_heads, p.size_u);
-    } else if (Kind == ADDITIVE && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
+    } else if (is_additive(p) && p.hidden_bias.rank && u < p.size_u) addend = load(p.hidden_bias, 0, t.h, 0, u);
     tiled_vectors<R>(s.pair.query[0], query, t.i0, u0, p.size_u, addend);
     tiled_vectors<4>(s.pair.key[0], key, t.j0, u0, p.size_u);
-    if (Kind == ADDITIVE && hw::thread() < TILED_DEPTH)
+    if (is_additive(p) && hw::thread() < TILED_DEPTH)
         s.pair.w[hw::thread()] = u0 + hw::thread() < p.size_u ? load(p.w_v, 0, t.h, 0, u0 + hw::thread()) : 0.0f;
     hw::sync();
 }
@@ -2687,31 +2725,36 @@ ATTN__DEVICE void additive_units(const tiled_room<R, G> &s, float (&part)[R][4],
 }
 
 /* The same where some vectors are not clear: of the vectors themselves; clear pairs get the same bits. */
-template <int R, bool G>
-ATTN__DEVICE void additive_units_beyond(const tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
+ATTN__DEVICE float additive_beyond(float q0, float q1, float k0, float k1, float w0, float w1, bool clear,
+                                   int64_t units, float part)
+{
+    const bool both = units > 1;                    /* beyond the last unit there are zeros, not e^0 */
+    if (clear)
+        return additive_pair(expf(q0 + q0), both ? expf(q1 + q1) : 0.0f, expf(k0 + k0), both ? expf(k1 + k1) : 0.0f,
+                             w0, w1, part);
+    if (units > 0) part = hw::fma(w0, tanhf(q0 + k0), part);
+    return both ? hw::fma(w1, tanhf(q1 + k1), part) : part;
+}
+/* This is long, so it is there once, and the sums of the thread's pairs wait where its scores will be. */
+template <bool PerKey, int R, bool G>
+ATTN__DEVICE void additive_units_beyond(tiled_room<R, G> &s, int64_t units, float (&part)[R][4], float &total)
 {
     const int ty = hw::thread() / 16, tx = hw::thread() % 16;
-    const float *const query = s.pair.query[0] + ty * R, *const key = s.pair.key[0] + tx * 4;
+    for (int u = 0; u < TILED_DEPTH; u += 2) total += s.pair.w[u] + s.pair.w[u + 1];
     ATTN__LOOP
-    for (int u = 0; u < TILED_DEPTH; u += 2) {
-        const float w0 = s.pair.w[u], w1 = s.pair.w[u + 1];
-        total += w0 + w1;
-        ATTN__UNROLL
-        for (int r = 0; r < R; r++)
-            ATTN__UNROLL
-            for (int k = 0; k < 4; k++) {
-                const float *const q = query + u * tiled_line<R> + r, *const y = key + u * tiled_line<4> + k;
-                const float q0 = q[0], q1 = q[tiled_line<R>], k0 = y[0], k1 = y[tiled_line<4>];
-                if (s.query_clear[ty * R + r] && s.key_clear[tx * 4 + k]) {
-                    const bool both = u + 1 < units;            /* beyond the last unit there are zeros, not e^0 */
-                    part[r][k] = additive_pair(expf(q0 + q0), both ? expf(q1 + q1) : 0.0f, expf(k0 + k0),
-                                               both ? expf(k1 + k1) : 0.0f, w0, w1, part[r][k]);
-                    continue;
-                }
-                if (u < units) part[r][k] = hw::fma(w0, tanhf(q0 + k0), part[r][k]);
-                if (u + 1 < units) part[r][k] = hw::fma(w1, tanhf(q1 + k1), part[r][k]);
-            }
+    for (int n = 0; n < 4 * R; n++) {
+        const int r = n / 4, k = n % 4;
+        const bool clear = s.query_clear[ty * R + r] && s.key_clear[tx * 4 + k];
+        float sum = 0.0f;
+        ATTN__LOOP
+        for (int u = 0; u < TILED_DEPTH; u += 2)
+            sum = additive_beyond(s.pair.query[u][ty * R + r], s.pair.query[u + 1][ty * R + r],
+                                  s.pair.key[u][tx * 4 + k], s.pair.key[u + 1][tx * 4 + k], s.pair.w[u],
+                                  s.pair.w[u + 1], clear, units - u, sum);
+        s.weight[tiled_slot<R, PerKey>(r, k)] = sum;
     }
+    ATTN__UNROLL
+    for (int n = 0; n < 4 * R; n++) part[n / 4][n % 4] = s.weight[tiled_slot<R, PerKey>(n / 4, n % 4)];
 }
 
 /* To where this thread has them in shared memory, for the loops that follow are long and go over keys one by one. */
@@ -2740,31 +2783,31 @@ ATTN__DEVICE void tiled_given(const params &p, tiled_room<R, G> &s, const tiled_
             s.weight[tiled_slot<R, PerKey>(r, k)] = there ? load(p.given_scores, t.b, t.h, i, j) : 0.0f;
         }
 }
-template <int Kind, bool PerKey, int R, bool G>
+template <bool PerKey, int R, bool G>
 ATTN__DEVICE void tiled_qk(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t)
 {
     float qk[R][4], total = 0.0f;                   /* total: of w_v */
     hw::sync();                                     /* everybody is done with the tile before */
     tiled_look<R>(p, s, t);
-    if (Kind == PRODUCTS && !has_vectors(p.score)) {
+    if (p.score == ATTN_SCORE_GIVEN || p.score == ATTN_SCORE_CONSTANT) {
         tiled_given<PerKey, R>(p, s, t);
         return;
     }
     set_zero<R>(qk);
-    if (Kind == ADDITIVE) t.clear = additive_is_clear<R>(p, s, t);
+    if (is_additive(p)) t.clear = additive_is_clear<R>(p, s, t);
     ATTN__LOOP
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
         float part[R][4];
-        tiled_load<Kind>(p, s, t, u0);
+        tiled_load(p, s, t, u0);
         set_zero<R>(part);
-        if (Kind == ADDITIVE && t.clear) additive_units<R>(s, part, total);
-        else if (Kind == ADDITIVE) additive_units_beyond<R>(s, p.size_u - u0, part, total);
-        else if (Kind == DISTANCES) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
+        if (is_additive(p) && t.clear) additive_units<R>(s, part, total);
+        else if (is_additive(p)) additive_units_beyond<PerKey, R>(s, p.size_u - u0, part, total);
+        else if (is_distance(p.score)) tiled_distances<TILED_DEPTH>(part, s.pair.query[0], s.pair.key[0]);
         else tiled_products<TILED_DEPTH, 4>(part, s.pair.query[0], s.pair.key[0], tiled_line<4>);
         add_part<R>(qk, part);
     }
     ATTN__UNROLL
-    for (int r = 0; Kind == ADDITIVE && r < R; r++)
+    for (int r = 0; is_additive(p) && r < R; r++)
         ATTN__UNROLL
         for (int k = 0; k < 4; k++)
             if (t.clear || (s.query_clear[hw::thread() / 16 * R + r] && s.key_clear[hw::thread() % 16 * 4 + k]))
@@ -2849,6 +2892,7 @@ template <int R, bool G> ATTN__DEVICE void tiled_reach(const params &p, tiled_ro
     hw::sync();
     t.first = p.keys;
     t.last = 0;
+    ATTN__LOOP
     for (int i = 0; i < 16 * R; i++) {
         if (s.reaches[i].first >= s.reaches[i].last) continue;
         t.first = s.reaches[i].first < t.first ? s.reaches[i].first : t.first;
@@ -2907,10 +2951,10 @@ ATTN__DEVICE float row_top(float x)
 
 /* The masked scores of the tile into s.weight, and those that are results to where they go; results: false where a pass
    before has done that. */
-template <int Kind, int R, bool G>
+template <int R, bool G>
 ATTN__DEVICE void tiled_scores(const tiled_params &p, tiled_room<R, G> &s, tiled_tile &t, bool results)
 {
-    tiled_qk<Kind, true, R>(p, s, t);
+    tiled_qk<true, R>(p, s, t);
     each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         float &slot = s.weight[tiled_slot<R, true>(r, k)];
         const float score = score_of(p, w, slot), soft = softcapped(p, score).score;
@@ -3029,47 +3073,35 @@ template <int R> ATTN__DEVICE void tiled_rows_end(const params &p, tiled_room<R>
     hw::sync();
 }
 
-/* Rows without mass, and ATTN_EMPTY_UNIFORM: the mean of all values. */
+/* Rows without mass, and ATTN_EMPTY_UNIFORM: the weights of the tile for the mean of all values */
 ATTN__DEVICE float uniform_weight(const tiled_tile &t) { return 1.0f / (float)(t.e.keys_end - t.e.key0); }
-template <int R>
-ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, tiled_tile &t, tiled_sums<R> &out)
+template <int R> ATTN__DEVICE void tiled_uniform(const params &p, tiled_room<R> &s, const tiled_tile &t)
 {
-    tiled_source values = tiled_values(p, s, t);
-    values.first = t.e.key0;
-    values.last = t.e.keys_end;
-    values.reads = NULL;
-    const bool empty = hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f;
-    if (!hw::barrier_or(0, TILED_THREADS, empty)) return;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        hw::sync();                                 /* everybody is done with the weights of the tile before */
-        tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
-            s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
-        });
-        tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, p.size_v, values, 0);
+    hw::sync();                                     /* everybody is done with the weights of the tile before */
+    tiled_find<R>(p, s, t, t.e.key0, t.e.keys_end);
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const bool counts = s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end;
+        s.weight[tiled_slot<R, true>(r, k)] = counts ? kept(p, w, j, uniform_weight(t)) : -0.0f;
     });
 }
 
-/* The weights as results, from the scores that are in their place or, where these are not floats, made once more. */
-template <int Kind, int R> ATTN__DEVICE void tiled_weights(const tiled_params &p, tiled_room<R> &s, tiled_tile &t)
+/* The weights of the tile as results, from the scores that are in their place or, where these are not floats, made once
+   more. visited: it has such. */
+template <int R>
+ATTN__DEVICE void tiled_weights(const tiled_params &p, const tiled_room<R> &s, const tiled_tile &t, bool visited)
 {
-    const bool there = p.weights.type == ATTN_F32;
-    each_tile(t, t.e.key0, t.e.keys_end, [&] {
-        const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
-        if (visited && !there) tiled_scores<Kind, R>(p, s, t, false);
-        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-            const saved of = s.rows_saved[w.i - t.i0];
-            const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
-            float score = -infinity(), weight = 0.0f;
-            if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
-            if (visited) score = there ? load(p.weights, w.b, w.h, w.i, j) : s.weight[tiled_slot<R, true>(r, k)];
-            if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
-            else if (uniform) weight = uniform_weight(t);
-            else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
-            if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
-            store(p.weights, w.b, w.h, w.i, j, weight);
-        });
+    each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+        const saved of = s.rows_saved[w.i - t.i0];
+        const bool uniform = of.inverse < 0.0f && p.empty == ATTN_EMPTY_UNIFORM;
+        float score = -infinity(), weight = 0.0f;
+        if (w.i >= t.e.rows_end || j >= t.e.keys_end) return;
+        if (visited && p.weights.type == ATTN_F32) score = load(p.weights, w.b, w.h, w.i, j);
+        else if (visited) score = s.weight[tiled_slot<R, true>(r, k)];
+        if (of.inverse < 0.0f && p.empty == ATTN_EMPTY_NAN) weight = float_of(0x7fc00000u);
+        else if (uniform) weight = uniform_weight(t);
+        else if (!is_none(score)) weight = weight_of(score, of.base, of.inverse);
+        if (p.weights_after_dropout && (uniform || !is_none(score))) weight = kept(p, w, j, weight);
+        store(p.weights, w.b, w.h, w.i, j, weight);
     });
 }
 
@@ -3091,7 +3123,34 @@ template <int R> ATTN__DEVICE void tiled_outside(const params &p, const tiled_ti
     }
 }
 
-template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
+/* The scores of the tile become weights relative to the largest so far, and what was summed before, too. */
+template <int R>
+ATTN__DEVICE void tiled_become_weights(const params &p, tiled_room<R> &s, const tiled_tile &t, int64_t columns,
+                                       tiled_mass (&m)[R], tiled_sums<R> &out)
+{
+    float rescale[R];
+    tiled_softmax<R>(s, m, rescale);
+    if (p.dropout != 0.0f)
+        each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
+            float &slot = s.weight[tiled_slot<R, true>(r, k)];
+            if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
+        });
+    tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
+        ATTN__UNROLL
+        for (int r = 0; r < R; r++)
+            ATTN__UNROLL
+            for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+    });
+}
+
+/* What the forward goes over the keys for */
+enum tiled_pass { OUTPUTS, UNIFORM, WEIGHTS };
+template <int R> ATTN__DEVICE bool tiled_has_uniform(const params &p, const tiled_room<R> &s, int64_t columns)
+{
+    if (p.empty != ATTN_EMPTY_UNIFORM || columns <= 0) return false;
+    return hw::barrier_or(0, TILED_THREADS, hw::thread() < 16 * R && s.rows_saved[hw::thread()].inverse < 0.0f);
+}
+template <int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_room<R> &s = *(tiled_room<R> *)memory;
@@ -3102,34 +3161,33 @@ template <int Kind, int R> ATTN__KERNEL(TILED_THREADS, 1) void tiled_forward(ATT
         if (t.i0 >= t.e.rows_end) continue;
         tiled_sums<R> out;
         tiled_mass m[R];
+        tiled_source values;
         t.all = p.scores.rank || p.scores_softcap.rank;
         const bool every = t.all || p.scores_masked.rank;
         tiled_reach<R>(p, s, t);
         tiled_start<R>(out, columns, workspace);
         no_masses<R>(m);
         if (p.carry_in.rank) tiled_resume<R>(p, t, columns, m, out);
-        each_tile(t, every ? t.e.key0 : t.first, every ? t.e.keys_end : t.last, [&] {
-            float rescale[R];
-            tiled_scores<Kind, R>(p, s, t, true);
-            tiled_softmax<R>(s, m, rescale);
-            if (p.dropout != 0.0f)
-                each_pair<R>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
-                    float &slot = s.weight[tiled_slot<R, true>(r, k)];
-                    if (bits_of(slot) != 0x80000000u) slot = kept(p, w, j, slot);
-                });
-            tiled_each<R>(out, columns, [&](int64_t, float (&sum)[R][TILED_COLUMNS]) {
-                ATTN__UNROLL
-                for (int r = 0; r < R; r++)
-                    ATTN__UNROLL
-                    for (int x = 0; x < TILED_COLUMNS; x++) sum[r][x] *= rescale[r];
+        ATTN__LOOP
+        for (int pass = OUTPUTS; pass <= WEIGHTS; pass++) {         /* a loop, for the text of a tile is long */
+            const bool whole = pass != OUTPUTS || every;
+            if (pass == UNIFORM && !tiled_has_uniform<R>(p, s, columns)) continue;
+            if (pass == WEIGHTS && !p.weights.rank) continue;
+            values = tiled_values(p, s, t);
+            if (pass == UNIFORM) values.first = t.e.key0, values.last = t.e.keys_end, values.reads = NULL;
+            each_tile(t, whole ? t.e.key0 : t.first, whole ? t.e.keys_end : t.last, [&] {
+                const bool visited = t.j0 < t.last && t.j0 + TILED_KEYS > t.first;
+                if (pass == OUTPUTS || (pass == WEIGHTS && visited && p.weights.type != ATTN_F32))
+                    tiled_scores<R>(p, s, t, pass == OUTPUTS);
+                if (pass == WEIGHTS) return tiled_weights<R>(p, s, t, visited);
+                if (pass == UNIFORM) tiled_uniform<R>(p, s, t);
+                else tiled_become_weights<R>(p, s, t, columns, m, out);
+                tiled_add<TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, false, values, 0);
             });
-            const tiled_source values = tiled_values(p, s, t);
-            tiled_add<false, TILED_KEYS, R>(out, s.weight, s.rows, values, t.j0, columns, values, 0);
-        });
-        tiled_masses<R>(s, m);
-        tiled_rows_end<R>(p, s, t);
-        if (p.empty == ATTN_EMPTY_UNIFORM && columns > 0) tiled_uniform<R>(p, s, t, out);
-        if (p.weights.rank) tiled_weights<Kind, R>(p, s, t);
+            if (pass != OUTPUTS) continue;
+            tiled_masses<R>(s, m);
+            tiled_rows_end<R>(p, s, t);
+        }
         tiled_outside<R>(p, t);
         tiled_finish<R>(out, s.rows, columns, [&](int r, int64_t c, float value) {
             const int local = hw::thread() / 16 + 16 * r;
@@ -3168,10 +3226,10 @@ template <bool PerKey> ATTN__DEVICE void tiled_d_weights(const params &p, tiled_
 }
 
 /* with(r, k, w, j, slope) for each pair of the tile; what its rows have saved is in s.rows_saved. */
-template <int Kind, bool PerKey, class F>
+template <bool PerKey, class F>
 ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_tile &t, F with)
 {
-    tiled_qk<Kind, PerKey, 4>(p, s, t);
+    tiled_qk<PerKey, 4>(p, s, t);
     tiled_d_weights<PerKey>(p, s, t);
     each_pair<4>(p, s, t, [&](int r, int k, const row &w, int64_t j) {
         const float qk = s.weight[tiled_slot<4, PerKey>(r, k)], d_weight = s.slope[tiled_slot<4, PerKey>(r, k)];
@@ -3182,9 +3240,9 @@ ATTN__DEVICE void tiled_slopes(const tiled_params &p, tiled_grad_room &s, tiled_
 }
 
 /* What a pair's gradient is when it meets a key, or a query: of the raw score or, of distances, as pull_of has it. */
-template <int Kind> ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
+ATTN__DEVICE float factor_of(const params &p, const row &w, const slope &x)
 {
-    return !x.counts ? -0.0f : (Kind == DISTANCES ? pull_of(p, w, x) : x.raw) + 0.0f;
+    return !x.counts ? -0.0f : (is_distance(p.score) ? pull_of(p, w, x) : x.raw) + 0.0f;
 }
 
 /* Additive scores. With r = 1/(e^2q e^2k + 1) = (1 - tanh)/2, for a unit
@@ -3244,7 +3302,7 @@ ATTN__DEVICE void additive_add(const tiled_params &p, tiled_grad_room &s, const 
     const int64_t count = Keys ? t.e.keys_end - t.j0 : t.e.rows_end - t.i0;
     for (int64_t u0 = 0; u0 < p.size_u; u0 += TILED_DEPTH) {
         float slopes[4][2], quotients[4][2];
-        tiled_load<ADDITIVE>(p, s, t, u0);
+        tiled_load(p, s, t, u0);
         if (t.clear) additive_sums<Keys, true>(s, slopes, quotients);
         else additive_sums<Keys, false>(s, slopes, quotients);
         ATTN__UNROLL
@@ -3293,13 +3351,13 @@ ATTN__DEVICE void add_slots(float (&sum)[4], const float *from)
 }
 
 /* The rows' masses, as the forward saved them, or again; what turns scores into weights is saved without a shift. */
-template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
+ATTN__DEVICE void tiled_weighing(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_mass m[4];
     no_masses<4>(m);
     each_tile(t, t.first, p.stats.rank ? 0 : t.last, [&] {
         float rescale[4];
-        tiled_scores<Kind, 4>(p, s, t, false);
+        tiled_scores<4>(p, s, t, false);
         tiled_softmax<4>(s, m, rescale);
     });
     tiled_masses<4>(s, m);
@@ -3318,7 +3376,7 @@ template <int Kind> ATTN__DEVICE void tiled_weighing(const tiled_params &p, tile
 }
 
 /* What is saved of rows. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -3330,9 +3388,9 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
         if (t.i0 >= t.e.rows_end) continue;
         float delta[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         tiled_reach<4>(p, s, t);
-        tiled_weighing<Kind>(p, s, t);
+        tiled_weighing(p, s, t);
         each_tile(t, t.first, by_out ? 0 : t.last, [&] {
-            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+            tiled_slopes<true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                 s.slope[tiled_slot<4, true>(r, k)] = x.masked;
             });
             add_slots(delta, s.slope);
@@ -3359,23 +3417,22 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_rows(ATTN__PA
    sigma) */
 struct tiled_row_sums { float slopes[4], shape[4]; };
 /* A pair's part of them */
-template <int Kind> ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
+ATTN__DEVICE float shape_of(const params &p, const row &w, const slope &x)
 {
     if (!x.counts || p.score == ATTN_SCORE_BOXCAR) return 0.0f;
-    return Kind == DISTANCES ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
+    return is_distance(p.score) ? pull_of(p, w, x) * (x.qk / sqrtf(w.width)) : x.raw * x.qk;
 }
 
 /* The end of a row's gradients. vector, quotient: of additive scores, the first of the tile */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int local, float slopes, float shape,
                                    float alibi, const float *vector, float *quotient)
 {
     if (hw::thread() % 16 == 0) {
-        p.row_scale[w.n] = Kind == DISTANCES ? 0.0f : shape;
-        p.row_sigma[w.n] = Kind == DISTANCES ? shape : 0.0f;
+        p.row_scale[w.n] = is_distance(p.score) ? 0.0f : shape;
+        p.row_sigma[w.n] = is_distance(p.score) ? shape : 0.0f;
         p.row_alibi[w.n] = alibi;
     }
-    for (int64_t u = hw::thread() % 16; Kind == ADDITIVE && u < p.size_u; u += 16) {
+    for (int64_t u = hw::thread() % 16; is_additive(p) && u < p.size_u; u += 16) {
         const int64_t at = local * p.size_u + u;
         if (quotient) quotient[at] = p.scale * hw::fma(-2.0f, quotient[at], slopes);
         if (p.dq.rank && !p.w_q.rank) store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, u, vector[at]);
@@ -3383,7 +3440,6 @@ ATTN__DEVICE void tiled_finish_row(const tiled_params &p, const row &w, int loca
 }
 
 /* A number of a row's gradient: of q, or of q M where scores are bilinear. */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool alive, float by_scale, int64_t c,
                                      float value)
 {
@@ -3393,24 +3449,24 @@ ATTN__DEVICE void tiled_finish_query(const tiled_params &p, const row &w, bool a
         const float norm = p.query_norm[w.n];
         value = alive ? norm * hw::fma(-by_scale, load(p.q, w.b, w.h, w.i, c) * norm, value) : 0.0f;
     }
-    store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, Kind == DISTANCES ? value : p.scale * value);
+    store_gradient(p, p.dq, ATTN_GRAD_Q, w.b, w.h, w.i, c, is_distance(p.score) ? value : p.scale * value);
 }
 
 /* What belongs to queries: dq or what belongs to prepared queries, given scores, a row's part of scale, sigma and
    ALiBi. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
     const int64_t all = batch_of_rows(p) * p.heads * tiles_of_head(p, 64);
-    const int64_t columns = Kind != ADDITIVE && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
+    const int64_t columns = !is_additive(p) && has_vectors(p.score) && (p.dq.rank || p.row_vector) ? p.size_u : 0;
     const bool all_given = p.d_given_scores.rank && !(p.accumulate & ATTN_GRAD_GIVEN_SCORES);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * tiled_floats(columns, 4);
     for (int64_t task = hw::block(); task < all; task += hw::blocks()) {
         tiled_tile t = nth_tile(p, task, 64);
         if (t.i0 >= t.e.rows_end) continue;
         const int64_t row0 = (first_row(p, t.b, t.h) + t.i0) * p.size_u;
-        float *const vector = Kind == ADDITIVE && p.row_vector ? p.row_vector + row0 : NULL;
+        float *const vector = is_additive(p) && p.row_vector ? p.row_vector + row0 : NULL;
         float *const quotient = p.row_tanh ? p.row_tanh + row0 : NULL;
         tiled_sums<4> dq;
         tiled_row_sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
@@ -3418,24 +3474,24 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
         tiled_recall(p, s, t);
         const tiled_source queries = tiled_queries(t, p.query);
         tiled_source keys = tiled_keys(p, s, t, p.key, key_head(p, t.h));
-        if (Kind == PRODUCTS && p.key_norm) keys.factor = p.key_norm + first_key(p, t.b, p.heads_kv, keys.h);
+        if (p.key_norm) keys.factor = p.key_norm + first_key(p, t.b, p.heads_kv, keys.h);
         tiled_start<4>(dq, columns, workspace);
-        if (Kind == ADDITIVE) additive_clear_rows(p, t, vector, quotient);
+        if (is_additive(p)) additive_clear_rows(p, t, vector, quotient);
         for (int r = 0; r < 4; r++) s.alibi[r][hw::thread()] = 0.0f;
         each_tile(t, all_given ? t.e.key0 : t.first, all_given ? t.e.keys_end : t.last, [&] {
-            tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+            tiled_slopes<true>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
                 const int slot = tiled_slot<4, true>(r, k);
-                s.slope[slot] = factor_of<Kind>(p, w, x);
-                s.weight[slot] = shape_of<Kind>(p, w, x);
+                s.slope[slot] = factor_of(p, w, x);
+                s.weight[slot] = shape_of(p, w, x);
                 if (p.alibi.rank && x.counts)
                     s.alibi[r][hw::thread()] = hw::fma(-x.masked, distance_of(w.r, j), s.alibi[r][hw::thread()]);
                 if (p.d_given_scores.rank && w.i < t.e.rows_end && j < t.e.keys_end && (all_given || x.counts))
                     store_gradient(p, p.d_given_scores, ATTN_GRAD_GIVEN_SCORES, w.b, w.h, w.i, j, x.raw * p.scale);
             });
             add_slots(sums.shape, s.weight);
-            if (Kind == ADDITIVE) add_slots(sums.slopes, s.slope);
+            if (is_additive(p)) add_slots(sums.slopes, s.slope);
             if (vector || quotient) additive_add<false>(p, s, t, vector, quotient);
-            tiled_add<Kind == DISTANCES, TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, queries, t.i0);
+            tiled_add<TILED_KEYS, 4>(dq, s.slope, s.rows, keys, t.j0, columns, is_distance(p.score), queries, t.i0);
         });
         if (all_given) tiled_outside<4>(p, t);
         ATTN__UNROLL
@@ -3446,12 +3502,12 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_queries(ATTN_
             sums.shape[r] = row_sum(sums.shape[r]);
             const float alibi = row_sum(s.alibi[r][hw::thread()]);
             if (w.i < t.e.rows_end)
-                tiled_finish_row<Kind>(p, w, local, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
+                tiled_finish_row(p, w, local, sums.slopes[r], sums.shape[r], alibi, vector, quotient);
         }
         tiled_finish<4>(dq, s.rows, columns, [&](int r, int64_t c, float value) {
             const row w = tiled_row<4>(p, s, t, hw::thread() / 16 + 16 * r);
             const bool alive = has_mass(s.rows_saved[w.i - t.i0].inverse);
-            if (w.i < t.e.rows_end) tiled_finish_query<Kind>(p, w, alive, sums.shape[r], c, value);
+            if (w.i < t.e.rows_end) tiled_finish_query(p, w, alive, sums.shape[r], c, value);
         });
     }
 }
@@ -3463,13 +3519,12 @@ ATTN__DEVICE int64_t written_keys_end(const params &p, const tiled_tile &t)
 }
 
 /* The gradients of the tile's keys. */
-template <int Kind>
 ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, const tiled_tile &t, int64_t hkv,
                                     int64_t columns, tiled_sums<4> &dk)
 {
     const int64_t first = first_key(p, t.b, p.heads_kv, hkv), key = t.j0 + hw::thread() / 16;
     const int64_t end = written_keys_end(p, t);
-    const bool cosine = Kind == PRODUCTS && p.score == ATTN_SCORE_COSINE;
+    const bool cosine = p.score == ATTN_SCORE_COSINE;
     float along[4] = {0.0f, 0.0f, 0.0f, 0.0f}, size[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     /* cosine: only what is not along k; a key that nobody attends to is not read */
     const auto unit = [&](int64_t j, int64_t c) { return load(p.k, t.b, hkv, j, c) * p.key_norm[first + j]; };
@@ -3488,7 +3543,7 @@ ATTN__DEVICE void tiled_finish_keys(const tiled_params &p, tiled_grad_room &s, c
         const int64_t j = key + 16 * n;
         if (j >= end) return;
         if (cosine && size[n] != 0.0f) value = p.key_norm[first + j] * hw::fma(-along[n], unit(j, c), value);
-        store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, Kind == DISTANCES ? value : p.scale * value);
+        store_gradient(p, p.dk, ATTN_GRAD_K, t.b, hkv, j, c, is_distance(p.score) ? value : p.scale * value);
     });
 }
 
@@ -3523,28 +3578,28 @@ ATTN__DEVICE void additive_finish_keys(const tiled_params &p, const tiled_tile &
 }
 
 /* The weights of the tile, after dropout, and what its pairs' gradients are, a line per query. */
-template <int Kind> ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
+ATTN__DEVICE void tiled_pairs(const tiled_params &p, tiled_grad_room &s, tiled_tile &t)
 {
     tiled_recall(p, s, t);
-    tiled_slopes<Kind, false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
+    tiled_slopes<false>(p, s, t, [&](int r, int k, const row &w, int64_t j, const slope &x) {
         const int slot = tiled_slot<4, false>(r, k);
         float weight = x.counts ? x.weight : -0.0f;
         if (s.rows_saved[w.i - t.i0].inverse < 0.0f && w.i < t.e.rows_end && j < t.e.keys_end)  /* ATTN_EMPTY_UNIFORM */
             weight = kept(p, w, j, uniform_weight(t));
         s.weight[slot] = weight;
-        s.slope[slot] = factor_of<Kind>(p, w, x);
+        s.slope[slot] = factor_of(p, w, x);
     });
 }
 
 /* What belongs to keys, of all heads that share them: dk, or what belongs to prepared keys, and dv. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
     const int64_t tiles = tiles_of_keys(p), all = batch_of_keys(p) * p.heads_kv * tiles;
     const int64_t group = p.heads / p.heads_kv;
     const int64_t columns_v = p.dv.rank && p.d_out.rank ? p.size_v : 0;
-    const int64_t columns_k = Kind != ADDITIVE && p.dk.rank ? p.size_u : 0;
+    const int64_t columns_k = !is_additive(p) && p.dk.rank ? p.size_u : 0;
     const int64_t pulled = has_vectors(p.score) ? columns_k : 0;        /* the gradients of the others are 0 */
     const int64_t floats_v = tiled_floats(p.size_v, 4);
     float *const workspace = tiled_memory_of(p).sums + hw::block() * (floats_v + tiled_floats(p.size_u, 4));
@@ -3565,18 +3620,18 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_keys(ATTN__PA
                 tiled_reach<4>(p, s, t);
                 if (p.empty != ATTN_EMPTY_UNIFORM && (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0)) return;
                 const tiled_source outs = tiled_queries(t, p.d_out), keys = tiled_keys(p, s, t, p.key, hkv);
-                if (Kind == PRODUCTS && p.query_norm) queries.factor = p.query_norm + first_row(p, t.b, t.h);
-                tiled_pairs<Kind>(p, s, t);
-                tiled_add<false, 64, 4>(dv, s.weight, s.rows, outs, t.i0, columns_v, keys, t.j0);
-                tiled_add<Kind == DISTANCES, 64, 4>(dk, s.slope, s.rows, queries, t.i0, pulled, keys, t.j0);
+                if (p.query_norm) queries.factor = p.query_norm + first_row(p, t.b, t.h);
+                tiled_pairs(p, s, t);
+                tiled_add<64, 4>(dv, s.weight, s.rows, outs, t.i0, columns_v, false, keys, t.j0);
+                tiled_add<64, 4>(dk, s.slope, s.rows, queries, t.i0, pulled, is_distance(p.score), keys, t.j0);
                 if (p.key_vector) additive_add_keys(p, s, t);
             });
         tiled_finish<4>(dv, s.rows, p.dv.rank ? p.size_v : 0, [&](int n, int64_t c, float value) {
             const int64_t j = t.j0 + hw::thread() / 16 + 16 * n;
             if (j < written_keys_end(p, t)) store_gradient(p, p.dv, ATTN_GRAD_V, t.b, hkv, j, c, value);
         });
-        if (Kind == ADDITIVE) additive_finish_keys(p, t, hkv);
-        else tiled_finish_keys<Kind>(p, s, t, hkv, columns_k, dk);
+        if (is_additive(p)) additive_finish_keys(p, t, hkv);
+        else tiled_finish_keys(p, s, t, hkv, columns_k, dk);
     }
 }
 
@@ -3601,7 +3656,7 @@ ATTN__DEVICE void tiled_finish_bias(const params &p, tiled_grad_room &s, const f
 
 /* d_bias: a block has the tile of elements, or the row or column of them, that a tile of pairs adds to; it goes over
    all pairs that do. */
-template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
+ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PARAM tiled_params p)
 {
     ATTN__SHARED(memory);
     tiled_grad_room &s = *(tiled_grad_room *)memory;
@@ -3624,7 +3679,7 @@ template <int Kind> ATTN__KERNEL(TILED_THREADS, 1) void tiled_grad_bias(ATTN__PA
                     ATTN__LOOP
                     for (t.j0 = columns ? t.e.key0 : j0; t.j0 < (columns ? t.last : j0 + 1); t.j0 += TILED_KEYS) {
                         if (t.first >= t.j0 + TILED_KEYS || t.last <= t.j0) continue;
-                        tiled_slopes<Kind, true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
+                        tiled_slopes<true>(p, s, t, [&](int r, int k, const row &, int64_t, const slope &x) {
                             s.slope[tiled_slot<4, true>(r, k)] = x.masked;
                         });
                         ATTN__UNROLL
@@ -3691,26 +3746,34 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
             for (int64_t h = y * group; h < (y + 1) * group; h++)
                 nonfinite = tiled_multiply_head(m, s, b, h, r0, c0, sum) || nonfinite;
         const bool again = hw::barrier_or(0, TILED_THREADS, nonfinite && m.skip);   /* some terms may not count */
+        const int64_t own_r = r0 + hw::thread() / 16, own_c = c0 + hw::thread() % 16;
         ATTN__UNROLL
-        for (int n = 0; n < 4; n++)
-            ATTN__UNROLL
-            for (int i = 0; i < 4; i++) {
-                const int64_t r = r0 + hw::thread() / 16 + 16 * n, c = c0 + hw::thread() % 16 + 16 * i;
-                if (r >= m.rows || c >= m.columns) continue;
-                const bool reads = !m.row_flag.rank || s.row_reads[r - r0];
-                store_product(m, x, y, r, c, again ? sum_of_terms(m, x, y, r, c, 0, 1) : reads ? sum[n][i] : 0.0f);
-            }
+        for (int n = 0; n < 16; n++) {
+            const int64_t r = own_r + n / 4 * 16, c = own_c + n % 4 * 16;
+            const bool reads = !m.row_flag.rank || s.row_reads[r - r0];
+            if (!again && r < m.rows && c < m.columns) store_product(m, x, y, r, c, reads ? sum[n / 4][n % 4] : 0.0f);
+        }
+        ATTN__LOOP
+        for (int n = 0; again && n < 16; n++) {
+            const int64_t r = own_r + n / 4 * 16, c = own_c + n % 4 * 16;
+            if (r < m.rows && c < m.columns) store_product(m, x, y, r, c, sum_of_terms(m, x, y, r, c, 0, 1));
+        }
     }
 }
 
 /* --------------------------------------------------------------------------------------------------------- >>mma
-   Stage 2: 16-bit types on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its guarded products
-   serve stage 3 too.
+   Stage 2: 16-bit types, and f32 in parts, on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its
+   guarded products serve stage 3 too.
 
    A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
    lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
-   next product: weights need not leave the registers. */
+   next product: weights need not leave the registers.
+
+   D of a kernel and of a tile counts columns of 16 bits. A row of f32 has half as many numbers: its kernels are those
+   of twice the head size, and to copy its rows p.q, p.k, p.v, p.d_out, p.size_q and p.size_v count halves, too
+   (as_halves). */
+template <class T> constexpr int halves_each = T::is_f32 ? 2 : 1;
 
 /* ---- tiles in shared memory, as TMA lays them: panels of 64 columns, one after the other; in a panel rows of 128
    bytes whose eight 16-byte chunks are exchanged by the row's number, so that neither rows nor columns meet in one
@@ -3805,8 +3868,11 @@ template <class T> ATTN__DEVICE uint32_t nonfinite_signs(uint32_t x)
 {
     return ((x & 0x7fff7fffu) + (T::is_bf16 ? 0x00800080u : 0x04000400u)) & 0x80008000u;
 }
+/* A float that is not finite, or rounds to infinity where it is split (see split) */
+ATTN__DEVICE bool has_no_parts(uint32_t x) { return (x & 0x7fffffffu) >= 0x7f7ff000u; }
 template <class T> ATTN__DEVICE uint32_t halves_not_finite(uint32_t x)
 {
+    if (T::is_f32) return has_no_parts(x) ? ~0u : 0u;
     return (nonfinite_signs<T>(x) >> 15) * 0xffffu;
 }
 
@@ -3821,10 +3887,13 @@ ATTN__DEVICE bool has_nonfinite(uint32_t tile, int thread, int threads)
             const int n = first + k * threads;
             if (n < Rows * (D / 8)) hw::load_shared(r[k], tile + chunk_of(n / (D / 8), n % (D / 8), Rows));
         }
-        ATTN__UNROLL for (int i = 0; i < 4 * AtOnce; i++)
-            largest = hw::larger_halves(largest, r[i / 4][i % 4] & 0x7fff7fffu);
+        ATTN__UNROLL for (int i = 0; i < 4 * AtOnce; i++) {
+            const uint32_t x = r[i / 4][i % 4];
+            if (T::is_f32) largest = largest > (x & 0x7fffffffu) ? largest : x & 0x7fffffffu;
+            else largest = hw::larger_halves(largest, x & 0x7fff7fffu);
+        }
     }
-    return nonfinite_signs<T>(largest) != 0;
+    return T::is_f32 ? has_no_parts(largest) : nonfinite_signs<T>(largest) != 0;
 }
 template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t tile, int thread, int threads)
 {
@@ -3857,17 +3926,132 @@ ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int la
     }
 }
 
-/* The same for the weights s (16 rows, K columns): a pair counts whose weight is not +0. */
+/* The weights of a key in a thread's two rows, of s (16 rows, K columns) */
+template <int K> ATTN__DEVICE void weights_of_key(float (&weight)[2], const float (&s)[K / 2], int key)
+{
+    weight[0] = weight[1] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+        if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) weight[e] = hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2);
+}
+/* The same for the weights s: a pair counts whose weight is not +0. */
 template <class T, int N, int K>
 ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
 {
     mark_where<T, N, K>(d, tile, first, last, [&](int key, bool (&counts)[2]) {
-        float weight[2] = {0.0f, 0.0f};
-        ATTN__UNROLL for (int j = 0; j < K / 2; j++)
-            if (j / 4 == key / 8 && j % 2 == key % 2) weight[j / 2 % 2] = s[j];
-        ATTN__UNROLL for (int e = 0; e < 2; e++)
-            counts[e] = bits_of(hw::shfl(weight[e], hw::lane() / 4 * 4 + key % 8 / 2)) != 0;
+        float weight[2];
+        weights_of_key<K>(weight, s, key);
+        ATTN__UNROLL for (int e = 0; e < 2; e++) counts[e] = bits_of(weight[e]) != 0;
     });
+}
+/* Of f32 such numbers are multiplied as they are, so that d has what f32 makes of them. all: of pairs with +0, too. */
+template <int N, int K>
+ATTN__DEVICE void add_without_parts(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, int first, int last,
+                                    bool all)
+{
+    const int t = hw::lane_anew() % 4;
+    ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
+        float weight[2];
+        weights_of_key<K>(weight, s, key);
+        ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
+            uint32_t two[2];
+            hw::load_shared(two, tile + chunk_of(key, 2 * j + t / 2, K) + t % 2 * 8);
+            ATTN__UNROLL for (int x = 0; x < 4; x++) {
+                const bool counts = has_no_parts(two[x % 2]) && (all || bits_of(weight[x / 2]) != 0);
+                d[4 * j + x] = hw::fma(counts ? weight[x / 2] : 0.0f, counts ? float_of(two[x % 2]) : -0.0f,
+                                       d[4 * j + x]);
+            }
+        }
+    }
+}
+
+/* ---- f32 on tensor cores, which read 11 bits of a number: x is the sum of what they have of it, rounded, and of what
+   is left, of which they miss the last bit at most (and what is below 2^-136). So a product is three of theirs; that of
+   both rests, 2^-22 of it or less, is left out. The two small ones are summed apart, and so is each tile: tensor cores
+   need not round their sums to nearest, so chains are short. Rounded by integers: one instruction more than cvt.rna,
+   whose lower bits the manual leaves open.
+       What has_no_parts becomes NaN. The products of rows then are made again without tensor cores (any_nonfinite
+   finds them); in sums of weighted rows these numbers are kept out of the tile and added alone (add_without_parts). */
+ATTN__DEVICE void split(uint32_t x, uint32_t &large, uint32_t &small)
+{
+    large = (x + 0x1000u) & 0xffffe000u;
+    small = bits_of(float_of(x) - float_of(large));
+}
+/* large + small += a . b, of which a is split */
+ATTN__DEVICE void mma_parts(float *large, float *small, const uint32_t (&a)[2][4], uint32_t b0, uint32_t b1)
+{
+    uint32_t b[2][2];
+    split(b0, b[0][0], b[1][0]);
+    split(b1, b[0][1], b[1][1]);
+    hw::mma_tf32(small, a[1], b[0][0], b[0][1]);
+    hw::mma_tf32(small, a[0], b[1][0], b[1][1]);
+    hw::mma_tf32(large, a[0], b[0][0], b[0][1]);
+}
+/* product_of_rows of f32. The 16 bytes of a chunk are four numbers, so ldmatrix gives a lane column t of each. */
+template <int N, int D, int RowsA>
+ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    float small[N / 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = small[j] = 0.0f;
+    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+        uint32_t x[4], a[2][4], b[4];
+        load_left(x, left, RowsA, row, k);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) split(x[i], a[0][i], a[1][i]);
+        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+            load_right(b, right, N, n, k);
+            mma_parts(s + n / 2, small + n / 2, a, b[0], b[1]);
+            mma_parts(s + n / 2 + 4, small + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] += small[j];
+}
+/* Those of its products that are not finite, without tensor cores: rare and short */
+template <int N, int D, int RowsA>
+ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    float sum[N / 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) sum[j] = 0.0f;
+    ATTN__LOOP for (int c = 0; c < D / 2; c++) {
+        float x[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            x[e] = float_of(hw::load_shared_word(left + chunk_of(row + g + 8 * e, c / 4, RowsA) + c % 4 * 4));
+        ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+            const int n = j / 2 * 8 + t * 2 + j % 2;
+            const float y = float_of(hw::load_shared_word(right + chunk_of(n, c / 4, N) + c % 4 * 4));
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                float &to = sum[j / 2 * 4 + 2 * e + j % 2];
+                to = hw::fma(x[e], y, to);
+            }
+        }
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (has_no_parts(bits_of(s[j]))) s[j] = sum[j];
+}
+/* add_weighted of f32. Columns 2t and 2t+1 of the weights are columns t and t+4 of a left operand, if the rows of the
+   tile are taken in this order, too. */
+template <int N, int K, bool NonFinite>
+ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
+{
+    const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
+    const uint32_t first = tile + g % 4 * 4, at[2] = {first + chunk_of(2 * t, g / 4, K),
+                                                      first + chunk_of(2 * t + 1, g / 4, K)};
+    uint32_t a[K / 8][2][4];
+    ATTN__UNROLL for (int j = 0; j < K / 2; j++)
+        split(bits_of(s[j]), a[j / 4][0][j % 2 * 2 + j / 2 % 2], a[j / 4][1][j % 2 * 2 + j / 2 % 2]);
+    ATTN__UNROLL for (int n = 0; n < N; n += 8) {
+        float large[4] = {0.0f, 0.0f, 0.0f, 0.0f}, small[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        ATTN__UNROLL for (int k = 0; k < K / 8; k++) {
+            uint32_t b[2];
+            ATTN__UNROLL for (int i = 0; i < 2; i++) {
+                b[i] = hw::load_shared_word((at[i] ^ n / 4 % 8 * 16) + k * 1024 + n / 32 * K * 128);
+                if (NonFinite) b[i] &= ~halves_not_finite<hw::f32>(b[i]);
+            }
+            mma_parts(large, small, a[k], b[0], b[1]);
+        }
+        ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
+        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
+    }
 }
 
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
@@ -3875,7 +4059,8 @@ ATTN__DEVICE void mark_nonfinite(float (&d)[N / 2], const float (&s)[K / 2], uin
 template <class T, int N, int K, bool NonFinite>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
-    ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
+    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite>(d, s, tile);
+    else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
         uint32_t a[4], b[4];
         pack_left<T>(a, s, k);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
@@ -3892,26 +4077,31 @@ template <class T, int N, int K>
 ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile, bool nonfinite)
 {
     if (nonfinite) {
-        mark_nonfinite<T, N, K>(d, s, tile, 0, K);
+        if constexpr (T::is_f32) add_without_parts<N, K>(d, s, tile, 0, K, false);
+        else mark_nonfinite<T, N, K>(d, s, tile, 0, K);
         add_weighted<T, N, K, true>(d, s, tile);
     } else add_weighted<T, N, K, false>(d, s, tile);
 }
 
 /* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
-   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. */
+   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. In f32 it looks at all tiles. */
 template <class T, int D, int Keys, int Threads>
-ATTN__DEVICE void add_values(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge, bool busy,
-                             int first, int last)
+ATTN__DEVICE void add_values(float (&out)[D / halves_each<T> / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge,
+                             bool busy, int first, int last)
 {
-    bool nonfinite = edge && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
-    if (edge) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
+    constexpr int columns = D / halves_each<T>;
+    const bool looks = edge || T::is_f32;
+    bool nonfinite = looks && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
+    if (looks) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
     if (nonfinite) {
-        if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
+        if constexpr (T::is_f32) {
+            if (busy) add_without_parts<columns, Keys>(out, s, tile, first, last, !edge);
+        } else if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
         sync_tile<Threads>();
         clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
         sync_tile<Threads>();
     }
-    if (busy) add_weighted<T, D, Keys, false>(out, s, tile);
+    if (busy) add_weighted<T, columns, Keys, false>(out, s, tile);
 }
 
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -3935,6 +4125,7 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 template <class T, int N, int D, int RowsA>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
+    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA>(s, left, row, right);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4], b[4];
@@ -3945,6 +4136,16 @@ ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uin
             hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
         }
     }
+}
+
+/* any_nonfinite of these products; those of f32 then are what f32 makes of them */
+template <class T, int N, int D, int RowsA>
+ATTN__DEVICE bool mend_nonfinite(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    const bool nonfinite = any_nonfinite(s);
+    if constexpr (T::is_f32)
+        if (nonfinite) product_without_parts<N, D, RowsA>(s, left, row, right);
+    return nonfinite;
 }
 
 /* ---- rows of a call, and which of them a tile has. Where few queries share keys, the heads of a group stand in one
@@ -4303,19 +4504,14 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 
-/* two neighbours of a result: of type T or float, columns contiguous; NaN as `store` has it */
-template <class T> ATTN__DEVICE void store_two(const attn__array &a, int64_t at, float x, float y)
+/* two neighbours of a result of 16 bits; NaN as `store` has it */
+template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 {
-    if (a.type == ATTN_F32) {
-        ((float *)a.data)[at] = quiet(x);
-        ((float *)a.data)[at + 1] = quiet(y);
-    } else {
-        const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
-        uint32_t both = hw::pack<T>(x, y);
-        if (is_nan(x)) both = (both & 0xffff0000u) | nan;
-        if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
-        *(uint32_t *)((uint16_t *)a.data + at) = both;
-    }
+    const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
+    uint32_t both = hw::pack<T>(x, y);
+    if (is_nan(x)) both = (both & 0xffff0000u) | nan;
+    if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
+    return both;
 }
 
 /* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
@@ -4337,21 +4533,30 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
+        float *const floats = (float *)out.data + at;
+        uint16_t *const halves = (uint16_t *)out.data + at;
+        const bool is_float = T::is_f32 || out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
+        const bool plain = !is_float && !adds && is_plain_row(d, e, factor[e]);
+        float own[D / 4];
+        ATTN__UNROLL for (int n = 0; n < D / 4; n++)
+            own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
+        /* Each step by itself: together they would be long for each column. */
         const auto each = [&](auto f) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
-                if (j * 8 < (int)columns) f(j * 8, d[4 * j + 2 * e], d[4 * j + 2 * e + 1]);
+                if (j * 8 < (int)columns) f(j * 8, own[2 * j], own[2 * j + 1]);
         };
-        if (out.type != ATTN_F32 && !adds && is_plain_row(d, e, factor[e])) {
-            uint16_t *const to = (uint16_t *)out.data + at;
-            each([&](int c, float x, float y) { *(uint32_t *)(to + c) = hw::pack<T>(x * factor[e], y * factor[e]); });
-        } else {
-            each([&](int c, float x, float y) {
-                const bool none = !Gradient && bits_of(factor[e]) == 0;
-                x = none ? 0.0f : x * factor[e];
-                y = none ? 0.0f : y * factor[e];
-                if (adds) x += load_at(out, at + c), y += load_at(out, at + c + 1);
-                store_two<T>(out, at + c, x, y);
-            });
+        if (adds && is_float) each([&](int c, float &x, float &y) { x += floats[c], y += floats[c + 1]; });
+        if (is_float) each([&](int c, float x, float y) { floats[c] = quiet(x), floats[c + 1] = quiet(y); });
+        if constexpr (!T::is_f32) {
+            if (adds && !is_float)
+                each([&](int c, float &x, float &y) {
+                    const uint32_t two = *(const uint32_t *)(halves + c);
+                    x += half_of<T>(two, 0);
+                    y += half_of<T>(two, 1);
+                });
+            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
+            else if (!is_float)
+                each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
         }
     }
 }
@@ -4661,7 +4866,7 @@ ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const ti
 {
     float factor[2];
     finish_rows(p, rows, soft, unit, factor);
-    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v, factor, false);
+    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false);
 }
 
 /* of a row's four threads */
@@ -4812,8 +5017,8 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
 }
 
 /* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
-template <int D, bool Extra, int Keys>
-ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[D / 2], row_pair &soft,
+template <int Columns, bool Extra, int Keys>
+ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
                               const tile_row (&rows)[2], int key0, bool edge)
 {
     const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
@@ -4822,7 +5027,7 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (edge) softmax_keys<Keys, Extra, true, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
     else softmax_keys<Keys, Extra, false, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
     if (Extra) drop_tile<Keys>(s, p, rows, key0);
-    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<D>(out, rescale);   /* else 1 */
+    if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
 
 /* An array that begins with a row of a head */
@@ -4843,13 +5048,13 @@ template <class Scales> struct tiled_head {
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
-template <int D, bool Extra, int Keys, int WarpsKV, int Kind> struct task_keys {
+template <int D, bool Extra, int Keys, int WarpsKV, int Kind, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
-    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS);
+    static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
     const params &p;
     int        b, head, step;
     tile_reach reach;                           /* of all rows of the block */
@@ -4926,6 +5131,8 @@ ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[N], uint32_t q, int row0, i
     copy_keys(t, t.k, n + shape::depth * t.step);
     if constexpr (!shape::codes)
         if (busy) product_of_rows<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
+    if constexpr (T::is_f32)
+        if (busy) mend_nonfinite<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
 }
 template <class T, class Task, int N, int M>
 ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], int n, bool edge, bool busy)
@@ -4952,10 +5159,11 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
 template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
 {
-    typedef task_keys<D, Extra, Keys, WarpsKV, Kind> task;
+    typedef task_keys<D, Extra, Keys, WarpsKV, Kind, T::is_f32> task;
     typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
     constexpr int whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
     constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
@@ -4967,7 +5175,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
     task t = keys_of_task<task>(m, b, group, in, reach, split, warps_kv, slots);
     row_pair soft = no_keys();
-    float out[D / 2];
+    float out[columns / 2];
 
     const int first = t.tiles.first + warp_kv;
     look_ahead(t, first);
@@ -4981,7 +5189,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     }
     if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
     if constexpr (shape::codes) order_queries<D>(q);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) out[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[j] = 0.0f;
 
     for (int n = first; n < t.tiles.end; n += warps_kv) {
         const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
@@ -4989,7 +5197,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         hw::cp_async_wait<left>();                      /* K of this tile */
         sync_tile<sharing>();
         scores_of_tile<T, shape::rows>(t, s, q, row0, n, busy);
-        if (busy) mma_softmax<D, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
+        if (busy) mma_softmax<columns, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<sharing>();
         values_of_tile<T>(t, out, s, n, edge, busy);
@@ -4997,10 +5205,11 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::cp_async_wait<0>();
     join_masses(soft);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
-    if (shape::codes && warp_kv == 0) order_columns<D>(out, shared + whole);
+    if constexpr (shape::codes)
+        if (warp_kv == 0) order_columns<D>(out, shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, D>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
+        end_of_rows<T, columns>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -5009,7 +5218,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {     /* else not for sm_90 */
+    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {  /* else not sm_90's */
         ATTN__SHARED(shared);
         constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
         /* Codes have no starts. Where no register is free, the compiler is told. */
@@ -5319,19 +5528,24 @@ template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, in
 {
     const auto half = [](const uint32_t (&pair)[4], int j) { return half_of<T>(pair[j / 2], j % 2); };
     float sum = 0.0f;
-    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v; c += 32) {
-        const eight_halves d_out = *(const eight_halves *)(row_of(p.d_out, b, h, i) + c);
+    for (int64_t c = hw::lane() % 4 * 8; c < p.size_v / halves_each<T>; c += 32) {
+        eight_halves d_out[halves_each<T>];
+        ATTN__UNROLL for (int j = 0; j < halves_each<T>; j++)
+            d_out[j] = ((const eight_halves *)(row_of(p.d_out, b, h, i) + c * halves_each<T>))[j];
         const int64_t at = place(p.out, b, h, i, c);
         uint32_t w[2][4];
         float out[8];
-        if (p.out.type == ATTN_F32) {
+        if (T::is_f32 || p.out.type == ATTN_F32) {
             ATTN__UNROLL for (int j = 0; j < 2; j++) load_16_bytes(w[j], (const float *)p.out.data + at + 4 * j);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = float_of(w[j / 4][j % 4]);
         } else {
             load_16_bytes(w[0], (const uint16_t *)p.out.data + at);
             ATTN__UNROLL for (int j = 0; j < 8; j++) out[j] = half(w[0], j);
         }
-        ATTN__UNROLL for (int j = 0; j < 8; j++) sum = hw::fma(half(d_out.pair, j), out[j], sum);
+        ATTN__UNROLL for (int j = 0; j < 8; j++) {
+            const float x = T::is_f32 ? float_of(d_out[j / 4 % halves_each<T>].pair[j % 4]) : half(d_out[0].pair, j);
+            sum = hw::fma(x, out[j], sum);
+        }
     }
     return sum;
 }
@@ -5340,13 +5554,14 @@ ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.bas
 /* d_out . out of 32 rows from `first` on: each lane has a row's, four lanes share its columns. */
 ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t first)
 {
-    const bool is_bf16 = p.d_out.type == ATTN_BF16;
+    const int32_t type = p.d_out.type;
     float of_lane = 0.0f;
     ATTN__LOOP for (int part = 0; part < 4; part++) {
         const int64_t row = first + part * 8 + hw::lane() / 4;
         float sum = 0.0f;
         if (row < p.queries)
-            sum = is_bf16 ? dot_of_lane<hw::bf16>(p, b, h, row) : dot_of_lane<hw::f16>(p, b, h, row);
+            sum = type == ATTN_BF16 ? dot_of_lane<hw::bf16>(p, b, h, row)
+                  : type == ATTN_F16 ? dot_of_lane<hw::f16>(p, b, h, row) : dot_of_lane<hw::f32>(p, b, h, row);
         sum += hw::shfl_xor(sum, 1);
         sum += hw::shfl_xor(sum, 2);
         sum = hw::shfl(sum, hw::lane() % 8 * 4);
@@ -5375,7 +5590,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
         const row_norm of = norm_of_row(p, b, h, i);
-        g.base = has_extra(p) ? of.base : of.base * LOG2E;
+        g.base = has_extra(p) || p.d_out.type == ATTN_F32 ? of.base : of.base * LOG2E;
         g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
@@ -5439,7 +5654,8 @@ template <class T, int D>
 ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
 {
     const float factor[2] = {p.scale, p.scale};
-    store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q, factor, (p.accumulate & ATTN_GRAD_Q) != 0);
+    store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
+                           (p.accumulate & ATTN_GRAD_Q) != 0);
 }
 template <class T, int D, int DV, bool Keys, bool Values>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
@@ -5447,9 +5663,11 @@ ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const f
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (Keys && p.dk.rank)
-        store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q, factor, (p.accumulate & ATTN_GRAD_K) != 0);
+        store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q / halves_each<T>, factor,
+                               (p.accumulate & ATTN_GRAD_K) != 0);
     if (Values && p.dv.rank)
-        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v, one, (p.accumulate & ATTN_GRAD_V) != 0);
+        store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v / halves_each<T>, one,
+                                (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
 template <int N, bool Extra, bool Edge>
@@ -5477,6 +5695,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = shape::keys, slot = tile_bytes<keys, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + 2 * slot;
     tile_reach *reaches = (tile_reach *)(shared + 2 * whole + 4 * slot);
@@ -5486,7 +5705,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     const int head_kv = h / (int)(p.heads / p.heads_kv);
     tile_row rows[2];
     row_grad grads[2];
-    float dq[D / 2];
+    float dq[columns / 2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         const int i = first_row + row0 + g + 8 * e;
         rows[e] = row_at(p, entry_of(p, b), b, h, 1, i);
@@ -5507,7 +5726,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, first_row, 0, (int)p.queries);
     copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, first_row, 0, (int)p.queries);
     copy_keys(n);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dq[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dq[j] = 0.0f;
 
     for (; n < end; n++) {
         const bool edge = always_edge || n * keys < all.from || (n + 1) * keys > all.to;
@@ -5517,14 +5736,16 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         copy_keys(n + 1);
         product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
-        const bool nonfinite = any_nonfinite(s);    /* is some key so? */
+        /* is some key so? */
+        const bool nonfinite = mend_nonfinite<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+        if (T::is_f32) mend_nonfinite<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
         if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
-        add_tile<T, D, keys>(dq, ds, k + n % 2 * slot, nonfinite);
+        add_tile<T, columns, keys>(dq, ds, k + n % 2 * slot, nonfinite);
     }
     hw::cp_async_wait<0>();
-    store_dq<T, D>(p, dq, rows);
+    store_dq<T, columns>(p, dq, rows);
     hw::sync();                                     /* the tiles are free again */
 }
 
@@ -5660,6 +5881,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
+    constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot;
@@ -5667,11 +5889,12 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const float scale = scale_of<Extra>(p);
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-    constexpr int across = D <= 192 ? copy_across<D> : Keys ? 0 : D / 8;    /* no register is spilled on sm_120 */
-    const tile_reach *const reaches = m.reaches + (int64_t)b * parts;
-    float dk[D / 2], dv[D / 2];
+    constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
+    /* Where reaches lie is not kept: registers are few. */
+    const auto reach_at = [&](int part) { return m.reaches[(int64_t)b * parts + part]; };
+    float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
-        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reaches[part], first_key, last_key); });
+        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reach_at(part), first_key, last_key); });
         return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
@@ -5687,10 +5910,10 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
-    ATTN__UNROLL for (int j = 0; j < D / 2; j++) dk[j] = dv[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
 
     for (int now = 0; at.head < group; at = following, now ^= 1) {
-        const tile_reach reach = reaches[at.part];
+        const tile_reach reach = reach_at(at.part);
         const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
         const uint32_t rows = values + now * shape::values;
         float s[queries / 2], ds[queries / 2];
@@ -5700,19 +5923,22 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
-        const bool nonfinite_q = any_nonfinite(s);              /* is some query so, some gradient of an output? */
-        const bool nonfinite_d_out = Keys ? any_nonfinite(ds) : has_nonfinite_shift<queries>(rows);
+        /* is some query so, some gradient of an output? */
+        const bool nonfinite_q = mend_nonfinite<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
+        const bool nonfinite_d_out =
+            Keys ? mend_nonfinite<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot)
+                 : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
         if (Extra || edge || nonfinite_q || nonfinite_d_out)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
         else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, D, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
-        if (Keys) add_tile<T, D, queries>(dk, ds, q + now * slot, nonfinite_q);
+        if (Values) add_tile<T, columns, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
+        if (Keys) add_tile<T, columns, queries>(dk, ds, q + now * slot, nonfinite_q);
     }
     hw::cp_async_wait<0>();
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + row0 + g);
-    store_dk_dv<T, D, D, Keys, Values>(p, dk, dv, keys);
+    store_dk_dv<T, columns, columns, Keys, Values>(p, dk, dv, keys);
     hw::sync();
 }
 
@@ -5743,6 +5969,25 @@ template <int D, int... More, class F> bool with_head_size(int64_t size, head_si
     return true;
 }
 typedef head_sizes<ATTN_CUDA_HEAD_DIMS> mma_head_sizes;
+template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
+{
+    int largest = 0;
+    ((largest = Sizes > largest ? Sizes : largest), ...);
+    return largest;
+}
+/* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them, those
+   with Extra alone. */
+template <class F> bool with_f32_size(int64_t, head_sizes<>, F) { return false; }
+template <int D, int... More, class F> bool with_f32_size(int64_t size, head_sizes<D, More...>, F f)
+{
+    if constexpr (ATTN_CUDA_F32 && (D == 64 || D == 128)) {
+        if (size <= D) {
+            f(head_size<2 * D>());
+            return true;
+        }
+    }
+    return with_f32_size(size, head_sizes<More...>(), f);
+}
 
 /* Can rows be moved 16 bytes at a time? */
 inline bool has_aligned_rows(const attn__array &a, int64_t batch, int64_t heads, int64_t rows)
@@ -5792,6 +6037,8 @@ inline bool has_paired_rows(const attn__array &a, int32_t type, int64_t batch, i
 #define ATTN__WANT(condition, text) if (!(condition)) return text
 inline const char *fast_covers(const params &p, int stage)
 {
+    ATTN__WANT(ATTN_CUDA_F16 || p.q.type != ATTN_F16, "compiled without kernels of f16 (ATTN_CUDA_F16)");
+    ATTN__WANT(ATTN_CUDA_BF16 || p.q.type != ATTN_BF16, "compiled without kernels of bf16 (ATTN_CUDA_BF16)");
     if (const char *const why = lacking(p, stage)) return why;
     ATTN__WANT(p.batch > 0 && p.heads > 0 && p.queries > 0 && p.keys > 0 && p.size_q > 0 && (!p.page || p.pool > 0),
                "a size is 0");
@@ -5812,6 +6059,7 @@ inline const char *fast_covers(const params &p, int stage)
 }
 static const char *fast_covers_backward(const params &p)
 {
+    ATTN__WANT(ATTN_CUDA_GRADIENTS, "compiled without kernels of gradients (ATTN_CUDA_GRADIENTS)");
     ATTN__WANT(p.d_out.rank && p.out.rank && p.v.rank, "there is no d_out and out");
     ATTN__WANT(p.d_out.type == p.q.type && has_aligned_rows(p.d_out, p.batch, p.heads, p.queries),
                "d_out is not in 16-byte aligned rows of the type of q");
@@ -5821,18 +6069,43 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
-/* f(its type), f(its type, its head size) for a call */
+/* f(its type) for a call of 16 bits; f(its type, the D of its kernels) for any, false where there are none. fast_covers
+   refuses types that were left out. */
 template <class F> int with_type(const params &p, F f)
 {
-    return p.q.type == ATTN_BF16 ? f(hw::bf16()) : f(hw::f16());
+    if constexpr (ATTN_CUDA_BF16)
+        if (p.q.type == ATTN_BF16) return f(hw::bf16());
+    if constexpr (ATTN_CUDA_F16) return f(hw::f16());
+    return (int)cudaErrorInvalidValue;
+}
+template <class F> void each_type(F f)
+{
+    if constexpr (ATTN_CUDA_BF16) f(hw::bf16());
+    if constexpr (ATTN_CUDA_F16) f(hw::f16());
+}
+template <class F> bool with_shape(const params &p, F f)
+{
+    if (p.q.type == ATTN_F32)
+        return with_f32_size(larger_head(p), mma_head_sizes(), [&](auto d) { f(hw::f32(), d); });
+    return with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        with_type(p, [&](auto type) { f(type, d); return 0; });
+    });
 }
 template <class F> cudaError_t with_kernels(const params &p, F f)
 {
     int error = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        error = with_type(p, [&](auto type) { return f(type, d); });
-    });
+    with_shape(p, [&](auto type, auto d) { error = f(type, d); });
     return (cudaError_t)error;
+}
+/* A call of type T as its kernels see it (see halves_each) */
+template <class T> params as_halves(params p)
+{
+    attn__array *const arrays[4] = {&p.q, &p.k, &p.v, &p.d_out};
+    for (attn__array *a : arrays)
+        for (int i = 0; i < 3; i++) a->stride[i] *= halves_each<T>;
+    p.size_q *= halves_each<T>;
+    p.size_v *= halves_each<T>;
+    return p;
 }
 
 static const char *mma_covers_as(const params &p, const device &d, bool backward, int stage)
@@ -5843,7 +6116,7 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
     ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
-    ATTN__WANT(with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) {
+    ATTN__WANT(with_shape(p, [&](auto, auto size) {
         constexpr int D = decltype(size)::value;
         fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
@@ -5876,8 +6149,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
     if (reason || !has_starts(p)) return reason;
     bool starts = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto size) { starts = decltype(size)::value <= MMA_STARTS; });
-    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192");
+    with_shape(p, [&](auto, auto size) { starts = decltype(size)::value <= MMA_STARTS; });
+    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
     return NULL;
 }
 
@@ -5895,7 +6168,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
+    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     m.packed = packed_tiles();
     const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
@@ -5915,12 +6188,12 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
     const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
     int64_t bytes = 0;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, most_rows = mma_shape<D>::rows;
+    with_shape(p, [&](auto type, auto d) {
+        constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>, most_rows = mma_shape<D>::rows;
         const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
         const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks, splits = mma_plan<D>(p, dev).splits;
         if (smaller ? parts > 1 : splits > 1)
-            bytes = (smaller ? most : rows * splits) * (D + 2) * (int64_t)sizeof(float);
+            bytes = (smaller ? most : rows * splits) * (columns + 2) * (int64_t)sizeof(float);
     });
     if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
@@ -5955,20 +6228,23 @@ template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     const bool in_groups = m.p.k_scale.stride[3] || (m.p.v.rank && m.p.v_scale.stride[3]);
-    if constexpr (!Extra && D % 32 == 0) {
+    if constexpr (!Extra && D % 32 == 0 && !T::is_f32) {
         if (m.p.k.type == ATTN_I8)
             return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
                              : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
     }
-    if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
-    return fits_twice(mma_shape<D>::shared_bytes, dev)
-               ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream)
-               : mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
+    if constexpr (!T::is_f32) {                         /* which has one kernel, whatever the rows */
+        if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
+        if (fits_twice(mma_shape<D>::shared_bytes, dev))
+            return mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream);
+    }
+    return mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
 }
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
     mma_work m = mma_plan<D>(p, dev);
-    m.p = p;
+    m.p = as_halves<T>(p);
+    m.columns = D / halves_each<T>;
     const int64_t rows = batch_of_rows(p) * p.heads * p.queries;
     const int grid = blocks_for(batch_of_rows(p) * m.groups * m.tiles * m.splits);
     int error = 0;
@@ -5977,10 +6253,11 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
         error = fill_table(p, m.packed, (int)(m.rows / m.pack), false, stream);
     }
     m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1, false) : 0));
-    m.tops = m.sums + rows * m.splits * D;
+    m.tops = m.sums + rows * m.splits * m.columns;
     if (!error)
         error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
-                             : mma_forward_launch<T, D, false>(m, dev, grid, stream);
+                             : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    m.p = p;
     if (!error && m.splits > 1)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
@@ -6030,8 +6307,9 @@ static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const d
     return with_kernels(p, [&](auto type, auto d) {
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
-        return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
-                            : mma_weights_run<T, D, false>(p, dev, stream);
+        if constexpr (T::is_f32) return (int)cudaErrorInvalidValue;     /* no stage but the first covers it */
+        else return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
+                                 : mma_weights_run<T, D, false>(p, dev, stream);
     });
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
@@ -6075,7 +6353,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
     if (!backward) return bytes + stats_bytes(p);
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
         bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
     });
@@ -6094,27 +6372,33 @@ template <class T, int D, bool Extra>
 int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra> shape;
+    constexpr bool in_two = shape::in_two && !T::is_f32;
     const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    m.p = as_halves<T>(m.p);
     if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
     if (!error && p.dq.rank)
         error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                        shape::threads, shape::shared_queries, stream, m);
-    if (!error && shape::in_two && p.dv.rank)
-        error = launch(mma_grad_keys<T, D, Extra, !shape::in_two, true>, blocks_for(tiles_k), shape::threads,
+    if (!error && in_two && p.dv.rank)
+        error = launch(mma_grad_keys<T, D, Extra, !in_two, true>, blocks_for(tiles_k), shape::threads,
                        shape::shared_keys, stream, m);
-    if (!error && (p.dk.rank || (!shape::in_two && p.dv.rank)))
-        error = launch(mma_grad_keys<T, D, Extra, true, !shape::in_two>, blocks_for(tiles_k), shape::threads,
+    if (!error && (p.dk.rank || (!in_two && p.dv.rank)))
+        error = launch(mma_grad_keys<T, D, Extra, true, !in_two>, blocks_for(tiles_k), shape::threads,
                        shape::shared_keys, stream, m);
     return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
-        return has_extra(p) ? mma_backward_as<decltype(type), decltype(d)::value, true>(p, dev, stream)
-                            : mma_backward_as<decltype(type), decltype(d)::value, false>(p, dev, stream);
+        typedef decltype(type) T;
+        constexpr int D = decltype(d)::value;
+        if constexpr (ATTN_CUDA_GRADIENTS)
+            return has_extra(p) ? mma_backward_as<T, D, true>(p, dev, stream)
+                                : mma_backward_as<T, D, T::is_f32>(p, dev, stream);
+        return (int)cudaErrorInvalidValue;
     });
 }
 
@@ -8014,7 +8298,8 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
             float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
             if (i >= p.queries || column >= p.size_q) continue;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
-            store_two<T>(p.dq, at, x, y);
+            if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
+            else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);
         }
     }
 #else
@@ -8035,9 +8320,11 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
                                            CODES_IN_GROUPS>);
     }
     f((const void *)mma_weights<T, D, Extra>);
-    f((const void *)mma_grad_queries<T, D, Extra>);
-    f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
-    if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+    if constexpr (ATTN_CUDA_GRADIENTS) {
+        f((const void *)mma_grad_queries<T, D, Extra>);
+        f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
+        if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+    }
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
@@ -8046,11 +8333,20 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
-    each_mma_kernel_as<hw::bf16, D, false>(f);
-    each_mma_kernel_as<hw::bf16, D, true>(f);
-    each_mma_kernel_as<hw::f16, D, false>(f);
-    each_mma_kernel_as<hw::f16, D, true>(f);
-    f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+    each_type([&](auto type) {
+        each_mma_kernel_as<decltype(type), D, false>(f);
+        each_mma_kernel_as<decltype(type), D, true>(f);
+    });
+    if constexpr (ATTN_CUDA_GRADIENTS) f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+    with_f32_size(D, head_sizes<D>(), [&](auto d) {
+        constexpr int halves = decltype(d)::value;
+        f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys_small<halves, true>, 1, NUMBERS>);
+        if constexpr (ATTN_CUDA_GRADIENTS) {
+            f((const void *)mma_grad_queries<hw::f32, halves, true>);
+            f((const void *)mma_grad_keys<hw::f32, halves, true, true, true>);
+            f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
+        }
+    });
     each_mma_kernel(head_sizes<More...>(), f);
 }
 
@@ -8058,14 +8354,16 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 template <class... Heads> struct head_pairs {};
 typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
                    head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
+/* Calls of larger heads than these are not covered. */
+template <class Heads> constexpr bool has_heads = Heads::qk <= 128 || largest_of(mma_head_sizes()) > 128;
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
     if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
         return with_heads(p, head_pairs<More...>(), f);
-    f(Heads());
-    return true;
+    if constexpr (has_heads<Heads>) f(Heads());
+    return has_heads<Heads>;
 }
 
 /* One kernel for dk and dv, and another for these and dq (sweeps_once); or one each, where dk and dv do not fit in the
@@ -8077,41 +8375,49 @@ template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_tw
 /* Sums of larger heads leave no registers for what Extra computes. */
 template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
 
-template <class T, class Heads, bool Extra, class F> void each_hopper_kernel_as(F f)
+template <class T, class Heads, bool Extra, class F> void each_hopper_gradient(F f)
 {
-    constexpr bool forward = Extra && Heads::all, extra = Extra && hopper_grads_with_extra<Heads>;
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, forward>>);
-    if (forward) f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, forward>>);
-    if (extra != Extra) return;
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, extra>);
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, extra>);
-    if constexpr (extra) {
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, Extra>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, Extra>);
+    if constexpr (Extra) {
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
     }
     if constexpr (of_values != of_keys)
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, extra>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, Extra>);
     else if constexpr (!Extra)
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
-    f((const void *)hopper_pairs_prepare<hw::bf16>);
-    f((const void *)hopper_pairs_prepare<hw::f16>);
-    f((const void *)hopper_grad_prepare<hw::bf16>);
-    f((const void *)hopper_grad_prepare<hw::f16>);
+    each_type([&](auto type) {
+        typedef decltype(type) T;
+        f((const void *)hopper_pairs_prepare<T>);
+        if constexpr (ATTN_CUDA_GRADIENTS) {
+            f((const void *)hopper_grad_prepare<T>);
+            f((const void *)hopper_grad_dq<T>);
+        }
+    });
     f((const void *)find_mask_tiles);
     f((const void *)hopper_clear_dq);
-    f((const void *)hopper_grad_dq<hw::bf16>);
-    f((const void *)hopper_grad_dq<hw::f16>);
 }
 template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
-    each_hopper_kernel_as<hw::bf16, Heads, false>(f);
-    each_hopper_kernel_as<hw::bf16, Heads, true>(f);
-    each_hopper_kernel_as<hw::f16, Heads, false>(f);
-    each_hopper_kernel_as<hw::f16, Heads, true>(f);
+    each_type([&](auto type) {
+        typedef decltype(type) T;
+        if constexpr (has_heads<Heads>) {
+            f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false>>);
+            if constexpr (Heads::all) {
+                f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, true>>);
+                f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, true>>);
+            }
+            if constexpr (ATTN_CUDA_GRADIENTS) {
+                each_hopper_gradient<T, Heads, false>(f);
+                if constexpr (hopper_grads_with_extra<Heads>) each_hopper_gradient<T, Heads, true>(f);
+            }
+        }
+    });
     each_hopper_kernel(head_pairs<More...>(), f);
 }
 
@@ -8484,9 +8790,11 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         error = with_type(p, [&](auto type) {
             typedef decltype(type) T;
             constexpr bool extra = hopper_grads_with_extra<Heads>;
-            return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
-                   : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
-                                      : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
+            if constexpr (ATTN_CUDA_GRADIENTS)
+                return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
+                       : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                                          : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
+            return (int)cudaErrorInvalidValue;
         });
     });
     return (cudaError_t)error;
@@ -8508,7 +8816,7 @@ namespace attn__gpu {
        tiled_grad_rows         256      58             all                           221        dot_do_o
        tiled_grad_queries      256      58             all                           240        dQ
        tiled_grad_keys         256      58             all                           255        dK, dV
-       tiled_grad_bias         256      58             all                           207
+       tiled_grad_bias         256      58             all                           217
        tiled_multiply          256      17             all                           168
        mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
@@ -8517,6 +8825,7 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
+       the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
@@ -8827,19 +9136,6 @@ static int64_t tiled_workspace(const params &call, const device &, bool backward
     return (int64_t)(uintptr_t)(tiled_memory_of(start).sums + sums);
 }
 typedef void tiled_kernel(tiled_params);
-/* The kernels of a score; few: for 16 queries a tile */
-struct tiled_kernels { tiled_kernel *forward_few, *forward, *rows, *queries, *keys, *bias; };
-template <int Kind> tiled_kernels tiled_kernels_of()
-{
-    const tiled_kernels k = {tiled_forward<Kind, 1>, tiled_forward<Kind, 4>, tiled_grad_rows<Kind>,
-                             tiled_grad_queries<Kind>, tiled_grad_keys<Kind>, tiled_grad_bias<Kind>};
-    return k;
-}
-static tiled_kernels tiled_kernels_for(const params &p)
-{
-    return p.score == ATTN_SCORE_ADDITIVE ? tiled_kernels_of<ADDITIVE>() :
-           is_distance(p.score) ? tiled_kernels_of<DISTANCES>() : tiled_kernels_of<PRODUCTS>();
-}
 static cudaError_t tiled_run(tiled_kernel *kernel, size_t room, int64_t tasks, const tiled_params &p,
                              const queue &stream)
 {
@@ -8859,9 +9155,8 @@ static cudaError_t tiled_forward_run(const params &call, const device &, const q
 {
     const tiled_params &p = all_of(call);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
-    const tiled_kernels k = tiled_kernels_for(p);
-    if (tiled_few(p)) return tiled_run(k.forward_few, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
-    return tiled_run(k.forward, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
+    if (tiled_few(p)) return tiled_run(tiled_forward<1>, sizeof(tiled_room<1>), tiled_tasks(p, 16), p, stream);
+    return tiled_run(tiled_forward<4>, sizeof(tiled_room<4>), tiled_tasks(p), p, stream);
 }
 
 /* The gradient of a parameter: what rows (or keys) left behind, a [r][k], times what it met there. */
@@ -8965,18 +9260,17 @@ static cudaError_t clear(float *data, int64_t count, const queue &stream)
 static cudaError_t tiled_backward_run(const params &call, const device &, const queue &stream)
 {
     const tiled_params &p = all_of(call);
-    const tiled_kernels k = tiled_kernels_for(p);
     const size_t room = sizeof(tiled_grad_room);
     ATTN__CUDA_TRY(tiled_prepare(p, stream));
     if (p.packed_queries) ATTN__CUDA_TRY(clear(p.row_base, 7 * p.heads * p.queries, stream));
     if (p.packed_keys && p.key_reached) ATTN__CUDA_TRY(clear(p.key_reached, p.key_heads * p.keys, stream));
-    ATTN__CUDA_TRY(tiled_run(k.rows, room, tiled_tasks(p), p, stream));
-    if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(k.queries, room, tiled_tasks(p), p, stream));
+    ATTN__CUDA_TRY(tiled_run(tiled_grad_rows, room, tiled_tasks(p), p, stream));
+    if (wants_of_rows(p)) ATTN__CUDA_TRY(tiled_run(tiled_grad_queries, room, tiled_tasks(p), p, stream));
     if (p.dv.rank || p.key_vector || p.dk.rank)
-        ATTN__CUDA_TRY(tiled_run(k.keys, room, tiled_key_tasks(p), p, stream));
+        ATTN__CUDA_TRY(tiled_run(tiled_grad_keys, room, tiled_key_tasks(p), p, stream));
     if (p.d_bias.rank) {
         const int64_t *size = p.bias_size, tasks = size[0] * size[1] * ((size[2] + 63) / 64) * ((size[3] + 63) / 64);
-        ATTN__CUDA_TRY(tiled_run(k.bias, room, tasks, p, stream));
+        ATTN__CUDA_TRY(tiled_run(tiled_grad_bias, room, tasks, p, stream));
     }
     return finish_backward(p, stream);
 }
@@ -9403,14 +9697,12 @@ static cudaError_t load_kernels()
         for (size_t i = 0; i < sizeof all / sizeof *all && error == cudaSuccess; i++)
             error = cudaFuncGetAttributes(&attributes, all[i]);
     };
-    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, mark, merge,
+    load(compiled_for, multiply, tiled_multiply, cover_keys, unpack, find_norms, additive_prepare, tiled_forward<1>,
+         tiled_forward<4>, tiled_grad_rows, tiled_grad_queries, tiled_grad_keys, tiled_grad_bias, mark, merge,
          convert_doubles, unpack_blocks, make_tables, rotate<ANY_ROWS>, rotate<WHOLE_HALVES>, rotate<WHOLE_FLOATS>,
          (const void *)store_rows<false, ANY_ROWS>, (const void *)store_rows<true, ANY_ROWS>,
          (const void *)store_rows<false, WHOLE_HALVES>, (const void *)store_rows<true, WHOLE_HALVES>,
          (const void *)store_rows<false, WHOLE_FLOATS>, (const void *)store_rows<true, WHOLE_FLOATS>);
-    const tiled_kernels tiled[] = {tiled_kernels_of<PRODUCTS>(), tiled_kernels_of<DISTANCES>(),
-                                   tiled_kernels_of<ADDITIVE>()};
-    for (const tiled_kernels &k : tiled) load(k.forward_few, k.forward, k.rows, k.queries, k.keys, k.bias);
     each_mma_kernel(mma_head_sizes(), load);
     each_hopper_kernel(hopper_heads(), load);
     if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, by who calls */

@@ -48,7 +48,7 @@ enum { OF_FLOATS, BY_CHAINS, BY_AMX, BY_LANES };
 static int64_t joined_rows(const attn_view *a, const attn_view *b, const attn_view *out) {
     int64_t rows = out->size[1], entries = out->size[0];
     int64_t row_a = rows == 1 ? a->stride[0] : a->stride[1], row_out = rows == 1 ? out->stride[0] : out->stride[1];
-    if (entries == 1 || !(b->size[0] == 1 || b->stride[0] == 0)) return rows;
+    if (entries == 1 || !(b->size[0] == 1 || b->stride[0] == 0) || row_a < 0 || row_out < 0) return rows;
     if (a->size[0] == 1 || a->stride[0] != rows * row_a || out->stride[0] != rows * row_out) return rows;
     return rows * entries;
 }
@@ -56,7 +56,8 @@ static int form_of(const attn_view *a, const attn_view *b, const attn_view *out,
     const int pairs = pairs_on(isa);
     const int64_t rows = joined_rows(a, b, out), depth = a->size[2], columns = b->size[2];
     const int64_t apart = columns == 1 ? 1 : b->stride[2]; /* columns of b */
-    if (!pairs || a->type != ATTN_BF16 || b->type != ATTN_BF16 || depth < 32 || (rows <= 4 && apart == 1))
+    if (!pairs || a->type != ATTN_BF16 || b->type != ATTN_BF16 || depth < (rows <= 8 ? 128 : 32) ||
+        (rows <= 8 && b->stride[1] != 1))
         return OF_FLOATS;
     if (rows <= 8 && columns >= 64 && b->stride[1] == 1 && apart > 1) return BY_LANES;
     return pairs == PAIRS_BY_AMX ? BY_AMX : BY_CHAINS;
@@ -183,15 +184,15 @@ static int pairs_here(void) { /* on one of the instruction sets of this run */
 }
 
 static const int64_t all_rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 17, 31, 63, 64, 65, 66, 130},
-                     all_depths[] = {31, 32, 33, 63, 64, 65, 95, 130, 333, 512, 513, 1100},
+                     all_depths[] = {31, 32, 33, 63, 64, 65, 95, 127, 128, 130, 333, 512, 513, 1100},
                      all_columns[] = {1, 15, 16, 17, 63, 64, 65, 66, 131, 600};
-enum { ROWS = 20, DEPTHS = 12, COLUMNS = 10 };
+enum { ROWS = 20, DEPTHS = 14, SHORT_DEPTHS = 7, COLUMNS = 10 };
 
 /* Rows times columns, each with each: b by rows, by columns, and in any place. */
 static void sizes(void) {
     for (int n = 0; n < ROWS * COLUMNS * 3; n++) {
         const int64_t m = all_rows[n % ROWS], columns = all_columns[n / ROWS % COLUMNS],
-                      k = all_depths[test_int(0, DEPTHS - 1)];
+                      k = all_depths[test_int(m > 8 || n % 8 == 0 ? 0 : (int)SHORT_DEPTHS, DEPTHS - 1)];
         const int way = n / ROWS / COLUMNS, place = test_int(0, PLACES - 1);
         attn_view a = halves(test_int(0, 2) ? PACKED : test_int(0, PLACES - 1), 1, m, k, test_int(0, 3) == 0);
         attn_view b = halves(way == 2 ? place : PACKED, 1, k, columns, way == 2 ? test_int(0, 1) : way);

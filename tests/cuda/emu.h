@@ -901,10 +901,13 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 namespace attn__hw {
 
 struct f16 {
-    static const bool is_bf16 = false;
+    static const bool is_bf16 = false, is_f32 = false;
 };
 struct bf16 {
-    static const bool is_bf16 = true;
+    static const bool is_bf16 = true, is_f32 = false;
+};
+struct f32 {
+    static const bool is_bf16 = false, is_f32 = true;
 };
 typedef attn_emu::tensor_map tensor_map;
 
@@ -1141,6 +1144,38 @@ template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0
                 const int row = i / 4 + part / 2 * 8, column = i % 4 * 2 + part % 2;
                 float sum = lanes[i]->d[part];
                 for (int k = 0; k < 16; k++) sum += left[row][k] * right[k][column];
+                lanes[i]->d[part] = sum;
+            }
+    });
+}
+
+/* The last 13 bits of a number are not read. Products have 22 bits, so they are exact; sums are rounded to nearest, in
+   the order of k (a device's may have another order, and be cut off). */
+inline void mma_tf32(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    struct mine {
+        float *d;
+        const uint32_t *a;
+        uint32_t b[2];
+    } m = {d, a, {b0, b1}};
+    attn_emu::meet("mma tf32", &m, [](mine **lanes) {
+        static float left[16][8], right[8][8];
+        const auto read = [](uint32_t x) {
+            float f;
+            x &= 0xffffe000u;
+            memcpy(&f, &x, 4);
+            return f;
+        };
+        attn_emu::count.mma++;
+        for (int i = 0; i < 32; i++) {
+            for (int part = 0; part < 4; part++)
+                left[i / 4 + part % 2 * 8][i % 4 + part / 2 * 4] = read(lanes[i]->a[part]);
+            for (int part = 0; part < 2; part++) right[i % 4 + part * 4][i / 4] = read(lanes[i]->b[part]);
+        }
+        for (int i = 0; i < 32; i++)
+            for (int part = 0; part < 4; part++) {
+                const int row = i / 4 + part / 2 * 8, column = i % 4 * 2 + part % 2;
+                float sum = lanes[i]->d[part];
+                for (int k = 0; k < 8; k++) sum += left[row][k] * right[k][column];
                 lanes[i]->d[part] = sum;
             }
     });

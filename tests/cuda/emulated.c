@@ -992,7 +992,7 @@ static void fast_options(void) {
         {"masked scores", 3, 3, "on the device"},
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
-        {"f32", 1, 1, "mma.sync: q, k, v are not all f16 or all bf16"},
+        {"f32", 2, 2, "wgmma: q, k, v are not all f16 or all bf16"},
         {"starts", 3, 1, "on the device"},
         {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
@@ -1046,6 +1046,41 @@ static void fast_options(void) {
         if (n > 13) CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv is wanted"), "why: %s", options[n].name);
     }
     play_as_before(arch);
+}
+
+/* Which calls of f32 stage 2 takes, and why not the others; the arrays are only described. */
+static void fast_floats(void) {
+    static const struct {
+        const char *why;
+        int arch, size, stage;
+    } cases[] = {{"on the device", 90, 64, 2},
+                 {"on the device", 80, 128, 2},
+                 {"the device is older than sm_80", 75, 64, 1},
+                 {"a head size is beyond those that were compiled", 90, 136, 1},
+                 {"a head size is no multiple of 8", 90, 68, 1},
+                 {"rows of q, k, v are not 16-byte aligned", 90, 64, 1},
+                 {"q, k, v are not of one type", 90, 64, 1},
+                 {"weights or scores of f32", 90, 64, 1},
+                 {"out is not in rows of the type of q or f32", 90, 64, 1}};
+    const int arch = fake_arch();
+    const char *const base = (const char *)((uintptr_t)1 << 40);
+    float *const written = (float *)((uintptr_t)1 << 41);
+    for (int n = 0; n < (int)(sizeof cases / sizeof *cases); n++) {
+        const int32_t of_v = n == 6 ? ATTN_BF16 : ATTN_F32;
+        attn_desc d = {0};
+        attn_grad g = {0};
+        d.q = d.k = attn_view_f32((const float *)(base + (n == 5 ? 4 : 0)), 4, 1, 4, 1024, cases[n].size);
+        d.v = attn_view_typed(of_v, base, 4, 1, 4, 1024, cases[n].size);
+        d.out = attn_out_typed(n == 8 ? ATTN_BF16 : ATTN_F32, written, 4, 1, 4, 1024, cases[n].size);
+        if (n == 7) d.weights = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
+        g.d_out = attn_view_f32((const float *)base, 4, 1, 4, 1024, cases[n].size);
+        g.dq = attn_out_f32(written + (1 << 24), 4, 1, 4, 1024, cases[n].size);
+        if (!play(cases[n].arch)) return;
+        fake_everything(2);
+        CHECKF(runs_on(&d, 0, cases[n].stage) && explained(&d, 0, cases[n].why), "case %d", n);
+        if (n != 7) CHECKF(runs_on(&d, &g, cases[n].stage), "gradients, case %d", n);
+        play_as_before(arch);
+    }
 }
 
 /* No heads: nothing to do, dk and dv are 0. Rows without a key whose sink is NaN: that is their log-sum-exp. */
@@ -1137,27 +1172,28 @@ static void mixed_places(void) {
 /* Plans of every stage, in a stream and on a device of their own. */
 static void fast_plans(void) {
     const int arch = fake_arch();
-    /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers; a mask; weights */
-    for (int n = 0; n < 9; n++) {
-        static const char *stages[9] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3",
-                                        "stage 3", "stage 3", "stage 3", "stage 3"};
+    /* f32; stage 2; a decode; split keys; codes; packed heads; heads of 256 numbers; a mask; weights; f32 in stage 2 */
+    for (int n = 0; n < 10; n++) {
+        static const char *stages[10] = {"stage 1", "stage 2", "stage 2", "stage 2", "stage 3",
+                                         "stage 3", "stage 3", "stage 3", "stage 3", "stage 2"};
+        const int own_arch = n == 0 ? 75 : n == 1 ? 80 : 90, halves = n > 0 && n < 9;
         const int h = n == 5 ? 8 : 4, sq = n == 2 || n == 3 ? 1 : 64, sk = n == 3 ? 700 : 90, dim = n == 6 ? 256 : 128;
         attn_desc d = make_desc(1, h, 2, sq, sk, dim, dim);
         attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 1, h, sq, dim), floats;
         attn_grad g = {0};
-        fake_set_arch(n == 1 ? 80 : 90);
-        if (fake_arch() != (n == 1 ? 80 : 90)) continue; /* a device that is older */
+        fake_set_arch(own_arch);
+        if (fake_arch() != own_arch) continue; /* a device that is older */
         if (n == 5) fake_set_processors(1);
         if (n == 7) d.mask = make_ints(ATTN_U8, 2, sq, sk, 0, 0, 0, 1);
         d.out = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
         if (n == 8) d.weights = make_out(LAYOUT_PACKED, 4, 1, h, sq, sk);
-        if (n > 0) d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+        if (halves) d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         if (n == 4) as_codes(&d.k, &d.k_scale, 1, ATTN_F32, &floats), as_codes(&d.v, &d.v_scale, 0, ATTN_F32, &floats);
         d.stream = fake_stream();
         on_device();
         CHECKF(explained(&d, 0, stages[n]), "plan %d", n);
         check_planned(&d, 0, n == 4 ? 2 : 0);
-        g.d_out = n > 0 ? narrow(&above, ATTN_BF16) : above;
+        g.d_out = halves ? narrow(&above, ATTN_BF16) : above;
         g.dq = make_out(LAYOUT_PACKED, 4, 1, h, sq, dim);
         g.dk = make_out(LAYOUT_PACKED, 4, 1, 2, sk, dim), g.dv = make_out(LAYOUT_PACKED, 4, 1, 2, sk, dim);
         if (n != 4) check_planned(&d, &g, 0);
@@ -1802,8 +1838,11 @@ static void projections_of(int starts) {
     test_release();
 }
 static void projections(void) {
+    const int arch = fake_arch();
+    fake_set_arch(75); /* stage 1 has all of the call, as far as a device can be played */
     projections_of(0);
     projections_of(1);
+    fake_set_arch(arch);
 }
 /* What attn_mha leaves for its gradients lies on the host alone. */
 static void saved_refused(void) {
@@ -2330,6 +2369,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_read_codes", fast_read_codes},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_options", fast_options},
+    {"emulated.fast_floats", fast_floats},
     {"emulated.fast_corners", fast_corners},
     {"emulated.cache_appends", cache_appends},
     {"emulated.cache_conversions", cache_conversions},

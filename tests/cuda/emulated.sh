@@ -5,8 +5,8 @@
 . tests/cuda/sanitizers.sh
 
 dir=$out/cuda${FULL:+-full}
-items="program:fast sanitized program:emulated suite:special suite:mha program:primitives suite:bmm suite:pieces
-       suite:softmax suite:entries suite:properties python peers steps:run steps:first"
+items="program:fast sanitized program:emulated suite:special suite:mha program:primitives program:trimmed
+       suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers steps:run steps:first"
 calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 

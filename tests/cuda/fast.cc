@@ -173,7 +173,8 @@ struct call {
     int page = 0; /* rows of a page, for in_pages */
     shared_vector<float> work;
     std::string name;
-    int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out */
+    int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out; 16: numbers at the ends of f32's range. No weight
+                     of these calls vanishes, so what is infinite in f32 is to be so */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -185,8 +186,9 @@ struct wishes {
        in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
-    bool codes = false; /* head sizes are multiples of 16 */
-    int pages_of = 1;   /* and pages of so many rows */
+    bool codes = false;  /* head sizes are multiples of 16 */
+    int pages_of = 1;    /* and pages of so many rows */
+    bool floats = false; /* q, k, v and gradients are f32 */
 };
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
@@ -213,9 +215,12 @@ static void start_call(call &c, int type, const int (&sizes)[7]) {
     p.scale = 1.0f / sqrtf((float)p.size_q);
     p.keep_scale = 1.0f;
     p.left = p.right = INT64_MAX;
-    c.name += std::string(type == ATTN_BF16 ? "bf16" : "f16") + " B" + std::to_string(p.batch) + " H" +
-              std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) + " Sq" + std::to_string(p.queries) + " Sk" +
-              std::to_string(p.keys) + " D" + std::to_string(p.size_q) + " Dv" + std::to_string(p.size_v);
+    c.name += std::string(type == ATTN_BF16  ? "bf16"
+                          : type == ATTN_F16 ? "f16"
+                                             : "f32") +
+              " B" + std::to_string(p.batch) + " H" + std::to_string(p.heads) + "/" + std::to_string(p.heads_kv) +
+              " Sq" + std::to_string(p.queries) + " Sk" + std::to_string(p.keys) + " D" + std::to_string(p.size_q) +
+              " Dv" + std::to_string(p.size_v);
 }
 /* the least likely is a negative scale; of_scores: at least one */
 static void score_options(call &c, bool of_scores) {
@@ -233,7 +238,7 @@ static void score_options(call &c, bool of_scores) {
 static void random_call(call &c, const wishes &w) {
     params &p = c.p;
     static const int packs[4] = {1, 4, 8, 16};
-    const int type = chance(70) ? ATTN_BF16 : ATTN_F16, heads_kv = draw(1, 2);
+    const int drawn = chance(70) ? ATTN_BF16 : ATTN_F16, type = w.floats ? ATTN_F32 : drawn, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int whole = w.codes ? 16 : 8, size_q = whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
     const int size_v = w.most_v     ? 8 * draw(1, w.most_v / 8)
@@ -293,7 +298,7 @@ static void random_call(call &c, const wishes &w) {
     const bool of_pairs = w.extra != 1;
     const int percent = of_pairs ? 50 : 30;
     if (chance(percent)) {
-        const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16;
+        const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16; /* than q's */
         const int bias_type = chance(50) ? ATTN_F32 : !of_pairs && chance(30) ? other : type;
         make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
@@ -428,10 +433,27 @@ static void check_pairs(const call &c, int64_t b, int64_t h, int64_t i, const st
     if (p.weights.rank && (p.dropout == 0 || !p.weights_after_dropout))
         close(c, "the sum of a row's weights", sum, nan ? NAN : own, rounding + 3e-5 * (1 + fabs(top)));
 }
-/* unit: of the type of the weights when they meet the values */
+/* What a weight may be off when it meets the values: its type rounds it; in f32 1e-6 times 1 + S, where S is the
+   largest sum of a score's absolute terms (attn.h: 4e-6) */
+static double unit_of_weights(const call &c) {
+    const params &p = c.p;
+    double largest = 0;
+    if (p.q.type != ATTN_F32) return p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t h = 0; h < p.heads; h++)
+            for (int64_t i = 0; i < p.queries; i++)
+                for (int64_t j = 0; j < p.keys; j++) {
+                    const double *const q = c.q.row(b, h, i), *const k = c.k.row(b, h / (p.heads / p.heads_kv), j);
+                    double terms = p.bias.rank && isfinite(c.bias(b, h, i, j)) ? fabs(c.bias(b, h, i, j)) : 0, sum = 0;
+                    for (int64_t x = 0; x < p.size_q; x++) sum += fabs(q[x] * k[x]);
+                    if (p.alibi.rank) terms += fabs(c.alibi(0, h, 0, 0)) * (double)(p.keys + p.queries);
+                    if (isfinite(sum)) largest = fmax(largest, terms + sum * fabs((double)p.scale));
+                }
+    return 1e-6 * (1 + largest);
+}
 static void check_forward(const call &c) {
     const params &p = c.p;
-    const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double half = unit_of_weights(c), least = p.q.type == ATTN_F32 ? 1e-7 : 1e-6;
     const double of_out = p.out.type == ATTN_F32 ? 0 : half;
     std::vector<double> w((size_t)p.keys), sum((size_t)p.size_v), size((size_t)p.size_v), slope((size_t)p.keys);
     std::vector<bool> either((size_t)p.size_v);
@@ -475,8 +497,10 @@ static void check_forward(const call &c) {
                     const double want =
                         mass == 0 && sink == -INFINITY && p.empty == ATTN_EMPTY_NAN ? NAN : sum[(size_t)x];
                     const double got = read_element(c.out, place(c.out.a, b, h, i, x));
-                    if (!either[(size_t)x] || !isnan(got))
-                        close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + 1e-6);
+                    if (either[(size_t)x] && isnan(got)) continue;
+                    close(c, "out", got, want, half * size[(size_t)x] + of_out * fabs(want) + least);
+                    if (p.q.type == ATTN_F32 && c.infinite && isinf(want) && got != want)
+                        fail(c, "infinite out of f32", got, want);
                 }
             }
     check_memory(c, p.out, c.out);
@@ -520,7 +544,8 @@ static void check_sums(const call &c, const char *what, const tensor &t, const s
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         const size_t at = (size_t)t.at(b, h, i, x);
         const double want = r.value[at] + before;
-        close(c, what, read_element(t, place(t.a, b, h, i, x)), want, 4 * half * r.size[at] + unit * fabs(want) + 1e-5);
+        const double bound = 4 * half * r.size[at] + unit * fabs(want) + (c.p.q.type == ATTN_F32 ? 1e-6 : 1e-5);
+        close(c, what, read_element(t, place(t.a, b, h, i, x)), want, bound);
     });
     checks++;
     if (has_other_nan(t)) fail(c, "another NaN in a gradient", 0, 0);
@@ -530,7 +555,7 @@ static void check_sums(const call &c, const char *what, const tensor &t, const s
 static void check_backward(const call &c, double before_q, double before_k, double before_v) {
     const params &p = c.p;
     const int64_t group = p.heads / p.heads_kv;
-    const double half = p.q.type == ATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double half = unit_of_weights(c), of_terms = p.q.type == ATTN_F32 ? half : 1e-3;
     sums dq(c.dq), dk(c.dk), dv(c.dv);
     std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
     for (int64_t b = 0; b < p.batch; b++)
@@ -560,7 +585,7 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                     g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
                     /* its own error: of the weight, of what cancels */
                     const double doubt =
-                        fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * 1e-3;
+                        fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * of_terms;
                     for (int64_t x = 0; x < p.size_q; x++) {
                         dq.add(of_q + x, g * k[x]);
                         dk.add(of_k + x, g * q[x]);
@@ -813,6 +838,7 @@ static void forward_with_pairs(call &c, const stage &s) {
     if (c.pairs[0].memory != weights) fail(c, "other bits of weights than alone", 0, 0);
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
+static void forward_of_ends(call &c, const stage &s) { forward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
 static void forward_by_tickets(call &c, const stage &s) {
     const params &p = c.p;
@@ -1520,9 +1546,32 @@ static const struct kind {
     {"stage 3 mask of tiles, forward", 2, forward_of_mask_tiles, 90, 227 * 1024, {64, 300, 0, 0, 72, 256}},
     {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 mask of tiles, backward", 2, backward_of_mask_tiles, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
+    {"stage 2 f32, forward", 1, forward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward", 1, forward, 80, 99 * 1024, {1, 200, 0, 0, 72, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, with everything", 1, forward, 80, 99 * 1024, {1, 150, 1, 0, 8, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, few rows", 1, forward, 80, 99 * 1024, {0, 0, 0, 2, 8, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, parts", 1, forward, 80, 99 * 1024, {0, 0, 1, 1, 8, 64, 0, 0, false, 1, true}},
+    {"stage 2 f32, pages", 1, in_pages<forward>, 80, 99 * 1024, {1, 150, 0, 0, 8, 128, 0, 80, false, 1, true}},
+    {"stage 2 f32, entries", 1, forward_of_entries, 86, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 150, 0, 0, 8, 64, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward", 1, backward, 80, 99 * 1024, {1, 100, 0, 0, 72, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward, with everything",
+     1,
+     backward,
+     80,
+     99 * 1024,
+     {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, infinite numbers", 1, forward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
+    {"stage 2 f32, forward, ends", 1, forward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
+static int largest_of_floats() {                                 /* in f32 */
+    int largest = 0;
+    for (int d : {ATTN_CUDA_HEAD_DIMS}) largest = ATTN_CUDA_F32 && (d == 64 || d == 128) ? d : largest;
+    return largest;
+}
 /* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for
    sm_90a (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
 static int built_for() {
@@ -1536,6 +1585,7 @@ static int built_for() {
 static const char *left_out(const kind &k) {
     if (k.arch > fake_arch()) return "this device is older";
     if (k.stage == 1 && k.w.most_d > largest_head) return "this build has no heads so large";
+    if (k.w.floats && std::max(k.w.most_d, 1) > largest_of_floats()) return "this build has no heads of f32 so large";
     if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
     if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";
     if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
@@ -1567,9 +1617,11 @@ static void launch_without_body() {
 static const int shapes[][7] = {
     {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
-    const int shape = k.stage == 2 ? 1 + i % 3 : i % (largest_head < 256 ? 3 : 4);
+    const int shape = k.w.floats && largest_of_floats() < 128 ? 1
+                      : k.stage == 2                          ? 1 + i % 3
+                                                              : i % (largest_head < 256 || k.w.floats ? 3 : 4);
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
-    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
+    start_call(c, k.w.floats ? ATTN_F32 : i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
     /* one sweep leaves calls with options to other kernels */
     if (k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
@@ -1581,6 +1633,29 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
+/* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
+   an infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
+static void ends_call(call &c, int i) {
+    static const int sizes[][7] = {{1, 2, 1, 70, 140, 64, 64}, {1, 1, 1, 20, 90, 24, 80}, {1, 2, 2, 64, 33, 128, 16}};
+    const int shape = largest_of_floats() < 128 ? 0 : i % 3;
+    const double largest = 3.4028234663852886e38;
+    start_call(c, ATTN_F32, sizes[shape]);
+    params &p = c.p;
+    p.scale = 1e-10f;
+    for (int64_t h = 0; h < p.heads_kv; h++)
+        for (int64_t j = 0; j < p.keys; j++) put(c.k, 0, h, j, 7, number() * 1e-28);
+    put(c.q, 0, 0, 3, 7, i % 2 ? largest : -largest), put(c.q, 0, 0, p.queries - 1, 7, 3.402e38);
+    put(c.k, 0, 0, 2, 1, largest), put(c.k, 0, p.heads_kv - 1, p.keys - 1, 2, -largest);
+    for (int64_t h = 0; h < p.heads; h++)
+        for (int64_t r = 0; r < p.queries; r++)
+            put(c.q, 0, h, r, 1, number() * 1e-28), put(c.q, 0, h, r, 2, number() * 1e-28);
+    put(c.v, 0, 0, 5, 3, largest), put(c.v, 0, 0, p.keys - 2, 4, -3.40282e38), put(c.v, 0, 0, 7, 6, 1e-39);
+    put(c.v, 0, 0, p.keys / 2, 5, i % 4 < 2 ? INFINITY : -INFINITY), put(c.v, 0, 0, p.keys - 1, 8, NAN);
+    c.infinite = 16, c.name += " ends of the range";
+    if (i % 2 == 0) return;
+    c.key_lengths.assign(1, (int32_t)p.keys - 3);
+    integers(p.key_lengths, c.key_lengths, 1, 1), p.right = 40, c.name += ", window, key lengths";
+}
 /* Tiles of keys of which the last is cut off by a length, with an infinite value before the cut and one after it. */
 static void cut_off_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 340, 64, 64}, {1, 1, 1, 66, 340, 128, 80}};
@@ -1662,6 +1737,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             if (k.w.most_d) random_call(c, k.w);
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
+            else if (k.test == forward_of_ends) ends_call(c, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);
             k.test(c, stages[k.stage]);

@@ -210,10 +210,10 @@ ATTN__KERNEL(256, 1) void math_kernel(ATTN__PARAM math_params p) {
     p.bits[t] = hw::pack<hw::bf16>(x, -x);
     p.bits[256 + t] = hw::pack<hw::f16>(x, -x);
     const uint32_t word = (uint32_t)t * 0x01000193u, base = 0x43004300u, of_f16 = 0x64006400u; /* all codes in byte 0 */
-    p.bits[768 + t] = hw::subtract_halves<hw::bf16>(hw::and_or(word, 0x007f007fu, base),
-                                                    hw::and_or(word, 0x00800080u, base));
-    p.bits[1024 + t] = hw::subtract_halves<hw::f16>(hw::and_or(word, 0x007f007fu, of_f16),
-                                                    hw::and_or(word, 0x00800080u, of_f16));
+    p.bits[768 + t] =
+        hw::subtract_halves<hw::bf16>(hw::and_or(word, 0x007f007fu, base), hw::and_or(word, 0x00800080u, base));
+    p.bits[1024 + t] =
+        hw::subtract_halves<hw::f16>(hw::and_or(word, 0x007f007fu, of_f16), hw::and_or(word, 0x00800080u, of_f16));
 #endif
     p.bits[512 + t] = hw::to_bf16(x) | (uint32_t)hw::to_f16(x) << 16;
     p.y[1280 + t] = hw::from_bf16(hw::to_bf16(x));
@@ -391,6 +391,45 @@ template <class T> static void test_mma() {
         for (int k = 0; k < 16; k++) want += (double)of_16<T>(a[i / 8 * 16 + k]) * of_16<T>(b[k * 8 + i % 8]);
         check(p.c[i] == want, "ldmatrix, mma", p.c[i], want);
         check(p.c[128 + i] == want, "ldmatrix transposed, mma", p.c[128 + i], want);
+    }
+}
+
+/* Of floats: C 16x8 = A 16x8 . B 8x8. Only the first 10 bits of a fraction count: the others are ones here. */
+struct tf32_params {
+    const uint32_t *a, *b; /* rows of A; columns of B */
+    float *c;
+};
+ATTN__KERNEL(32, 1) void tf32_kernel(ATTN__PARAM tf32_params p) {
+#if ATTN__HAVE_MMA
+    const int l = hw::lane(), g = l / 4, t = l % 4;
+    const uint32_t a[4] = {p.a[g * 8 + t], p.a[g * 8 + 64 + t], p.a[g * 8 + t + 4], p.a[g * 8 + 64 + t + 4]};
+    float c[4] = {0.5f, 0.5f, 0.5f, 0.5f};
+    hw::mma_tf32(c, a, p.b[g * 8 + t], p.b[g * 8 + t + 4]);
+    for (int i = 0; i < 4; i++) p.c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = c[i];
+#else
+    (void)p;
+#endif
+}
+static void test_mma_tf32() {
+    uint32_t *a = array_of<uint32_t>(128), *b = array_of<uint32_t>(64);
+    const tf32_params p = {a, b, array_of<float>(128)};
+    const auto value = [](uint32_t x) { /* as it is read */
+                                        float f;
+                                        x &= 0xffffe000u;
+                                        memcpy(&f, &x, 4);
+                                        return (double)f;
+    };
+    for (int i = 0; i < 192; i++) {
+        const float f = (float)(i * 37 % 101 - 50) / 32; /* sums of products have no more bits than a float */
+        uint32_t &x = i < 128 ? a[i] : b[i - 128];
+        memcpy(&x, &f, 4);
+        x |= 0x1fffu;
+    }
+    check(run(tf32_kernel, 32, 1024, p), "mma_tf32 kernel", 0, 0);
+    for (int i = 0; i < 128; i++) {
+        double want = 0.5;
+        for (int k = 0; k < 8; k++) want += value(a[i / 8 * 8 + k]) * value(b[i % 8 * 8 + k]);
+        check(p.c[i] == want, "mma_tf32", p.c[i], want);
     }
 }
 
@@ -823,11 +862,30 @@ ATTN__KERNEL(128, 1) void fault_kernel(ATTN__PARAM fault_params p) {
     }
 }
 /* A function after the other that all lanes of a warp have to call; `comes`: does this lane? */
-static const char *const collectives[] = {
-    "uniform",      "warp",         "sync",        "barrier_sync",        "barrier_arrive", "barrier_or",
-    "shfl",         "shfl_xor",     "ballot",      "any",                 "sync_warp",      "elect",
-    "ldmatrix",     "stmatrix",     "mma",         "ldmatrix_transposed", "setmaxnreg_inc", "setmaxnreg_dec",
-    "wgmma_fence",  "wgmma_commit", "wgmma_wait",  "wgmma",               "wgmma, A in registers"};
+static const char *const collectives[] = {"uniform",
+                                          "warp",
+                                          "sync",
+                                          "barrier_sync",
+                                          "barrier_arrive",
+                                          "barrier_or",
+                                          "shfl",
+                                          "shfl_xor",
+                                          "ballot",
+                                          "any",
+                                          "sync_warp",
+                                          "elect",
+                                          "ldmatrix",
+                                          "stmatrix",
+                                          "mma",
+                                          "ldmatrix_transposed",
+                                          "setmaxnreg_inc",
+                                          "setmaxnreg_dec",
+                                          "wgmma_fence",
+                                          "wgmma_commit",
+                                          "wgmma_wait",
+                                          "wgmma",
+                                          "wgmma, A in registers",
+                                          "mma_tf32"};
 ATTN__KERNEL(128, 1) void lonely_kernel(ATTN__PARAM fault_params p) {
     ATTN__SHARED(shared);
     const uint32_t base = hw::shared_address(shared), row = base + (uint32_t)hw::lane() * 16;
@@ -835,7 +893,7 @@ ATTN__KERNEL(128, 1) void lonely_kernel(ATTN__PARAM fault_params p) {
     const bool comes = hw::thread() != p.lonely;
     uint32_t a[4] = {0, 0, 0, 0};
     float c[32] = {0};
-    if (p.fault >= 21) hw::wgmma_fence();
+    if (p.fault == 21 || p.fault == 22) hw::wgmma_fence();
     if (!comes) return;
     switch (p.fault) {
     case 0: hw::uniform(1); break;
@@ -861,6 +919,7 @@ ATTN__KERNEL(128, 1) void lonely_kernel(ATTN__PARAM fault_params p) {
     case 20: hw::wgmma_wait<0>(); break;
     case 21: hw::wgmma<hw::bf16, 64, false, false>(c, tile, tile, false); break;
     case 22: hw::wgmma<hw::bf16, 64, false>(c, a, tile, false); break;
+    case 23: hw::mma_tf32(c, a, 0, 0); break;
     }
 }
 static void test_lonely() {
@@ -939,6 +998,7 @@ static void all(int mode) {
         test_copies();
         test_mma<hw::bf16>();
         test_mma<hw::f16>();
+        test_mma_tf32();
     }
     if (has_wgmma) {
         test_registers();

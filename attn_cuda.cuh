@@ -4032,7 +4032,7 @@ ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int ro
 }
 /* add_weighted of f32. Columns 2t and 2t+1 of the weights are columns t and t+4 of a left operand, if the rows of the
    tile are taken in this order, too. */
-template <int N, int K, bool NonFinite>
+template <int N, int K, bool NonFinite, bool Apart>
 ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
@@ -4052,16 +4052,16 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
             mma_parts(large, small, a[k], b[0], b[1]);
         }
         ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
-        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
+        if (Apart && n % 32 == 24) hw::sync_warp();     /* so that not all loads come first, which takes registers */
     }
 }
 
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
    is not finite */
-template <class T, int N, int K, bool NonFinite>
+template <class T, int N, int K, bool NonFinite, bool Apart = true>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
-    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite>(d, s, tile);
+    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite, Apart>(d, s, tile);
     else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
         uint32_t a[4], b[4];
         pack_left<T>(a, s, k);
@@ -4103,7 +4103,7 @@ ATTN__DEVICE void add_values(float (&out)[D / halves_each<T> / 2], const float (
         clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
         sync_tile<Threads>();
     }
-    if (busy) add_weighted<T, columns, Keys, false>(out, s, tile);
+    if (busy) add_weighted<T, columns, Keys, false, false>(out, s, tile);
 }
 
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */

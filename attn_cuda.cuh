@@ -3820,15 +3820,17 @@ ATTN__DEVICE const uint16_t *row_of(const attn__array &a, int64_t b, int64_t h, 
 
 /* Operands of mma from such a tile. Left: rows row.., columns 16k... Right: two blocks of 8 columns of the product,
    r[0] and r[1], r[2] and r[3]; their numbers lie along rows of the tile (rows n.., columns 16k..), or down its columns
-   (rows 16k.., columns n..). */
+   (rows 16k.., columns n..). Anew: registers are few. */
+template <bool Anew = false>
 ATTN__DEVICE void load_left(uint32_t (&a)[4], uint32_t tile, int rows, int row, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(a, tile + chunk_of(row + l % 16, 2 * k + l / 16, rows));
 }
+template <bool Anew = false>
 ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
 {
-    const int l = hw::lane();
+    const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
 ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
@@ -3988,17 +3990,17 @@ ATTN__DEVICE void mma_parts(float *large, float *small, const uint32_t (&a)[2][4
     hw::mma_tf32(large, a[0], b[0][0], b[0][1]);
 }
 /* product_of_rows of f32. The 16 bytes of a chunk are four numbers, so ldmatrix gives a lane column t of each. */
-template <int N, int D, int RowsA>
+template <int N, int D, int RowsA, bool Anew>
 ATTN__DEVICE void product_of_floats(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
     float small[N / 2];
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = small[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t x[4], a[2][4], b[4];
-        load_left(x, left, RowsA, row, k);
+        load_left<Anew>(x, left, RowsA, row, k);
         ATTN__UNROLL for (int i = 0; i < 4; i++) split(x[i], a[0][i], a[1][i]);
         ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right(b, right, N, n, k);
+            load_right<Anew>(b, right, N, n, k);
             mma_parts(s + n / 2, small + n / 2, a, b[0], b[1]);
             mma_parts(s + n / 2 + 4, small + n / 2 + 4, a, b[2], b[3]);
         }
@@ -4030,7 +4032,7 @@ ATTN__DEVICE void product_without_parts(float (&s)[N / 2], uint32_t left, int ro
 }
 /* add_weighted of f32. Columns 2t and 2t+1 of the weights are columns t and t+4 of a left operand, if the rows of the
    tile are taken in this order, too. */
-template <int N, int K, bool NonFinite>
+template <int N, int K, bool NonFinite, bool Apart>
 ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
@@ -4050,16 +4052,16 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
             mma_parts(large, small, a[k], b[0], b[1]);
         }
         ATTN__UNROLL for (int x = 0; x < 4; x++) d[n / 2 + x] += large[x] + small[x];
-        if (n % 32 == 24) hw::sync_warp();      /* so that not all loads come first, which takes registers */
+        if (Apart && n % 32 == 24) hw::sync_warp();     /* so that not all loads come first, which takes registers */
     }
 }
 
 /* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
    is not finite */
-template <class T, int N, int K, bool NonFinite>
+template <class T, int N, int K, bool NonFinite, bool Apart = true>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
-    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite>(d, s, tile);
+    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite, Apart>(d, s, tile);
     else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
         uint32_t a[4], b[4];
         pack_left<T>(a, s, k);
@@ -4101,7 +4103,7 @@ ATTN__DEVICE void add_values(float (&out)[D / halves_each<T> / 2], const float (
         clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
         sync_tile<Threads>();
     }
-    if (busy) add_weighted<T, columns, Keys, false>(out, s, tile);
+    if (busy) add_weighted<T, columns, Keys, false, false>(out, s, tile);
 }
 
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -4122,10 +4124,10 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 }
 
 /* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
-template <class T, int N, int D, int RowsA>
+template <class T, int N, int D, int RowsA, bool Anew = false>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
-    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA>(s, left, row, right);
+    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4], b[4];
@@ -5130,7 +5132,7 @@ ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[N], uint32_t q, int row0, i
     }
     copy_keys(t, t.k, n + shape::depth * t.step);
     if constexpr (!shape::codes)
-        if (busy) product_of_rows<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
+        if (busy) product_of_rows<T, Task::keys, Task::size, Rows, true>(s, q, row0, tile);
     if constexpr (T::is_f32)
         if (busy) mend_nonfinite<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
 }

@@ -5892,8 +5892,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
-    /* Where reaches lie is not kept: registers are few. */
-    const auto reach_at = [&](int part) { return m.reaches[(int64_t)b * parts + part]; };
+    const auto reach_at = [&](int part) { return m.reaches[(int64_t)b * parts + part]; };   /* registers are few */
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reach_at(part), first_key, last_key); });
@@ -5913,7 +5912,6 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
-
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reach_at(at.part);
         const bool edge = always_edge || reach.from > first_key || reach.to < last_key;

@@ -3829,9 +3829,9 @@ ATTN__HELPER void ATTN__V(skinny_block)(const int R, const int N, const attn__pr
     ATTN__EACH(r, R) ATTN__EACH(i, N) ATTN__STORE(c[r] + i*ATTN__LANES, acc[r*N + i]);
 }
 
-/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. far: the next
-   rows are brought into the second cache; where a matrix comes from memory the machine's own prefetching is slower. */
-ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const int far, const attn__product *p, int64_t k,
+/* N vectors from a column on of S of B's rows from the k-th on, which lie together, times their factors. ahead: the
+   next rows are brought into the second cache; from memory the machine's own prefetching is slower. */
+ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const int ahead, const attn__product *p, int64_t k,
                                     int64_t column, const int32_t type)
 {
     const int64_t size = ATTN__SIZE_OF(type), step = p->b_row*size;
@@ -3844,7 +3844,7 @@ ATTN__HELPER void ATTN__V(add_rows)(const int S, const int N, const int far, con
     ATTN__EACH(r, S) {
         w = ATTN__ONE(p->a[k + r]);
         ATTN__EACH(i, N) acc[i] = ATTN__FMA_ONE(w, ATTN__V(widened)(b + i*ATTN__LANES*size, type), acc[i]);
-        if (far) ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
+        if (ahead) ATTN__EACH(i, (N*ATTN__LANES + 15)/16)
             if (64*i < N*ATTN__LANES*size) ATTN__PREFETCH_FAR(ATTN__V(after)(b, S*step + 64*i));
         b += step;
     }

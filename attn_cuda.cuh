@@ -20,9 +20,9 @@
              faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
 
    NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
-             ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0 (a type less),
-             ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage 1, of which nothing is left out,
-             and attn_explain tells.
+             ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0,
+             ATTN_CUDA_F32 0 (a type less), ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage
+             1, of which nothing is left out, and attn_explain tells.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -5923,11 +5923,9 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
         if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
-        /* is some query so, some gradient of an output? */
         const bool nonfinite_q = mend_nonfinite<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-        const bool nonfinite_d_out =
-            Keys ? mend_nonfinite<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot)
-                 : has_nonfinite_shift<queries>(rows);
+        const bool nonfinite_d_out = Keys ? mend_nonfinite<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot)
+                                          : has_nonfinite_shift<queries>(rows);
         const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
         if (Extra || edge || nonfinite_q || nonfinite_d_out)
             grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);

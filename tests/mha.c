@@ -15,6 +15,17 @@ static attn_view take(double deviation, int rank, int64_t n0, int64_t n1, int64_
 
 enum { WITH_BIASES = 1, WITHOUT_RESULT = 2, SELF = 4, CROSS_VALUE = 8 };
 
+/* Inputs of these sizes, and the weights of their layers. */
+static void take_layers(block *b, int64_t heads_kv, int flags, int64_t eq, int64_t ek, int64_t ev, double deviation) {
+    const int64_t heads = b->m.heads;
+    b->m.query = take(1, 3, b->batch, b->queries, eq);
+    if (!(flags & SELF)) b->m.key = take(1, 3, b->batch, b->keys, ek);
+    if (flags & CROSS_VALUE) b->m.value = take(1, 3, b->batch, b->keys, ev);
+    b->m.w_query = take(deviation, 2, heads * b->size_d, eq, 0);
+    b->m.w_key = take(deviation, 2, heads_kv * b->size_d, ek, 0);
+    b->m.w_value = take(deviation, 2, heads_kv * b->size_v, ev, 0);
+}
+
 static void make_block(block *b, int64_t heads, int64_t heads_kv, int flags) {
     int64_t eq = test_int(1, 20), ek = flags & SELF ? eq : test_int(1, 20),
             ev = flags & CROSS_VALUE ? test_int(1, 20) : ek;
@@ -26,12 +37,7 @@ static void make_block(block *b, int64_t heads, int64_t heads_kv, int flags) {
     b->size_v = test_int(1, 9);
     b->m.heads = heads;
     b->m.heads_kv = heads_kv == heads && test_int(0, 1) ? 0 : heads_kv;
-    b->m.query = take(1, 3, b->batch, b->queries, eq);
-    if (!(flags & SELF)) b->m.key = take(1, 3, b->batch, b->keys, ek);
-    if (flags & CROSS_VALUE) b->m.value = take(1, 3, b->batch, b->keys, ev);
-    b->m.w_query = take(0.5, 2, heads * b->size_d, eq, 0);
-    b->m.w_key = take(0.5, 2, heads_kv * b->size_d, ek, 0);
-    b->m.w_value = take(0.5, 2, heads_kv * b->size_v, ev, 0);
+    take_layers(b, heads_kv, flags, eq, ek, ev, 0.5);
     b->width = flags & WITHOUT_RESULT ? heads * b->size_v : test_int(1, 20);
     if (!(flags & WITHOUT_RESULT)) b->m.w_result = take(0.5, 2, b->width, heads * b->size_v, 0);
     if (flags & WITH_BIASES) {
@@ -579,12 +585,7 @@ static void make_fast_block(block *b, int64_t heads, int64_t heads_kv, int flags
     b->size_v = sizes[test_int(0, 2)];
     b->m.heads = heads;
     b->m.heads_kv = heads_kv;
-    b->m.query = take(1, 3, b->batch, b->queries, eq);
-    if (!(flags & SELF)) b->m.key = take(1, 3, b->batch, b->keys, ek);
-    if (flags & CROSS_VALUE) b->m.value = take(1, 3, b->batch, b->keys, ev);
-    b->m.w_query = take(0.1, 2, heads * b->size_d, eq, 0);
-    b->m.w_key = take(0.1, 2, heads_kv * b->size_d, ek, 0);
-    b->m.w_value = take(0.1, 2, heads_kv * b->size_v, ev, 0);
+    take_layers(b, heads_kv, flags, eq, ek, ev, 0.1);
     b->width = flags & WITHOUT_RESULT ? heads * b->size_v : widths[test_int(0, 2)];
     if (!(flags & WITHOUT_RESULT)) b->m.w_result = take(0.1, 2, b->width, heads * b->size_v, 0);
     else b->m.w_result.type = ATTN_BF16; /* absent, whatever its type */

@@ -556,6 +556,23 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 /* Adds 1 to a counter in global memory that all blocks share; what it was before. */
 ATTN__DEVICE int take_one(int *counter) { return atomicAdd(counter, 1); }
 
+/* One thread waits until a count in global memory has a value, and lets the blocks that wait for the next one go on.
+   What any thread of a block wrote or added in global memory, before a barrier or an mbarrier at which the publisher
+   met it, is seen by those who met the one who waited, after that. For causality order in PTX's memory model is
+   transitive over scopes: the barrier orders it before the publisher's fence (cta), the fence before the count, and the
+   count that ld.acquire reads before what comes after it (gpu). */
+ATTN__DEVICE void wait_for_count(const int *counter, int value)
+{
+    int now;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    while (now < value);
+}
+ATTN__DEVICE void publish_count(int *counter, int value)
+{
+    asm volatile("fence.acq_rel.gpu;\n"
+                 "st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(counter), "r"(value) : "memory");
+}
+
 /* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
    (sm_90; before CUDA 12.1 no instruction for four). */
 ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
@@ -6606,11 +6623,8 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
 
 /* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
    then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
-ATTN__DEVICE int next_task(int *tickets, int task)
-{
-    if (!tickets) return task + hw::blocks();
-    return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
-}
+ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
+ATTN__DEVICE int next_task(int *tickets, int task) { return hw::blocks() + (tickets ? take_ticket(tickets) : task); }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
    slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin and the
@@ -7471,7 +7485,7 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* the flags of a tile, by the producer */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16, FIRST_TURN = 32 };
 enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
 /* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
@@ -7495,7 +7509,9 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 + 12 * 8;
+    static constexpr int words = all ? 32 : 16;             /* bytes of the producer's words on a moving tile */
+    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 2 * words + 2 * 16 +
+                                  (12 + 2 * all) * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
@@ -7511,6 +7527,7 @@ struct hopper_grad_work {
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *tickets;            /* of each kernel, see next_task */
+    int    *turns;              /* [B,H,padded/64]  see keep_turns; NULL: none */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
     hw::tensor_map q, k, v, d_out;
@@ -7561,6 +7578,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool keys = n >= of_queries;
+        if (!keys && m.turns && hw::lane() == 0) m.turns[n / (GRAD_MOVING / 32)] = 0;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
@@ -7580,7 +7598,8 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     }
 }
 
-/* The moving tiles of a task, of the heads one after the other, as the producer goes over them */
+/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. Queries come from the
+   last to the first: see keep_turns. */
 struct grad_walk {
     hopper_task task;           /* its first row: of the entry's own */
     grad_entry  entry;
@@ -7589,15 +7608,20 @@ struct grad_walk {
     moving_tile at;             /* the first of 32 tiles of a head */
     int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
-    int         flags;          /* of tile part + lane */
+    int         flags, turn;    /* of tile part + lane */
 };
+/* The moving tile that comes in this place */
+template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int part)
+{
+    return Shape::queries ? part : w.parts - 1 - part;
+}
 
 /* Does a mask let a pair through of each lane's tile, the part-th and on? */
 template <class Shape> ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
     constexpr int many = Shape::queries ? 1 : Shape::rows / 64;         /* tiles of 64 keys, of one word */
     static_assert(!Shape::pairs || !Shape::queries || Shape::moving == 64, "a tile of keys is one of the mask's");
-    const int moving = least(part + hw::lane_anew(), w.parts - 1) * Shape::moving;
+    const int moving = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
     const int fixed = w.task.first_row, key = (Shape::queries ? moving : fixed) / 64;
     const int words = mask_words_at(m.let, w.task.b, Shape::queries ? w.task.h : w.at.head,
                                     Shape::queries ? fixed : moving);
@@ -7611,7 +7635,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
     next_tile(w.at, w.end, w.parts, 32, [&](int first) {
         w.tiles = Shape::pairs && m.let.some ? hw::ballot(is_let_tile<Shape>(m, w, first)) : ~0u;
         if (!w.tiles) return false;
-        const int part = least(first + hw::lane(), w.parts - 1);
+        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
         const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
@@ -7623,7 +7647,8 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        w.tiles &= hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
+        if (Shape::all) w.turn = first_key / Shape::rows - r.first / Shape::rows;
+        w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
 }
@@ -7826,7 +7851,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t tasks;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *turn, *added;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
@@ -7837,13 +7862,15 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
     at.flags = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
-    at.tasks = hw::shared_address(at.flags) + 2 * 16;
-    at.fixed_full = (uint64_t *)(at.flags + 4 * 16);
+    at.tasks = hw::shared_address(at.flags) + 2 * Shape::words;
+    at.fixed_full = (uint64_t *)(at.flags + 2 * Shape::words + 2 * 16);
     at.fixed_empty = at.fixed_full + Shape::fixed_slots;
     at.moving_full = at.fixed_empty + Shape::fixed_slots;
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
     at.dp_empty = at.moving_full + 6;
+    at.turn = at.moving_full + 8;               /* with OF_ALL, as the next one */
+    at.added = at.turn + 1;
     return at;
 }
 
@@ -7887,6 +7914,12 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
+/* Where the counts of a head are in m.turns */
+ATTN__DEVICE int64_t turns_at(const hopper_grad_work &m, int64_t b, int64_t h)
+{
+    return (b * m.g.p.heads + h) * (m.g.padded / GRAD_MOVING);
+}
+
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -7895,17 +7928,21 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
     const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
-    int task = hw::block(), tile = 0;       /* tile: so many moving ones before in this block's life */
+    const bool ordered = shape::all && m.turns;         /* who begins first, has the first task */
+    int task = ordered ? take_ticket(m.tickets) : hw::block();
+    int tile = 0;                           /* so many moving ones before in this block's life */
     uint32_t started = 0;                   /* tasks */
-    for (; task < tasks; started++, task = next_task(m.tickets, task)) {
+    for (; task < tasks; started++, task = ordered ? take_ticket(m.tickets) : next_task(m.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
         const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */
         const int batch = shape::queries ? w.entry.key_batch : w.entry.row_batch;
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
-            const int first = (w.at.part + next) * moving;
+            const int first = tile_in_place<shape>(w, w.at.part + next) * moving;
+            const int turn = shape::all ? hw::shfl(w.turn, next) : 0;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
+            if (ordered && turn == 0) flags |= FIRST_TURN;
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
                 w.at.part += 32;
@@ -7915,13 +7952,16 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (hw::elect()) {
                 uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
-                hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
-                if (shape::all || shape::pairs)
-                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
+                const uint32_t words = hw::shared_address(at.flags) + to * shape::words;
+                hw::store_shared(words, flags);
+                hw::store_shared(words + 4, (uint32_t)first);
+                if (shape::all || shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
                 if (Extra && m.g.p.alibi.rank)
-                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
-                                     bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
+                    hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
+                if (shape::all) {
+                    hw::store_shared(words + 16, (uint32_t)turn);
+                    hw::store_shared(words + 20, (uint32_t)(turns_at(m, w.task.b, head) + first / GRAD_MOVING));
+                }
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
                 load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
                                              row0 + first, head, batch);
@@ -7940,6 +7980,11 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         hw::mbarrier_wait(at.fixed_empty + to, (started / shape::fixed_slots & 1) ^ 1);
         hw::store_shared(at.tasks + started % 2 * 16, NO_TASK);
         hw::mbarrier_arrive(at.fixed_full + to);
+        if (ordered) {
+            hw::mbarrier_wait(at.moving_empty + tile % 2, (tile / 2 & 1) ^ 1);
+            hw::store_shared(hw::shared_address(at.flags) + tile % 2 * shape::words, NO_TASK);
+            hw::mbarrier_arrive(at.moving_full + tile % 2);
+        }
     }
 }
 
@@ -7956,9 +8001,8 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
     }
 }
 
-/* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
-   its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
-   stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
+/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part of
+   dq; blocks add their parts in the workspace (keep_turns says when), and hopper_grad_dq stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
    multiplies those of all 128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the
    next, or half of the only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1:
    four numbers of every thread, then the next four, as they are in its accumulator. */
@@ -7967,10 +8011,43 @@ ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t 
     return ((b * m.p.heads + h) * m.padded + query) * columns;
 }
 
+/* The parts of a tile of queries are added from its first keys to its last, so that dq has the same bits in each run
+   (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
+   so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,
+   however few blocks run at once: tasks are taken in their order, which has a head's first keys first, so who waits,
+   waits for a task that was taken before. And hardly anybody waits for long: tasks of a head begin with the last
+   queries, the first keys a step before the next ones. Under causal masks that is as it comes, for the longer the
+   way to a tile of queries, the earlier the keys.
+       The consumers do not wait for global memory: a warp of the producer's does it for them. It goes from tile to
+   tile as they do, tells them by an mbarrier that it is their turn, sees by another that they have added, and counts. */
+template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
+{
+    if (!m.turns || hw::lane() != 0) return;
+    for (uint32_t tile = 0;; tile++) {
+        const uint32_t slot = tile % 2, words = hw::shared_address(at.flags) + slot * Shape::words;
+        hw::mbarrier_wait(at.moving_full + slot, tile / 2 & 1);
+        if (hw::load_shared_word(words) == NO_TASK) break;
+        const int turn = (int)hw::load_shared_word(words + 16);
+        int *const count = m.turns + hw::load_shared_word(words + 20);
+        hw::mbarrier_arrive(at.moving_empty + slot);
+        hw::wait_for_count(count, turn);
+        hw::mbarrier_arrive(at.turn);
+        hw::mbarrier_wait(at.added, tile & 1);
+        hw::publish_count(count, turn + 1);
+    }
+}
+/* Four numbers to the sums, or the first that are there */
+ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
+{
+    const uint32_t bits[4] = {bits_of(part[0]), bits_of(part[1]), bits_of(part[2]), bits_of(part[3])};
+    if (first) hw::store_global(to, bits);
+    else hw::add_to_global(to, part);
+}
+
 /* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
    excluded. Rare. */
 template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0)
+ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0, bool first)
 {
     const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
     ATTN__LOOP for (int j = 0; j < Shape::half_dq / 8; j++, to += 512) {
@@ -7983,7 +8060,7 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
                 if (bits_of(gradient)) dq[x] = hw::fma(gradient, half_of<T>(k, x % 2), dq[x]);
             }
         }
-        hw::add_to_global(to, dq);
+        add_part(to, dq, first);
     }
 }
 
@@ -8047,7 +8124,7 @@ ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_con
     t.moving = c.moving + t.slot * (Shape::slot >> 4);
     t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4);
     t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving;
-    t.words = hw::shared_address(at.flags) + t.slot * 16;
+    t.words = hw::shared_address(at.flags) + t.slot * Shape::words;
     t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
     return t;
 }
@@ -8168,32 +8245,35 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
                                                  wgmma_desc(right + wgmma_down(k)), k != 0);
     hw::wgmma_commit();
 }
-template <class Shape> ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer)
+template <class Shape>
+ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer, bool first)
 {
     constexpr int half = Shape::half_dq;
     ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
         const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
         const bool exists = half + 8 * j < Shape::qk || consumer == 0;      /* the last panel of 96 has 32 */
-        if (exists) hw::add_to_global(to + j * 512, four);
+        if (exists) add_part(to + j * 512, four, first);
     }
 }
 
 /* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
 template <class T, class Shape, bool Extra>
-ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+ATTN__DEVICE bool grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
                                   const grad_tile &t, int b, grad_registers<Shape> &r)
 {
     constexpr int half = Shape::half_dq;
-    const query_positions at_tile = grad_products<T, Shape, Extra>(m.p, at, c, t, r);
+    const params &p = m.g.p;
+    const query_positions at_tile = grad_products<T, Shape, Extra>(p, at, c, t, r);
     const uint32_t flags = hw::load_shared_word(t.words);
-    const bool plain = !(flags & NONFINITE_FIXED);
+    const bool plain = !(flags & NONFINITE_FIXED), first = (flags & FIRST_TURN) != 0;
+    const auto wait_for_turn = [&] { if (m.turns) hw::mbarrier_wait(at.turn, t.slot); };
     float dq[Shape::all ? half / 2 : 1], *to = NULL;
-    grad_weights<T, Shape, Extra>(m.p, at, c, t, flags, at_tile, r);
+    grad_weights<T, Shape, Extra>(p, at, c, t, flags, at_tile, r);
     if constexpr (Shape::all) leave_gradients(t, r);
     add_grads<T, Shape>(t, r);
     if constexpr (Shape::all) {
-        to = (float *)m.p.workspace + dq_place(m, 2 * half, b, (int)hw::load_shared_word(t.words + 12),
-                                               (int)hw::load_shared_word(t.words + 4));
+        to = (float *)p.workspace + dq_place(m.g, 2 * half, b, (int)hw::load_shared_word(t.words + 12),
+                                             (int)hw::load_shared_word(t.words + 4));
         to += c.number * Shape::moving * half + c.thread * 4;
         start_dq<T>(at, c, t, dq);
     }
@@ -8201,12 +8281,22 @@ ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &
     keep_grads(r);
     if constexpr (Shape::all) {
         hw::wgmma_keep(dq);
-        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half);
+        if (!plain) {
+            wait_for_turn();
+            add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
+        }
     }
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
     if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
-    if constexpr (Shape::all) if (plain) add_dq<Shape>(to, dq, c.number);
+    if constexpr (Shape::all) {
+        if (plain) {
+            wait_for_turn();
+            add_dq<Shape>(to, dq, c.number, first);
+        }
+        hw::sync_warp();
+        if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
+    }
     return (flags & LAST) != 0;
 }
 
@@ -8236,7 +8326,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (of_task[0] == NO_TASK) break;
         start_grads<Shape, Extra>(at, c, r);
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
-            last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
+            last = grads_of_moving<T, Shape, Extra>(m, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
         hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
         if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
@@ -8256,7 +8346,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + (shape::all && m.turns));
+        if (shape::all) init_slots(at.turn, at.added, 1, 4 * shape::consumers);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
     }
@@ -8264,6 +8355,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at);
+        if (shape::all && hw::warp() == 1) keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T, shape, Extra>(m, at);
@@ -8273,7 +8365,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 #endif
 }
 
-/* Before that kernel the workspace's sums of dq are zeros; after it they are stored, four numbers by a thread. */
+/* Without turns the workspace's sums of dq are zeros before that kernel; after it they are stored, four numbers by a
+   thread. */
 ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
 {
     const int64_t all = m.g.p.batch * m.g.p.heads * m.g.padded * m.dq_columns;
@@ -8291,9 +8384,10 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
         const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
         const int column = inside / 128 * 8 + l % 4 * 2;
         const float *const from = (const float *)p.workspace + 4 * n;
+        const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
-            float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
+            float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
             if (i >= p.queries || column >= p.size_q) continue;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
             if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
@@ -8669,6 +8763,11 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
+/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
+inline bool sweeps_once(const params &p)
+{
+    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
+}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
     const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */
@@ -8678,23 +8777,20 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t before = TICKET_BYTES + flags, of_mask = before + of_rows + of_keys;
+    const int64_t counts = sweeps_once(p) ? p.batch * p.heads * tiles * (GRAD_ROWS / GRAD_MOVING) : 0;
+    const int64_t turns = (counts * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t before = TICKET_BYTES + flags + turns, of_mask = before + of_rows + of_keys;
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
     const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
     if (m) {
-        m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
+        const bool ordered = sweeps_once(p) && p.precision != ATTN_PRECISION_FAST;
+        m->tickets = has_unequal_tasks(p) || ordered ? (int *)at : NULL;
+        m->turns = ordered ? (int *)(void *)(at + TICKET_BYTES + flags) : NULL;
         m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
         m->padded_keys = tiles_k * GRAD_ROWS;
         if (packed) m->g.rows = table_at(p, at + before), m->g.keys = table_at(p, at + before + of_rows);
     }
     return all;
-}
-
-/* Are all gradients found in one sweep? The additions of dq have no order then. Larger heads have no kernel for it. */
-inline bool sweeps_once(const params &p)
-{
-    return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
-           larger_head(p) <= 128 && !has_starts(p);
 }
 
 /* Columns of the sums of dq in the workspace */
@@ -8743,7 +8839,7 @@ int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &strea
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
     const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
-    int error = launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    int error = m.turns ? 0 : launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
     if (!error)
         error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);

@@ -832,7 +832,7 @@ inline bool run_block(bool others) {
             }
         } catch (failed) {} /* block->error says what */
         ever = ever || moved;
-        if (others && random_bits() % 32 == 0) break;
+        if (others && moved && random_bits() % 32 == 0) break;
     }
     return ever;
 }

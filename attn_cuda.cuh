@@ -101,12 +101,13 @@
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
-             stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
+   BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST.
+             Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. dq is then a sum in any
-             order: the same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or
-             128 for each row.
+             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. The floats of dq are
+             summed in the workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With
+             ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but not the same bits
+             from run to run.
              Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
@@ -264,6 +265,7 @@ ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
 ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
 /* The same, and what follows from it is computed again each time: the compiler keeps none of it in registers. */
 ATTN__DEVICE int lane_anew() { int l = lane(); asm volatile("" : "+r"(l)); return l; }
+ATTN__DEVICE int thread_anew() { int t = thread(); asm volatile("" : "+r"(t)); return t; }
 /* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
    error (cudaErrorLaunchFailure), not results that nobody wrote. */
 ATTN__DEVICE void missing() { asm volatile("trap;"); }
@@ -7484,9 +7486,8 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
-/* the flags of a tile, by the producer */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16, FIRST_TURN = 32 };
-enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
+/* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
 /* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
    loads them by boxes of as many, so that an array has one map. */
@@ -7509,9 +7510,8 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int words = all ? 32 : 16;             /* bytes of the producer's words on a moving tile */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 2 * words + 2 * 16 +
-                                  (12 + 2 * all) * 8;
+    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 +
+                                  (12 + 4 * all) * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
@@ -7540,6 +7540,7 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
 template <class Shape, bool Extra>
 constexpr bool holds_fixed = Shape::pairs ? Shape::queries && Shape::qk <= 64
                              : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                             : Shape::all     ? Shape::qk <= 64
                                               : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
@@ -7608,7 +7609,7 @@ struct grad_walk {
     moving_tile at;             /* the first of 32 tiles of a head */
     int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
-    int         flags, turn;    /* of tile part + lane */
+    int         flags;          /* of tile part + lane */
 };
 /* The moving tile that comes in this place */
 template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int part)
@@ -7647,7 +7648,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        if (Shape::all) w.turn = first_key / Shape::rows - r.first / Shape::rows;
+        if (Shape::all) w.flags |= (first_key / Shape::rows - r.first / Shape::rows) << TURN_AT;
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -7819,28 +7820,34 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
     const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
-        uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+        uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
+        bool reached[4];
         float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (Edge && Shape::all && Shape::qk > 96) hw::sync_warp();
         if (Extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
+            hw::load_shared(reach[i], values + ((3 + i) * Shape::moving + j * 8 + column) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
+            const int first = Shape::queries ? rows[x / 2].first : (int)reach[0][x % 2];
+            const int last = Shape::queries ? rows[x / 2].last : (int)reach[1][x % 2];
+            reached[x] = key >= first && key < last;
+        }
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            tile_row r = rows[x / 2];
             row_grad g = grads[x / 2];
             float none = 0.0f;
             if (!Shape::queries) {
-                r.first = (int)of[3][x % 2];
-                r.last = (int)of[4][x % 2];
                 g.base = float_of(of[0][x % 2]);
                 g.inverse = float_of(of[1][x % 2]);
                 g.shift = float_of(of[2][x % 2]);
             }
-            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge, Extra, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x],
-                                                 s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, Extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
+                                                 Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
@@ -7851,7 +7858,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t tasks;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *turn, *added;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *left, *turn, *added;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
@@ -7862,14 +7869,15 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
     at.flags = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
-    at.tasks = hw::shared_address(at.flags) + 2 * Shape::words;
-    at.fixed_full = (uint64_t *)(at.flags + 2 * Shape::words + 2 * 16);
+    at.tasks = hw::shared_address(at.flags) + 2 * 16;
+    at.fixed_full = (uint64_t *)(at.flags + 4 * 16);
     at.fixed_empty = at.fixed_full + Shape::fixed_slots;
     at.moving_full = at.fixed_empty + Shape::fixed_slots;
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
     at.dp_empty = at.moving_full + 6;
-    at.turn = at.moving_full + 8;               /* with OF_ALL, as the next one */
+    at.left = at.moving_full + 8;               /* with OF_ALL, as the next ones */
+    at.turn = at.left + 2;
     at.added = at.turn + 1;
     return at;
 }
@@ -7914,10 +7922,10 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
-/* Where the counts of a head are in m.turns */
-ATTN__DEVICE int64_t turns_at(const hopper_grad_work &m, int64_t b, int64_t h)
+/* The number of a tile of queries in m.turns and among the sums of dq, from its first one on */
+ATTN__DEVICE int dq_tile(const hopper_grad_work &m, int b, int h, int query)
 {
-    return (b * m.g.p.heads + h) * (m.g.padded / GRAD_MOVING);
+    return (b * (int)m.g.p.heads + h) * ((int)m.g.padded / GRAD_MOVING) + query / GRAD_MOVING;
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
@@ -7940,9 +7948,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
             const int first = tile_in_place<shape>(w, w.at.part + next) * moving;
-            const int turn = shape::all ? hw::shfl(w.turn, next) : 0;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
-            if (ordered && turn == 0) flags |= FIRST_TURN;
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
                 w.at.part += 32;
@@ -7952,16 +7958,13 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (hw::elect()) {
                 uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                const uint32_t words = hw::shared_address(at.flags) + to * shape::words;
+                const uint32_t words = hw::shared_address(at.flags) + to * 16;
                 hw::store_shared(words, flags);
                 hw::store_shared(words + 4, (uint32_t)first);
-                if (shape::all || shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
+                if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
+                if (shape::all) hw::store_shared(words + 12, (uint32_t)dq_tile(m, w.task.b, head, first));
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
-                if (shape::all) {
-                    hw::store_shared(words + 16, (uint32_t)turn);
-                    hw::store_shared(words + 20, (uint32_t)(turns_at(m, w.task.b, head) + first / GRAD_MOVING));
-                }
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
                 load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
                                              row0 + first, head, batch);
@@ -7982,7 +7985,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         hw::mbarrier_arrive(at.fixed_full + to);
         if (ordered) {
             hw::mbarrier_wait(at.moving_empty + tile % 2, (tile / 2 & 1) ^ 1);
-            hw::store_shared(hw::shared_address(at.flags) + tile % 2 * shape::words, NO_TASK);
+            hw::store_shared(hw::shared_address(at.flags) + tile % 2 * 16, NO_TASK);
             hw::mbarrier_arrive(at.moving_full + tile % 2);
         }
     }
@@ -8001,16 +8004,12 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
     }
 }
 
-/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part of
-   dq; blocks add their parts in the workspace (keep_turns says when), and hopper_grad_dq stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
-   multiplies those of all 128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the
-   next, or half of the only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1:
-   four numbers of every thread, then the next four, as they are in its accumulator. */
-ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t h, int64_t query)
-{
-    return ((b * m.p.heads + h) * m.padded + query) * columns;
-}
-
+/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part
+   of dq; blocks add their parts in the workspace (keep_turns says when), and hopper_grad_dq stores the sums. Both
+   consumers leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of all
+   128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
+   only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
+   every thread, then the next four, as they are in its accumulator. */
 /* The parts of a tile of queries are added from its first keys to its last, so that dq has the same bits in each run
    (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
    so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,
@@ -8019,16 +8018,18 @@ ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t 
    queries, the first keys a step before the next ones. Under causal masks that is as it comes, for the longer the
    way to a tile of queries, the earlier the keys.
        The consumers do not wait for global memory: a warp of the producer's does it for them. It goes from tile to
-   tile as they do, tells them by an mbarrier that it is their turn, sees by another that they have added, and counts. */
+   tile as they do, tells them by an mbarrier that it is their turn, sees by another that they have added, and
+   counts. */
 template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     if (!m.turns || hw::lane() != 0) return;
     for (uint32_t tile = 0;; tile++) {
-        const uint32_t slot = tile % 2, words = hw::shared_address(at.flags) + slot * Shape::words;
+        const uint32_t slot = tile % 2, words = hw::shared_address(at.flags) + slot * 16;
         hw::mbarrier_wait(at.moving_full + slot, tile / 2 & 1);
-        if (hw::load_shared_word(words) == NO_TASK) break;
-        const int turn = (int)hw::load_shared_word(words + 16);
-        int *const count = m.turns + hw::load_shared_word(words + 20);
+        const uint32_t flags = hw::load_shared_word(words);
+        if (flags == NO_TASK) break;
+        const int turn = (int)(flags >> TURN_AT);
+        int *const count = m.turns + hw::load_shared_word(words + 12);
         hw::mbarrier_arrive(at.moving_empty + slot);
         hw::wait_for_count(count, turn);
         hw::mbarrier_arrive(at.turn);
@@ -8076,24 +8077,36 @@ template <class Shape> struct grad_registers {
     grad_pairs<Shape> pairs;
 };
 
-/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
-   0. Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
+/* Which consumer; descriptors of the moving tiles in slot 0. Of its task: the slot of its fixed rows, descriptors of
+   these, where its words are. */
 struct grad_consumer {
-    int      number, thread, row0;
+    int      number;
     bool     elected;           /* releases what its warp has done with */
     uint32_t moving, moving_dp, slot, fixed, fixed_dp, task;
 };
+/* The first of a thread's two rows, of the block's */
+ATTN__DEVICE int grad_row()
+{
+    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (int)(thread / 32 * 16 + thread % 32 / 4);
+}
 template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
 {
     grad_consumer c;
     c.number = hw::warp() / 4 - 1;
-    c.thread = hw::thread() % 128;
-    c.row0 = c.number * 64 + c.thread / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
     c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
     c.moving_dp = c.moving + (2 * Shape::slot >> 4);
     c.slot = c.fixed = c.fixed_dp = c.task = 0;
     return c;
+}
+
+/* Where a consumer's thread has its numbers of a tile of dq */
+template <class Shape> ATTN__DEVICE float *dq_part(const hopper_grad_work &m, uint32_t tile)
+{
+    constexpr uint32_t numbers = Shape::moving * Shape::half_dq;        /* of a consumer */
+    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (float *)m.g.p.workspace + (int64_t)tile * (2 * numbers) + (thread / 128 * numbers + thread % 128 * 4);
 }
 
 /* The address of its task's fixed rows */
@@ -8124,7 +8137,7 @@ ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_con
     t.moving = c.moving + t.slot * (Shape::slot >> 4);
     t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4);
     t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving;
-    t.words = hw::shared_address(at.flags) + t.slot * Shape::words;
+    t.words = hw::shared_address(at.flags) + t.slot * 16;
     t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
     return t;
 }
@@ -8140,30 +8153,43 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
     if (holds_fixed<Shape, Extra>) hold(r.held, fixed_rows(at, c));
     if (holds_dp<Shape, Extra>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
     if (Shape::queries)
-        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, c.row0, r.rows, r.grads);
+        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, grad_row(), r.rows, r.grads);
     ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
 
-/* s and ds of a tile, as soon as it has come; where its queries are, for ALiBi. */
+/* Starts s of a tile, and ds, as soon as each has come. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                               grad_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
+    if constexpr (holds_fixed<Shape, Extra>) start_product<T, Shape::moving, Shape::qk>(r.s, r.held, t.moving);
+    else start_product<T, Shape::rows, Shape::moving, Shape::qk>(r.s, c.fixed, t.moving);
+}
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           grad_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
+    if constexpr (holds_dp<Shape, Extra>) start_product<T, Shape::moving, Shape::v>(r.ds, r.held_dp, t.moving_dp);
+    else if (Shape::scores) start_product<T, Shape::rows, Shape::moving, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
+}
+
+/* Both, and their end; where a tile's queries are, for ALiBi. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
                                            const grad_tile &t, grad_registers<Shape> &r)
 {
-    constexpr int moving = Shape::moving, qk = Shape::qk, v = Shape::v;
     query_positions at_tile = {};
-    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
-    if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
-    else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
-    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, c.row0);
+    start_scores<T, Shape, Extra>(at, c, t, r);
+    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, grad_row());
     pair_tile of_pairs = {};
     if constexpr (Shape::pairs) {
-        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, c.row0, t.values);
+        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, grad_row(), t.values);
         read_mask<Shape>(r.pairs, p, of_pairs);
     }
-    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
-    if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
-    else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    start_dp<T, Shape, Extra>(at, c, t, r);
     if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
@@ -8187,7 +8213,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     };
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
-                                             : (int)hw::load_shared_word(c.task + 8) + c.row0;
+                                             : (int)hw::load_shared_word(c.task + 8) + grad_row();
         grads_of_tile<T, Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
@@ -8222,12 +8248,16 @@ template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, 
 }
 
 /* With OF_ALL, the gradients of scores to where both consumers read them, */
-template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, const grad_registers<Shape> &r)
+template <class Shape>
+ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                                  const grad_registers<Shape> &r)
 {
     ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++)
         hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
                                             Shape::rows), r.gradients[k]);
     hw::fence_async();
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
 /* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
    the workspace, unless add_nonfinite has done that. */
@@ -8237,7 +8267,7 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
 {
     const uint32_t right = wgmma_tile(fixed_rows(at, c), Shape::rows) +
                            wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
-    hw::barrier_sync(GRADIENTS, 256);
+    hw::mbarrier_wait(at.left + t.slot, t.phase);
     hw::wgmma_keep(dq);
     hw::wgmma_fence();
     ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
@@ -8256,47 +8286,61 @@ ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int c
     }
 }
 
-/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
-template <class T, class Shape, bool Extra>
-ATTN__DEVICE bool grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
-                                  const grad_tile &t, int b, grad_registers<Shape> &r)
+/* What came with a tile is done with. */
+template <class Shape>
+ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t)
 {
-    constexpr int half = Shape::half_dq;
-    const params &p = m.g.p;
-    const query_positions at_tile = grad_products<T, Shape, Extra>(p, at, c, t, r);
-    const uint32_t flags = hw::load_shared_word(t.words);
-    const bool plain = !(flags & NONFINITE_FIXED), first = (flags & FIRST_TURN) != 0;
-    const auto wait_for_turn = [&] { if (m.turns) hw::mbarrier_wait(at.turn, t.slot); };
-    float dq[Shape::all ? half / 2 : 1], *to = NULL;
-    grad_weights<T, Shape, Extra>(p, at, c, t, flags, at_tile, r);
-    if constexpr (Shape::all) leave_gradients(t, r);
-    add_grads<T, Shape>(t, r);
-    if constexpr (Shape::all) {
-        to = (float *)p.workspace + dq_place(m.g, 2 * half, b, (int)hw::load_shared_word(t.words + 12),
-                                             (int)hw::load_shared_word(t.words + 4));
-        to += c.number * Shape::moving * half + c.thread * 4;
-        start_dq<T>(at, c, t, dq);
-    }
-    hw::wgmma_wait<0>();
-    keep_grads(r);
-    if constexpr (Shape::all) {
-        hw::wgmma_keep(dq);
-        if (!plain) {
-            wait_for_turn();
-            add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
-        }
-    }
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
     if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
-    if constexpr (Shape::all) {
-        if (plain) {
-            wait_for_turn();
-            add_dq<Shape>(to, dq, c.number, first);
-        }
-        hw::sync_warp();
-        if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
-    }
+}
+
+/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                                  const grad_tile &t, grad_registers<Shape> &r)
+{
+    const query_positions at_tile = grad_products<T, Shape, Extra>(p, at, c, t, r);
+    const uint32_t flags = hw::load_shared_word(t.words);
+    grad_weights<T, Shape, Extra>(p, at, c, t, flags, at_tile, r);
+    add_grads<T, Shape>(t, r);
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    release_tile(at, c, t);
+    return (flags & LAST) != 0;
+}
+
+/* With OF_ALL: the same and dq. What came with the tile is released before this block's part of dq is multiplied and
+   its turn is waited for: neither needs it, and the next tile may come. */
+template <class T, class Shape>
+ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                      uint32_t tile, grad_registers<Shape> &r)
+{
+    constexpr int half = Shape::half_dq;
+    const grad_tile t = grad_tile_at(at, c, tile);
+    start_scores<T, Shape, false>(at, c, t, r);
+    start_dp<T, Shape, false>(at, c, t, r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    hw::wgmma_keep(r.ds);
+    grad_weights<T, Shape, false>(m.g.p, at, c, t, hw::load_shared_word(t.words), query_positions(), r);
+    leave_gradients(at, c, t, r);
+    add_grads<T, Shape>(t, r);
+    float dq[half / 2];
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    const uint32_t flags = hw::load_shared_word(t.words), place = hw::load_shared_word(t.words + 12);
+    release_tile(at, c, t);
+    start_dq<T>(at, c, t, dq);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(dq);
+    float *const to = dq_part<Shape>(m, place);
+    const bool first = m.turns && flags >> TURN_AT == 0;
+    if (m.turns) hw::mbarrier_wait(at.turn, t.slot);
+    if (!(flags & NONFINITE_FIXED)) add_dq<Shape>(to, dq, c.number, first);
+    else add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
+    hw::sync_warp();
+    if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
     return (flags & LAST) != 0;
 }
 
@@ -8325,10 +8369,12 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
         start_grads<Shape, Extra>(at, c, r);
-        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
-            last = grads_of_moving<T, Shape, Extra>(m, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
+        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
+            if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
+            else last = grads_of_moving<T, Shape, Extra>(p, at, c, grad_tile_at(at, c, tile), r);
+        }
         hw::load_shared(of_task, c.task);
-        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
+        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
         if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
@@ -8348,6 +8394,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
         init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + (shape::all && m.turns));
         if (shape::all) init_slots(at.turn, at.added, 1, 4 * shape::consumers);
+        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
     }
@@ -8654,11 +8701,19 @@ inline bool has_unequal_tasks(const params &p)
            has_starts(p) || p.mask.rank;
 }
 
+/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
+inline bool sweeps_once(const params &p)
+{
+    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
+}
+
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
    one head come one after the other. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
-    const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const bool once = keys && sweeps_once(p);               /* then many heads at a time: see keep_turns */
+    const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
+    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (once ? p.size_q * (int64_t)sizeof(float) : 0);
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
     const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
     hopper_order o;
@@ -8666,7 +8721,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
-    if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
+    if (!has_unequal_tasks(p) && !once) o.section = keys ? 1 : (int)group;
     return o;
 }
 /* With Pairs: of the workspace, and what lies there, found */
@@ -8763,11 +8818,6 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
-/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
-inline bool sweeps_once(const params &p)
-{
-    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
-}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
     const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */

@@ -972,6 +972,7 @@ inline int block() { return attn_emu::block->index; }
 inline int blocks() { return attn_emu::block->grid; }
 inline int lane() { return thread() % 32; }
 inline int lane_anew() { return lane(); }
+inline int thread_anew() { return thread(); }
 inline void missing() { attn_emu::fail("a kernel without a body"); }
 
 inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }

@@ -3,9 +3,9 @@
 
        g++ -std=c++17 -DATTN_CUDA_HW_HEADER='"cuda/emu.h"' ...
 
-   A thread of a block is a fiber; one scheduler runs the fibers of one block. Some blocks are alive at once, one or more
-   of a launch, in the order of their numbers; where one can't go on, since it waits for what another counts in global
-   memory, or at random, another one does. What a GPU does
+   A thread of a block is a fiber; one scheduler runs the fibers of one block. Some blocks are alive at once, one or
+   more of a launch, in the order of their numbers; where one can't go on, since it waits for what another counts in
+   global memory, or at random, another one does. What a GPU does
    asynchronously (cp.async, TMA, wgmma) is queued, and a `timing` says when it lands: at once, as late as the waits
    allow, or at random; another choice is how far warps may run apart. Lanes of a warp run from 0 to 31 in some
    launches, from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes
@@ -880,8 +880,8 @@ inline std::string end_of_block(const block_state &b, const block_place &place) 
     return "";
 }
 
-/* Runs `body` as a grid of blocks, of which up to `together` are alive at once: 0 is one in most launches, else some. As
-   on a GPU blocks start in the order of their numbers, the next one when another has ended; who goes on is anybody.
+/* Runs `body` as a grid of blocks, of which up to `together` are alive at once: 0 is one in most launches, else some.
+   As on a GPU blocks start in the order of their numbers, the next one when another has ended; who goes on is anybody.
    Returns "" or what went wrong. */
 inline std::string last_error;
 inline int together = 0;

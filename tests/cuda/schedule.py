@@ -1,9 +1,10 @@
 """What the order of additions to dq costs (keep_turns in attn_cuda.cuh): the backward of stage 3 in one sweep, as a
 model. `python3 tests/cuda/schedule.py`. A multiprocessor takes the next task, 128 keys of a head, and goes over its
-tiles of 64 queries, one a step; it may add the part of a tile when the keys before have added theirs, and what it adds
-is seen after a while. Printed is the share of the multiprocessors' time that steps take; what is left is waiting
-and the end, where some have nothing to do any more. Beside it: without an order, and two sweeps without one, of three and
-four products where one has five. The lengths of a step and of the while are what the model is given, in microseconds."""
+tiles of 64 queries, one a step; it may add the part of a tile when the keys before have added theirs, and what it
+adds is seen after a while. Printed is the share of the multiprocessors' time that steps take; what is left is waiting
+and the end, where some have nothing to do any more. Beside it: without an order, and two sweeps without one, of three
+and four products where one has five. The lengths of a step and of the while are what the model is given, in
+microseconds."""
 import heapq
 import sys
 

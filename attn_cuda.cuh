@@ -7819,12 +7819,16 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 {
     const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
+    /* Beside all sums of heads of 128 columns hardly a register is free: the compiler needs none more where the edge's
+       columns come from the last to the first, and where it can't read ahead. */
+    constexpr bool few_registers = Edge && Shape::all && Shape::qk > 96;
+    ATTN__UNROLL for (int n = 0; n < Shape::moving / 8; n++) {
+        const int j = few_registers ? Shape::moving / 8 - 1 - n : n;
         uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
         bool reached[4];
         float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
-        if (Edge && Shape::all && Shape::qk > 96) hw::sync_warp();
+        if (few_registers) hw::sync_warp();
         if (Extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
@@ -8310,15 +8314,19 @@ ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at,
     return (flags & LAST) != 0;
 }
 
-/* With OF_ALL: the same and dq. What came with the tile is released before this block's part of dq is multiplied and
-   its turn is waited for: neither needs it, and the next tile may come. */
+/* With OF_ALL: the same and dq. Where there are registers for it (starts_early) s of the tile is there already: that of
+   the next tile is started before this one's part of dq, which needs what both consumers leave, so that one may be half
+   a tile ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last
+   tile it is s of this one again, which nobody reads: the compiler lets products run beside other work only where they
+   are started on every way.) */
+template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
 template <class T, class Shape>
 ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
                                       uint32_t tile, grad_registers<Shape> &r)
 {
     constexpr int half = Shape::half_dq;
     const grad_tile t = grad_tile_at(at, c, tile);
-    start_scores<T, Shape, false>(at, c, t, r);
+    if (!starts_early<Shape>) start_scores<T, Shape, false>(at, c, t, r);
     start_dp<T, Shape, false>(at, c, t, r);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
@@ -8326,22 +8334,24 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     grad_weights<T, Shape, false>(m.g.p, at, c, t, hw::load_shared_word(t.words), query_positions(), r);
     leave_gradients(at, c, t, r);
     add_grads<T, Shape>(t, r);
-    float dq[half / 2];
-    hw::wgmma_wait<0>();
-    keep_grads(r);
     const uint32_t flags = hw::load_shared_word(t.words), place = hw::load_shared_word(t.words + 12);
+    const bool last = (flags & LAST) != 0, first = m.turns && flags >> TURN_AT == 0;
+    float dq[half / 2];
+    if (starts_early<Shape>) start_scores<T, Shape, false>(at, c, grad_tile_at(at, c, tile + !last), r);
+    hw::wgmma_wait<starts_early<Shape>>();
+    keep_grads(r);
     release_tile(at, c, t);
     start_dq<T>(at, c, t, dq);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(dq);
+    if (starts_early<Shape>) hw::wgmma_keep(r.s);
     float *const to = dq_part<Shape>(m, place);
-    const bool first = m.turns && flags >> TURN_AT == 0;
     if (m.turns) hw::mbarrier_wait(at.turn, t.slot);
     if (!(flags & NONFINITE_FIXED)) add_dq<Shape>(to, dq, c.number, first);
     else add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
     hw::sync_warp();
     if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
-    return (flags & LAST) != 0;
+    return last;
 }
 
 /* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
@@ -8369,6 +8379,12 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
         start_grads<Shape, Extra>(at, c, r);
+        if constexpr (starts_early<Shape>)
+            if (of_task[3] == 0) {
+                start_scores<T, Shape, Extra>(at, c, grad_tile_at(at, c, tile), r);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(r.s);
+            }
         ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
             if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
             else last = grads_of_moving<T, Shape, Extra>(p, at, c, grad_tile_at(at, c, tile), r);

@@ -101,7 +101,7 @@
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST.
+   BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
              scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. The floats of dq are
@@ -7478,11 +7478,11 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 fixed rows, 64 per consumer, which
-   stay in shared memory while tiles of the moving rows pass through it: the keys, for the gradients of queries; the
-   queries of the heads that share them, head after head, for those of keys. Of both there is what makes the scores (q,
-   k) and what makes the gradients of the weights (d_out, v: `dp`, for their product is dP). A
-   consumer's products run one after the other, the other consumer's beside them:
+/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients. A
+   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through it:
+   the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of keys.
+   Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`, for their
+   product is dP). A consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
@@ -8014,6 +8014,7 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
    128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
    only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
    every thread, then the next four, as they are in its accumulator. */
+
 /* The parts of a tile of queries are added from its first keys to its last, so that dq has the same bits in each run
    (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
    so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,

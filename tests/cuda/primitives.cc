@@ -1000,8 +1000,8 @@ static void test_faults(int mode) {
         check(error != 0 && found, says[p.fault], error, 719);
     }
 }
-/* Blocks that are alive together go on in any order. Where the first waits for the last one, all three have to be alive;
-   if they are not, that is a deadlock, which is reported. */
+/* Blocks that are alive together go on in any order. Where the first waits for the last one, all three have to be alive
+   at once; if they are not, that is a deadlock, which is reported. */
 static void test_together() {
     for (int together = 1; together <= 8; together++) {
         attn_emu::together = together;

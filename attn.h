@@ -477,7 +477,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU gradients in one sweep */
+    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU dq summed in any order */
     ATTN_PRECISION_COUNT
 } attn_precision;
 

@@ -101,20 +101,21 @@
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
-   BITS      The same from run to run, backward too: no sum is made by atomics, but for ATTN_PRECISION_FAST. With it
-             stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
+   BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
+             Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. dq is then a sum in any
-             order: the same bound, but not the same bits from run to run. Its floats are summed in the workspace, 64 or
-             128 for each row.
+             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. The floats of dq are
+             summed in the workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With
+             ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but not the same bits
+             from run to run.
              Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is
-             now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels
-             of a cache, as they are now. Its speed: bench/README.md.
+             stage 2; the turns of stage 3's gradients in one sweep; pages and masks that empty tiles in stage 3, its
+             forward with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages
+             2 and 3; the decode of codes, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -264,6 +265,7 @@ ATTN__DEVICE int blocks()  { return (int)gridDim.x; }
 ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
 /* The same, and what follows from it is computed again each time: the compiler keeps none of it in registers. */
 ATTN__DEVICE int lane_anew() { int l = lane(); asm volatile("" : "+r"(l)); return l; }
+ATTN__DEVICE int thread_anew() { int t = thread(); asm volatile("" : "+r"(t)); return t; }
 /* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
    error (cudaErrorLaunchFailure), not results that nobody wrote. */
 ATTN__DEVICE void missing() { asm volatile("trap;"); }
@@ -555,6 +557,23 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 
 /* Adds 1 to a counter in global memory that all blocks share; what it was before. */
 ATTN__DEVICE int take_one(int *counter) { return atomicAdd(counter, 1); }
+
+/* One thread waits until a count in global memory has a value, and lets the blocks that wait for the next one go on.
+   What any thread of a block wrote or added in global memory, before a barrier or an mbarrier at which the publisher
+   met it, is seen by those who met the one who waited, after that. For causality order in PTX's memory model is
+   transitive over scopes: the barrier orders it before the publisher's fence (cta), the fence before the count, and the
+   count that ld.acquire reads before what comes after it (gpu). */
+ATTN__DEVICE void wait_for_count(const int *counter, int value)
+{
+    int now;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    while (now < value);
+}
+ATTN__DEVICE void publish_count(int *counter, int value)
+{
+    asm volatile("fence.acq_rel.gpu;\n"
+                 "st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(counter), "r"(value) : "memory");
+}
 
 /* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
    (sm_90; before CUDA 12.1 no instruction for four). */
@@ -6606,11 +6625,8 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
 
 /* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
    then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
-ATTN__DEVICE int next_task(int *tickets, int task)
-{
-    if (!tickets) return task + hw::blocks();
-    return hw::blocks() + hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0);
-}
+ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
+ATTN__DEVICE int next_task(int *tickets, int task) { return hw::blocks() + (tickets ? take_ticket(tickets) : task); }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
    slope of ALiBi (16 bytes), the tile_reach of all rows, those of each consumer's, where the entry's keys begin and the
@@ -7462,17 +7478,16 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks. A block has 128 fixed rows, 64 per consumer, which
-   stay in shared memory while tiles of the moving rows pass through it: the keys, for the gradients of queries; the
-   queries of the heads that share them, head after head, for those of keys. Of both there is what makes the scores (q,
-   k) and what makes the gradients of the weights (d_out, v: `dp`, for their product is dP). A
-   consumer's products run one after the other, the other consumer's beside them:
+/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients. A
+   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through it:
+   the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of keys.
+   Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`, for their
+   product is dP). A consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
-/* the flags of a tile, by the producer */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16 };
-enum { GRADIENTS = 5 };         /* the number of a barrier: gradients of scores are in shared memory, see add_dq */
+/* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
 /* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
    loads them by boxes of as many, so that an array has one map. */
@@ -7495,7 +7510,8 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 + 12 * 8;
+    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 +
+                                  (12 + 4 * all) * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
@@ -7511,6 +7527,7 @@ struct hopper_grad_work {
     int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
     int    *tickets;            /* of each kernel, see next_task */
+    int    *turns;              /* [B,H,padded/64]  see keep_turns; NULL: none */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
     hw::tensor_map q, k, v, d_out;
@@ -7523,6 +7540,7 @@ static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB")
 template <class Shape, bool Extra>
 constexpr bool holds_fixed = Shape::pairs ? Shape::queries && Shape::qk <= 64
                              : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
+                             : Shape::all     ? Shape::qk <= 64
                                               : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
 template <class Shape, bool Extra>
 constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
@@ -7561,6 +7579,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool keys = n >= of_queries;
+        if (!keys && m.turns && hw::lane() == 0) m.turns[n / (GRAD_MOVING / 32)] = 0;
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
@@ -7580,7 +7599,8 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     }
 }
 
-/* The moving tiles of a task, of the heads one after the other, as the producer goes over them */
+/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. Queries come from the
+   last to the first: see keep_turns. */
 struct grad_walk {
     hopper_task task;           /* its first row: of the entry's own */
     grad_entry  entry;
@@ -7591,13 +7611,18 @@ struct grad_walk {
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
+/* The moving tile that comes in this place */
+template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int part)
+{
+    return Shape::queries ? part : w.parts - 1 - part;
+}
 
 /* Does a mask let a pair through of each lane's tile, the part-th and on? */
 template <class Shape> ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
     constexpr int many = Shape::queries ? 1 : Shape::rows / 64;         /* tiles of 64 keys, of one word */
     static_assert(!Shape::pairs || !Shape::queries || Shape::moving == 64, "a tile of keys is one of the mask's");
-    const int moving = least(part + hw::lane_anew(), w.parts - 1) * Shape::moving;
+    const int moving = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
     const int fixed = w.task.first_row, key = (Shape::queries ? moving : fixed) / 64;
     const int words = mask_words_at(m.let, w.task.b, Shape::queries ? w.task.h : w.at.head,
                                     Shape::queries ? fixed : moving);
@@ -7611,7 +7636,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
     next_tile(w.at, w.end, w.parts, 32, [&](int first) {
         w.tiles = Shape::pairs && m.let.some ? hw::ballot(is_let_tile<Shape>(m, w, first)) : ~0u;
         if (!w.tiles) return false;
-        const int part = least(first + hw::lane(), w.parts - 1);
+        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
         const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
@@ -7623,7 +7648,8 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        w.tiles &= hw::ballot(part == first + hw::lane() && has_pairs(r, first_key, last_key));
+        if (Shape::all) w.flags |= (first_key / Shape::rows - r.first / Shape::rows) << TURN_AT;
+        w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
 }
@@ -7793,29 +7819,39 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 {
     const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
-    ATTN__UNROLL for (int j = 0; j < Shape::moving / 8; j++) {
-        uint32_t of[5][2] = {};                 /* base, inverse, shift, first, last of two queries */
+    /* Beside all sums of heads of 128 columns hardly a register is free: the compiler needs none more where the edge's
+       columns come from the last to the first, and where it can't read ahead. */
+    constexpr bool few_registers = Edge && Shape::all && Shape::qk > 96;
+    ATTN__UNROLL for (int n = 0; n < Shape::moving / 8; n++) {
+        const int j = few_registers ? Shape::moving / 8 - 1 - n : n;
+        uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
+        bool reached[4];
         float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        if (few_registers) hw::sync_warp();
         if (Extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Edge ? 5 : Shape::scores ? 3 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
+            hw::load_shared(reach[i], values + ((3 + i) * Shape::moving + j * 8 + column) * 4);
+        ATTN__UNROLL for (int x = 0; x < 4; x++) {
+            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
+            const int first = Shape::queries ? rows[x / 2].first : (int)reach[0][x % 2];
+            const int last = Shape::queries ? rows[x / 2].last : (int)reach[1][x % 2];
+            reached[x] = key >= first && key < last;
+        }
+        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Shape::scores ? 3 : 2); i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            tile_row r = rows[x / 2];
             row_grad g = grads[x / 2];
             float none = 0.0f;
             if (!Shape::queries) {
-                r.first = (int)of[3][x % 2];
-                r.last = (int)of[4][x % 2];
                 g.base = float_of(of[0][x % 2]);
                 g.inverse = float_of(of[1][x % 2]);
                 g.shift = float_of(of[2][x % 2]);
             }
-            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
             s[4 * j + x] = four[x];
-            pair_grad<Edge, Extra, Shape::pairs>(g, key >= r.first && key < r.last, scale, slope[x], keep[x],
-                                                 s[4 * j + x], Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, Extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
+                                                 Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
@@ -7826,7 +7862,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t tasks;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *left, *turn, *added;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
@@ -7844,6 +7880,9 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
     at.dp_empty = at.moving_full + 6;
+    at.left = at.moving_full + 8;               /* with OF_ALL, as the next ones */
+    at.turn = at.left + 2;
+    at.added = at.turn + 1;
     return at;
 }
 
@@ -7887,6 +7926,12 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
+/* The number of a tile of queries in m.turns and among the sums of dq, from its first one on */
+ATTN__DEVICE int dq_tile(const hopper_grad_work &m, int b, int h, int query)
+{
+    return (b * (int)m.g.p.heads + h) * ((int)m.g.padded / GRAD_MOVING) + query / GRAD_MOVING;
+}
+
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -7895,16 +7940,18 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
     const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
-    int task = hw::block(), tile = 0;       /* tile: so many moving ones before in this block's life */
+    const bool ordered = shape::all && m.turns;         /* who begins first, has the first task */
+    int task = ordered ? take_ticket(m.tickets) : hw::block();
+    int tile = 0;                           /* so many moving ones before in this block's life */
     uint32_t started = 0;                   /* tasks */
-    for (; task < tasks; started++, task = next_task(m.tickets, task)) {
+    for (; task < tasks; started++, task = ordered ? take_ticket(m.tickets) : next_task(m.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
         const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */
         const int batch = shape::queries ? w.entry.key_batch : w.entry.row_batch;
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
-            const int first = (w.at.part + next) * moving;
+            const int first = tile_in_place<shape>(w, w.at.part + next) * moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
@@ -7915,13 +7962,13 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (hw::elect()) {
                 uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                hw::store_shared(hw::shared_address(at.flags) + to * 16, flags);
-                hw::store_shared(hw::shared_address(at.flags) + to * 16 + 4, (uint32_t)first);
-                if (shape::all || shape::pairs)
-                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 12, (uint32_t)head);
+                const uint32_t words = hw::shared_address(at.flags) + to * 16;
+                hw::store_shared(words, flags);
+                hw::store_shared(words + 4, (uint32_t)first);
+                if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
+                if (shape::all) hw::store_shared(words + 12, (uint32_t)dq_tile(m, w.task.b, head, first));
                 if (Extra && m.g.p.alibi.rank)
-                    hw::store_shared(hw::shared_address(at.flags) + to * 16 + 8,
-                                     bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
+                    hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
                 load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
                                              row0 + first, head, batch);
@@ -7940,6 +7987,11 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         hw::mbarrier_wait(at.fixed_empty + to, (started / shape::fixed_slots & 1) ^ 1);
         hw::store_shared(at.tasks + started % 2 * 16, NO_TASK);
         hw::mbarrier_arrive(at.fixed_full + to);
+        if (ordered) {
+            hw::mbarrier_wait(at.moving_empty + tile % 2, (tile / 2 & 1) ^ 1);
+            hw::store_shared(hw::shared_address(at.flags) + tile % 2 * 16, NO_TASK);
+            hw::mbarrier_arrive(at.moving_full + tile % 2);
+        }
     }
 }
 
@@ -7956,21 +8008,52 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
     }
 }
 
-/* ---- dq in the sweep of dk and dv, for ATTN_PRECISION_FAST: five products for seven. A block has 128 keys, so what
-   its tiles give is a part of dq; blocks add their parts in the workspace, whoever comes first, and hopper_grad_dq
-   stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared memory; then each
-   multiplies those of all 128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the
-   next, or half of the only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1:
-   four numbers of every thread, then the next four, as they are in its accumulator. */
-ATTN__BOTH int64_t dq_place(const grad_work &m, int columns, int64_t b, int64_t h, int64_t query)
+/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part
+   of dq; blocks add their parts in the workspace (keep_turns says when), and hopper_grad_dq stores the sums. Both
+   consumers leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of all
+   128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
+   only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
+   every thread, then the next four, as they are in its accumulator. */
+
+/* The parts of a tile of queries are added from its first keys to its last, so that dq has the same bits in each run
+   (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
+   so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,
+   however few blocks run at once: tasks are taken in their order, which has a head's first keys first, so who waits,
+   waits for a task that was taken before. And hardly anybody waits for long: tasks of a head begin with the last
+   queries, the first keys a step before the next ones. Under causal masks that is as it comes, for the longer the
+   way to a tile of queries, the earlier the keys.
+       The consumers do not wait for global memory: a warp of the producer's does it for them. It goes from tile to
+   tile as they do, tells them by an mbarrier that it is their turn, sees by another that they have added, and
+   counts. */
+template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
-    return ((b * m.p.heads + h) * m.padded + query) * columns;
+    if (!m.turns || hw::lane() != 0) return;
+    for (uint32_t tile = 0;; tile++) {
+        const uint32_t slot = tile % 2, words = hw::shared_address(at.flags) + slot * 16;
+        hw::mbarrier_wait(at.moving_full + slot, tile / 2 & 1);
+        const uint32_t flags = hw::load_shared_word(words);
+        if (flags == NO_TASK) break;
+        const int turn = (int)(flags >> TURN_AT);
+        int *const count = m.turns + hw::load_shared_word(words + 12);
+        hw::mbarrier_arrive(at.moving_empty + slot);
+        hw::wait_for_count(count, turn);
+        hw::mbarrier_arrive(at.turn);
+        hw::mbarrier_wait(at.added, tile & 1);
+        hw::publish_count(count, turn + 1);
+    }
+}
+/* Four numbers to the sums, or the first that are there */
+ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
+{
+    const uint32_t bits[4] = {bits_of(part[0]), bits_of(part[1]), bits_of(part[2]), bits_of(part[3])};
+    if (first) hw::store_global(to, bits);
+    else hw::add_to_global(to, part);
 }
 
 /* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
    excluded. Rare. */
 template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0)
+ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0, bool first)
 {
     const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
     ATTN__LOOP for (int j = 0; j < Shape::half_dq / 8; j++, to += 512) {
@@ -7983,7 +8066,7 @@ ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, i
                 if (bits_of(gradient)) dq[x] = hw::fma(gradient, half_of<T>(k, x % 2), dq[x]);
             }
         }
-        hw::add_to_global(to, dq);
+        add_part(to, dq, first);
     }
 }
 
@@ -7999,24 +8082,36 @@ template <class Shape> struct grad_registers {
     grad_pairs<Shape> pairs;
 };
 
-/* Which consumer, which of its 128 threads, the first of a thread's two rows; descriptors of the moving tiles in slot
-   0. Of its task: the slot of its fixed rows, descriptors of these, where its words are. */
+/* Which consumer; descriptors of the moving tiles in slot 0. Of its task: the slot of its fixed rows, descriptors of
+   these, where its words are. */
 struct grad_consumer {
-    int      number, thread, row0;
+    int      number;
     bool     elected;           /* releases what its warp has done with */
     uint32_t moving, moving_dp, slot, fixed, fixed_dp, task;
 };
+/* The first of a thread's two rows, of the block's */
+ATTN__DEVICE int grad_row()
+{
+    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (int)(thread / 32 * 16 + thread % 32 / 4);
+}
 template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
 {
     grad_consumer c;
     c.number = hw::warp() / 4 - 1;
-    c.thread = hw::thread() % 128;
-    c.row0 = c.number * 64 + c.thread / 32 * 16 + hw::lane() / 4;
     c.elected = hw::lane() == 0;
     c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
     c.moving_dp = c.moving + (2 * Shape::slot >> 4);
     c.slot = c.fixed = c.fixed_dp = c.task = 0;
     return c;
+}
+
+/* Where a consumer's thread has its numbers of a tile of dq */
+template <class Shape> ATTN__DEVICE float *dq_part(const hopper_grad_work &m, uint32_t tile)
+{
+    constexpr uint32_t numbers = Shape::moving * Shape::half_dq;        /* of a consumer */
+    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (float *)m.g.p.workspace + (int64_t)tile * (2 * numbers) + (thread / 128 * numbers + thread % 128 * 4);
 }
 
 /* The address of its task's fixed rows */
@@ -8063,30 +8158,43 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
     if (holds_fixed<Shape, Extra>) hold(r.held, fixed_rows(at, c));
     if (holds_dp<Shape, Extra>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
     if (Shape::queries)
-        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, c.row0, r.rows, r.grads);
+        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, grad_row(), r.rows, r.grads);
     ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
 
-/* s and ds of a tile, as soon as it has come; where its queries are, for ALiBi. */
+/* Starts s of a tile, and ds, as soon as each has come. */
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                               grad_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
+    if constexpr (holds_fixed<Shape, Extra>) start_product<T, Shape::moving, Shape::qk>(r.s, r.held, t.moving);
+    else start_product<T, Shape::rows, Shape::moving, Shape::qk>(r.s, c.fixed, t.moving);
+}
+template <class T, class Shape, bool Extra>
+ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           grad_registers<Shape> &r)
+{
+    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
+    if constexpr (holds_dp<Shape, Extra>) start_product<T, Shape::moving, Shape::v>(r.ds, r.held_dp, t.moving_dp);
+    else if (Shape::scores) start_product<T, Shape::rows, Shape::moving, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
+}
+
+/* Both, and their end; where a tile's queries are, for ALiBi. */
 template <class T, class Shape, bool Extra>
 ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
                                            const grad_tile &t, grad_registers<Shape> &r)
 {
-    constexpr int moving = Shape::moving, qk = Shape::qk, v = Shape::v;
     query_positions at_tile = {};
-    hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
-    if constexpr (holds_fixed<Shape, Extra>) start_product<T, moving, qk>(r.s, r.held, t.moving);
-    else start_product<T, Shape::rows, moving, qk>(r.s, c.fixed, t.moving);
-    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, c.row0);
+    start_scores<T, Shape, Extra>(at, c, t, r);
+    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, grad_row());
     pair_tile of_pairs = {};
     if constexpr (Shape::pairs) {
-        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, c.row0, t.values);
+        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, grad_row(), t.values);
         read_mask<Shape>(r.pairs, p, of_pairs);
     }
-    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
-    if constexpr (holds_dp<Shape, Extra>) start_product<T, moving, v>(r.ds, r.held_dp, t.moving_dp);
-    else if (Shape::scores) start_product<T, Shape::rows, moving, v>(r.ds, c.fixed_dp, t.moving_dp);
+    start_dp<T, Shape, Extra>(at, c, t, r);
     if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
@@ -8110,7 +8218,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     };
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
-                                             : (int)hw::load_shared_word(c.task + 8) + c.row0;
+                                             : (int)hw::load_shared_word(c.task + 8) + grad_row();
         grads_of_tile<T, Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
@@ -8145,12 +8253,16 @@ template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, 
 }
 
 /* With OF_ALL, the gradients of scores to where both consumers read them, */
-template <class Shape> ATTN__DEVICE void leave_gradients(const grad_tile &t, const grad_registers<Shape> &r)
+template <class Shape>
+ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                                  const grad_registers<Shape> &r)
 {
     ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++)
         hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
                                             Shape::rows), r.gradients[k]);
     hw::fence_async();
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
 /* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
    the workspace, unless add_nonfinite has done that. */
@@ -8160,7 +8272,7 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
 {
     const uint32_t right = wgmma_tile(fixed_rows(at, c), Shape::rows) +
                            wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
-    hw::barrier_sync(GRADIENTS, 256);
+    hw::mbarrier_wait(at.left + t.slot, t.phase);
     hw::wgmma_keep(dq);
     hw::wgmma_fence();
     ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
@@ -8168,46 +8280,79 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
                                                  wgmma_desc(right + wgmma_down(k)), k != 0);
     hw::wgmma_commit();
 }
-template <class Shape> ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer)
+template <class Shape>
+ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer, bool first)
 {
     constexpr int half = Shape::half_dq;
     ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
         const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
         const bool exists = half + 8 * j < Shape::qk || consumer == 0;      /* the last panel of 96 has 32 */
-        if (exists) hw::add_to_global(to + j * 512, four);
+        if (exists) add_part(to + j * 512, four, first);
     }
+}
+
+/* What came with a tile is done with. */
+template <class Shape>
+ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t)
+{
+    hw::sync_warp();
+    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
+    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
 }
 
 /* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
 template <class T, class Shape, bool Extra>
-ATTN__DEVICE bool grads_of_moving(const grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
-                                  const grad_tile &t, int b, grad_registers<Shape> &r)
+ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
+                                  const grad_tile &t, grad_registers<Shape> &r)
 {
-    constexpr int half = Shape::half_dq;
-    const query_positions at_tile = grad_products<T, Shape, Extra>(m.p, at, c, t, r);
+    const query_positions at_tile = grad_products<T, Shape, Extra>(p, at, c, t, r);
     const uint32_t flags = hw::load_shared_word(t.words);
-    const bool plain = !(flags & NONFINITE_FIXED);
-    float dq[Shape::all ? half / 2 : 1], *to = NULL;
-    grad_weights<T, Shape, Extra>(m.p, at, c, t, flags, at_tile, r);
-    if constexpr (Shape::all) leave_gradients(t, r);
+    grad_weights<T, Shape, Extra>(p, at, c, t, flags, at_tile, r);
     add_grads<T, Shape>(t, r);
-    if constexpr (Shape::all) {
-        to = (float *)m.p.workspace + dq_place(m, 2 * half, b, (int)hw::load_shared_word(t.words + 12),
-                                               (int)hw::load_shared_word(t.words + 4));
-        to += c.number * Shape::moving * half + c.thread * 4;
-        start_dq<T>(at, c, t, dq);
-    }
     hw::wgmma_wait<0>();
     keep_grads(r);
-    if constexpr (Shape::all) {
-        hw::wgmma_keep(dq);
-        if (!plain) add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half);
-    }
-    hw::sync_warp();
-    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
-    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
-    if constexpr (Shape::all) if (plain) add_dq<Shape>(to, dq, c.number);
+    release_tile(at, c, t);
     return (flags & LAST) != 0;
+}
+
+/* With OF_ALL: the same and dq. Where there are registers for it (starts_early) s of the tile is there already: that of
+   the next tile is started before this one's part of dq, which needs what both consumers leave, so that one may be half
+   a tile ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last
+   tile it is s of this one again, which nobody reads: the compiler lets products run beside other work only where they
+   are started on every way.) */
+template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
+template <class T, class Shape>
+ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                      uint32_t tile, grad_registers<Shape> &r)
+{
+    constexpr int half = Shape::half_dq;
+    const grad_tile t = grad_tile_at(at, c, tile);
+    if (!starts_early<Shape>) start_scores<T, Shape, false>(at, c, t, r);
+    start_dp<T, Shape, false>(at, c, t, r);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(r.s);
+    hw::wgmma_keep(r.ds);
+    grad_weights<T, Shape, false>(m.g.p, at, c, t, hw::load_shared_word(t.words), query_positions(), r);
+    leave_gradients(at, c, t, r);
+    add_grads<T, Shape>(t, r);
+    const uint32_t flags = hw::load_shared_word(t.words), place = hw::load_shared_word(t.words + 12);
+    const bool last = (flags & LAST) != 0, first = m.turns && flags >> TURN_AT == 0;
+    float dq[half / 2];
+    if (starts_early<Shape>) start_scores<T, Shape, false>(at, c, grad_tile_at(at, c, tile + !last), r);
+    hw::wgmma_wait<starts_early<Shape>>();
+    keep_grads(r);
+    release_tile(at, c, t);
+    start_dq<T>(at, c, t, dq);
+    hw::wgmma_wait<0>();
+    hw::wgmma_keep(dq);
+    if (starts_early<Shape>) hw::wgmma_keep(r.s);
+    float *const to = dq_part<Shape>(m, place);
+    if (m.turns) hw::mbarrier_wait(at.turn, t.slot);
+    if (!(flags & NONFINITE_FIXED)) add_dq<Shape>(to, dq, c.number, first);
+    else add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
+    hw::sync_warp();
+    if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
+    return last;
 }
 
 /* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
@@ -8235,10 +8380,18 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
         start_grads<Shape, Extra>(at, c, r);
-        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++)
-            last = grads_of_moving<T, Shape, Extra>(m.g, at, c, grad_tile_at(at, c, tile), (int)of_task[0], r);
+        if constexpr (starts_early<Shape>)
+            if (of_task[3] == 0) {
+                start_scores<T, Shape, Extra>(at, c, grad_tile_at(at, c, tile), r);
+                hw::wgmma_wait<0>();
+                hw::wgmma_keep(r.s);
+            }
+        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
+            if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
+            else last = grads_of_moving<T, Shape, Extra>(p, at, c, grad_tile_at(at, c, tile), r);
+        }
         hw::load_shared(of_task, c.task);
-        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + c.row0);
+        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
         if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
@@ -8256,7 +8409,9 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + (shape::all && m.turns));
+        if (shape::all) init_slots(at.turn, at.added, 1, 4 * shape::consumers);
+        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
     }
@@ -8264,6 +8419,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at);
+        if (shape::all && hw::warp() == 1) keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T, shape, Extra>(m, at);
@@ -8273,7 +8429,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 #endif
 }
 
-/* Before that kernel the workspace's sums of dq are zeros; after it they are stored, four numbers by a thread. */
+/* Without turns the workspace's sums of dq are zeros before that kernel; after it they are stored, four numbers by a
+   thread. */
 ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
 {
     const int64_t all = m.g.p.batch * m.g.p.heads * m.g.padded * m.dq_columns;
@@ -8291,9 +8448,10 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
         const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
         const int column = inside / 128 * 8 + l % 4 * 2;
         const float *const from = (const float *)p.workspace + 4 * n;
+        const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
-            float x = from[2 * e] * p.scale, y = from[2 * e + 1] * p.scale;
+            float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
             if (i >= p.queries || column >= p.size_q) continue;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
             if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
@@ -8560,11 +8718,19 @@ inline bool has_unequal_tasks(const params &p)
            has_starts(p) || p.mask.rank;
 }
 
+/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
+inline bool sweeps_once(const params &p)
+{
+    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
+}
+
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
    one head come one after the other. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
-    const int64_t group = (p.heads / p.heads_kv) >> packed, row_bytes = (p.size_q + p.size_v) * 2, cache = 32 << 20;
+    const bool once = keys && sweeps_once(p);               /* then many heads at a time: see keep_turns */
+    const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
+    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (once ? p.size_q * (int64_t)sizeof(float) : 0);
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
     const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
     hopper_order o;
@@ -8572,7 +8738,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
-    if (!has_unequal_tasks(p)) o.section = keys ? 1 : (int)group;
+    if (!has_unequal_tasks(p) && !once) o.section = keys ? 1 : (int)group;
     return o;
 }
 /* With Pairs: of the workspace, and what lies there, found */
@@ -8678,23 +8844,20 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t before = TICKET_BYTES + flags, of_mask = before + of_rows + of_keys;
+    const int64_t counts = sweeps_once(p) ? p.batch * p.heads * tiles * (GRAD_ROWS / GRAD_MOVING) : 0;
+    const int64_t turns = (counts * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t before = TICKET_BYTES + flags + turns, of_mask = before + of_rows + of_keys;
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
     const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
     if (m) {
-        m->tickets = has_unequal_tasks(p) ? (int *)at : NULL;
+        const bool ordered = sweeps_once(p) && p.precision != ATTN_PRECISION_FAST;
+        m->tickets = has_unequal_tasks(p) || ordered ? (int *)at : NULL;
+        m->turns = ordered ? (int *)(void *)(at + TICKET_BYTES + flags) : NULL;
         m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
         m->padded_keys = tiles_k * GRAD_ROWS;
         if (packed) m->g.rows = table_at(p, at + before), m->g.keys = table_at(p, at + before + of_rows);
     }
     return all;
-}
-
-/* Are all gradients found in one sweep? The additions of dq have no order then. Larger heads have no kernel for it. */
-inline bool sweeps_once(const params &p)
-{
-    return p.precision == ATTN_PRECISION_FAST && p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) &&
-           larger_head(p) <= 128 && !has_starts(p);
 }
 
 /* Columns of the sums of dq in the workspace */
@@ -8743,7 +8906,7 @@ int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &strea
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
     const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
-    int error = launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
+    int error = m.turns ? 0 : launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
     if (!error)
         error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);

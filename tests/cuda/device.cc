@@ -117,6 +117,7 @@ void *fake_stream(void) {
 }
 int fake_timings(void) { return attn_emu::timing_count; }
 void fake_timing(int index, unsigned long long seed) { attn_emu::set_timing(index, seed); }
+void fake_together(int blocks) { attn_emu::together = blocks; }
 const char *fake_failure(void) { return attn_emu::last_error.c_str(); }
 const char *fake_timing_name(void) {
     static std::string name;

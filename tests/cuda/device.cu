@@ -161,6 +161,7 @@ void *fake_stream(void) {
 /* There is one timing: the device's own. */
 int fake_timings(void) { return 1; }
 void fake_timing(int, unsigned long long) {}
+void fake_together(int) {}
 const char *fake_failure(void) {
     const cudaError_t error = cudaDeviceSynchronize();
     return error == cudaSuccess ? "" : cudaGetErrorString(error);

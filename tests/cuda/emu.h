@@ -3,7 +3,9 @@
 
        g++ -std=c++17 -DATTN_CUDA_HW_HEADER='"cuda/emu.h"' ...
 
-   A thread of a block is a fiber; one scheduler runs the fibers of one block, block after block. What a GPU does
+   A thread of a block is a fiber; one scheduler runs the fibers of one block. Some blocks are alive at once, one or
+   more of a launch, in the order of their numbers; where one can't go on, since it waits for what another counts in
+   global memory, or at random, another one does. What a GPU does
    asynchronously (cp.async, TMA, wgmma) is queued, and a `timing` says when it lands: at once, as late as the waits
    allow, or at random; another choice is how far warps may run apart. Lanes of a warp run from 0 to 31 in some
    launches, from 31 to 0 in others. A kernel that waits for too little, releases too early or lacks a barrier computes
@@ -99,7 +101,7 @@ inline void context_switch(context *from, context *to) { swapcontext(&from->u, &
 #endif
 
 /* ---- the state of one block */
-enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, REGISTERS, FINISHED };
+enum waits_for { NOTHING, A_PAUSE, ITS_WARP, BARRIER, MBARRIER, WGMMA, REGISTERS, A_COUNT, FINISHED };
 
 struct copy_op {
     uint32_t to;
@@ -116,8 +118,8 @@ struct thread_state {
     context at;
     unsigned char *stack = NULL;
     waits_for wait = NOTHING;
-    int which = 0;      /* barrier's number, mbarrier's offset, groups of wgmma that may be left, registers missing */
-    uint64_t until = 0; /* the generation or parity that it waits to see change */
+    int which = 0; /* barrier's number, mbarrier's offset, groups of wgmma that may be left, registers missing, count */
+    uint64_t until = 0; /* the generation or parity that it waits to see change; the address of the count */
     std::vector<copy_op> copies;
     int64_t copy_group = 0;
     std::vector<store_op> stores;
@@ -188,7 +190,7 @@ inline block_state *block = NULL;
 struct counters {
     int64_t shared, launches, blocks, switches, mma, wgmma, tma, copies, ldmatrix, stmatrix, ldmatrix_conflicts;
     int64_t places, facts, maps, drivers, allowances, calls; /* that the host asked for: see fake_counts */
-    int64_t downwards; /* launches whose lanes run from the last to the first */
+    int64_t downwards;                                       /* launches whose lanes run from the last to the first */
 };
 inline counters count;
 inline bool lanes_downwards = false;
@@ -709,6 +711,7 @@ inline bool can_go_on(int index) {
     }
     case WGMMA: return wgmma_finished(index, t.which);
     case REGISTERS: return t.which <= block->registers_left;
+    case A_COUNT: return *(const int *)t.until >= t.which;
     case FINISHED: break;
     }
     return false;
@@ -777,11 +780,14 @@ inline std::string describe(const thread_state &t) {
     }
     case WGMMA: return "its wgmma, which not all of the warpgroup have issued";
     case REGISTERS: return std::to_string(t.which) + " more registers";
+    case A_COUNT:
+        snprintf(text, sizeof text, "a count in global memory to go from %d to %d", *(const int *)t.until, t.which);
+        return text;
     case FINISHED: return "nothing, it has finished";
     default: return "its turn";
     }
 }
-inline void report_deadlock() {
+inline std::string deadlock() { /* of this block */
     std::string text = "deadlock in block " + std::to_string(block->index) + ":";
     for (size_t i = 0; i < block->threads.size();) {
         const std::string what = describe(block->threads[i]);
@@ -792,14 +798,17 @@ inline void report_deadlock() {
         text += (i == last ? " waits for " : " wait for ") + what + ";";
         i = last + 1;
     }
-    block->error = text;
+    return text;
 }
 inline bool any_waits_for(waits_for what) {
     for (const thread_state &t : block->threads)
         if (t.wait == what) return true;
     return false;
 }
-inline void run_block() {
+/* Runs the block until it has finished, or can't go on before another one counts; with others beside it also now and
+   then only so far. True: some thread went on. */
+inline bool run_block(bool others) {
+    bool ever = false;
     const size_t warps = block->warps.size();
     std::vector<size_t> order(warps);
     for (size_t i = 0; i < warps; i++) order[i] = i;
@@ -816,62 +825,108 @@ inline void run_block() {
         if (!block->error.empty()) break;
         try {
             if (run_units(false)) moved = true;
-            if (!moved && block->finished < block->count && !any_waits_for(A_PAUSE) && !run_units(true))
-                report_deadlock();
+            if (!moved && block->finished < block->count && !any_waits_for(A_PAUSE)) {
+                if (run_units(true)) moved = true;
+                else if (any_waits_for(A_COUNT)) break;
+                else block->error = deadlock();
+            }
         } catch (failed) {} /* block->error says what */
+        ever = ever || moved;
+        if (others && moved && random_bits() % 32 == 0) break;
     }
+    return ever;
 }
 
-/* Runs `body` as a grid of blocks. Returns "" or what went wrong. */
-inline std::string last_error;
-template <class F> inline const std::string &launch(int grid, int threads, size_t shared_bytes, F body) {
-    block_state b;
+/* What a block has for itself: its shared memory, up to a page that faults, and stacks */
+struct block_place {
+    unsigned char *shared = NULL;
+    size_t pages = 0;
+    std::vector<unsigned char *> stacks;
+};
+inline unsigned char *map_memory(size_t bytes) {
+    return (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+inline void make_place(block_place &place, int threads, size_t shared_bytes) {
     const size_t page = 4096, pages = (shared_bytes + page - 1) / page * page;
-    static std::vector<unsigned char *> stacks;
-    last_error.clear();
-    unsigned char *map =
-        (unsigned char *)mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    mprotect(map + pages, page, PROT_NONE);
-    while (stacks.size() < (size_t)threads)
-        stacks.push_back(
-            (unsigned char *)mmap(NULL, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    while (place.stacks.size() < (size_t)threads) place.stacks.push_back(map_memory(stack_bytes));
+    if (place.shared && place.pages == pages) return;
+    if (place.shared) munmap(place.shared, place.pages + page);
+    place.pages = pages;
+    place.shared = map_memory(pages + page);
+    mprotect(place.shared + pages, page, PROT_NONE);
+}
+inline void start_block(block_state &b, const block_place &place) {
+    b.shared = place.shared;
+    b.threads.assign((size_t)b.count, thread_state());
     block = &b;
-    b.shared = map;
-    b.shared_bytes = shared_bytes;
-    b.count = threads;
-    b.grid = grid;
-    b.body = body;
+    for (thread_state &t : b.threads) t.registers = registers_at_start();
+    b.warps.assign((size_t)(b.count + 31) / 32, warp_state());
+    b.steps.assign((size_t)(b.count + 127) / 128, std::vector<group_step>());
+    b.wgmma.assign((size_t)(b.count + 127) / 128, std::deque<wgmma_op>());
+    b.wgmma_done.assign(b.wgmma.size(), 0);
+    b.dirty.assign(place.pages / 4, 0);
+    memset(place.shared, 0xff, place.pages);
+    for (size_t k = 0; k < (size_t)b.count; k++)
+        context_make(&b.threads[k].at, place.stacks[k], stack_bytes, fiber_entry);
+    count.blocks++;
+}
+inline std::string end_of_block(const block_state &b, const block_place &place) {
+    if (!b.error.empty()) return b.error;
+    const std::string left_out = steps_left_out();
+    if (!left_out.empty()) return left_out;
+    if (!b.tma.empty()) return "a TMA load is still under way when the block ends";
+    for (size_t k = b.shared_bytes; k < place.pages; k++)
+        if (place.shared[k] != 0xff) return "shared memory was written beyond its end";
+    return "";
+}
+
+/* Runs `body` as a grid of blocks, of which up to `together` are alive at once: 0 is one in most launches, else some.
+   As on a GPU blocks start in the order of their numbers, the next one when another has ended; who goes on is anybody.
+   Returns "" or what went wrong. */
+inline std::string last_error;
+inline int together = 0;
+template <class F> inline const std::string &launch(int grid, int threads, size_t shared_bytes, F body) {
+    static std::vector<block_place> places;
+    const int some[8] = {1, 1, 1, 1, 1, 2, 3, 8}, most = std::min(grid, together ? together : some[random_bits() % 8]);
+    std::vector<block_state *> alive((size_t)most, NULL);
+    int started = 0, ended = 0;
+    last_error.clear();
+    if (places.size() < (size_t)most) places.resize((size_t)most);
     count.launches++;
     lanes_downwards = random_bits() & 1;
     count.downwards += lanes_downwards;
     count.shared = std::max(count.shared, (int64_t)shared_bytes);
-    for (int i = 0; i < grid && last_error.empty(); i++) {
-        b.index = i;
-        b.tick = 0;
-        b.finished = 0;
-        b.registers_left = 0;
-        b.by_scheduler = false;
-        b.threads.assign((size_t)threads, thread_state());
-        for (thread_state &t : b.threads) t.registers = registers_at_start();
-        b.warps.assign((size_t)(threads + 31) / 32, warp_state());
-        b.steps.assign((size_t)(threads + 127) / 128, std::vector<group_step>());
-        b.wgmma.assign((size_t)(threads + 127) / 128, std::deque<wgmma_op>());
-        b.wgmma_done.assign(b.wgmma.size(), 0);
-        b.tma.clear();
-        b.dirty.assign(pages / 4, 0);
-        for (barrier_state &s : b.barriers) s = barrier_state();
-        memset(map, 0xff, pages);
-        for (int k = 0; k < threads; k++)
-            context_make(&b.threads[(size_t)k].at, stacks[(size_t)k], stack_bytes, fiber_entry);
-        run_block();
-        count.blocks++;
-        if (b.error.empty()) b.error = steps_left_out();
-        if (b.error.empty() && !b.tma.empty()) b.error = "a TMA load is still under way when the block ends";
-        for (size_t k = shared_bytes; k < pages && b.error.empty(); k++)
-            if (map[k] != 0xff) b.error = "shared memory was written beyond its end";
-        last_error = b.error;
+    while (ended < grid && last_error.empty()) {
+        const size_t first = random_bits() % (unsigned)most;
+        bool moved = false;
+        for (size_t n = 0; n < (size_t)most && !moved && last_error.empty(); n++) {
+            const size_t i = (first + n) % (size_t)most;
+            for (size_t k = 0; k < (size_t)most; k++) /* whoever can start has started */
+                if (!alive[k] && started < grid) {
+                    make_place(places[k], threads, shared_bytes);
+                    alive[k] = new block_state;
+                    alive[k]->shared_bytes = shared_bytes;
+                    alive[k]->count = threads;
+                    alive[k]->grid = grid;
+                    alive[k]->index = started++;
+                    alive[k]->body = body;
+                    start_block(*alive[k], places[k]);
+                }
+            if (!alive[i]) continue;
+            block = alive[i];
+            moved = run_block(most > 1);
+            if (block->error.empty() && block->finished < threads) continue;
+            last_error = end_of_block(*block, places[i]);
+            delete alive[i];
+            alive[i] = NULL;
+            ended++;
+            moved = true;
+        }
+        if (!moved && last_error.empty())
+            for (block_state *b : alive)
+                if ((block = b) != NULL) last_error += deadlock() + " ";
     }
-    munmap(map, pages + page);
+    for (block_state *b : alive) delete b;
     block = NULL;
     return last_error;
 }
@@ -917,6 +972,7 @@ inline int block() { return attn_emu::block->index; }
 inline int blocks() { return attn_emu::block->grid; }
 inline int lane() { return thread() % 32; }
 inline int lane_anew() { return lane(); }
+inline int thread_anew() { return thread(); }
 inline void missing() { attn_emu::fail("a kernel without a body"); }
 
 inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }
@@ -958,6 +1014,14 @@ inline uint32_t votes(const char *name, bool vote) {
 inline uint32_t ballot(bool vote) { return votes("ballot", vote); }
 inline bool any(bool vote) { return votes("any", vote) != 0; }
 inline int take_one(int *counter) { return (*counter)++; }
+inline void wait_for_count(const int *counter, int value) {
+    attn_emu::may_pause();
+    if (*counter < value) attn_emu::wait(attn_emu::A_COUNT, value, (uint64_t)(uintptr_t)counter);
+}
+inline void publish_count(int *counter, int value) {
+    *counter = value;
+    attn_emu::may_pause();
+}
 inline void come(const char *name) {
     char none;
     attn_emu::meet(name, &none, [](char **) {});
@@ -991,8 +1055,7 @@ inline double div(double a, double b) { return a / b; }
 
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
     uint32_t r = 0;
-    for (int n = 0; n < 4; n++)
-        r |= (uint32_t)(((uint64_t)b << 32 | a) >> (which >> 4 * n & 7) * 8 & 0xff) << 8 * n;
+    for (int n = 0; n < 4; n++) r |= (uint32_t)(((uint64_t)b << 32 | a) >> (which >> 4 * n & 7) * 8 & 0xff) << 8 * n;
     return r;
 }
 inline uint32_t multiply_high(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }

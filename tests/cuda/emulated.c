@@ -518,7 +518,7 @@ static void stages_compiled(const attn_desc *d, const attn_grad *g) {
     }
     fake_set_compiled(90);
 }
-/* With ATTN_PRECISION_FAST one sweep finds dq, dk and dv; dk and dv with the bits that they have without. `once`: heads
+/* One sweep finds dq, dk and dv; with ATTN_PRECISION_FAST dk and dv with the bits that they have without. `once`: heads
    of this size have a kernel for that, and d none of the options that have others. */
 static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
     const int64_t keys = d.k.size[2];
@@ -529,7 +529,7 @@ static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
         at->dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         at->dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         d.precision = n ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
-        CHECK(explained(&d, at, "stage 3, wgmma") && explained(&d, at, "gradients in one sweep") == (n && once));
+        CHECK(explained(&d, at, "stage 3, wgmma") && explained(&d, at, "gradients in one sweep") == once);
         CHECK_STATUS(attn_backward(&d, at, 0), ATTN_OK);
     }
     CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * size) * sizeof(float)) == 0);
@@ -734,7 +734,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
 }
 static void fast_host_cost(void) {
     static const int heads[3] = {64, 128, 256};
-    static char workspace[1 << 17];
+    static char workspace[1 << 18];
     const int arch = fake_arch();
     if (fake_device() < 0) {
         test_skip("what is asked of a real device is not counted");

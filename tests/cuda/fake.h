@@ -57,6 +57,7 @@ int fake_simple(void); /* stage 1 alone? The environment's FAKE_SIMPLE */
 int fake_timings(void);
 void fake_timing(int index, unsigned long long seed);
 const char *fake_timing_name(void);
+void fake_together(int blocks); /* so many of a launch are alive at once; 0: as the emulator likes */
 const char *fake_failure(void); /* of the last launch; "" when it was fine */
 int fake_summary(void);         /* prints what ran in all; 0: something was wrong with it */
 

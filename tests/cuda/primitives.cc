@@ -620,6 +620,31 @@ static void test_additions() {
     }
 }
 
+/* ---- counts that blocks wait for: each block takes its turn at numbers that all have, in their order */
+struct count_params {
+    float *x;
+    int *count, turn; /* turn: of block 0; the others come before it where it is the last */
+};
+ATTN__KERNEL(64, 1) void counts_kernel(ATTN__PARAM count_params p) {
+    const int t = hw::thread(), turn = (hw::block() + p.turn) % hw::blocks();
+    if (t == 0) hw::wait_for_count(p.count, turn);
+    hw::sync();
+    p.x[t] = p.x[t] * 3.0f + (float)(turn + t % 5);
+    hw::sync();
+    if (t == 63) hw::publish_count(p.count, turn + 1);
+}
+static void test_counts() {
+    const int blocks = 8;
+    const count_params p = {array_of<float>(64), array_of<int>(1), 0};
+    check(run(counts_kernel, 64, 0, p, blocks), "kernel with counts", 0, 0);
+    check(p.count[0] == blocks, "count", p.count[0], blocks);
+    for (int t = 0; t < 64; t++) {
+        float want = 0.0f;
+        for (int turn = 0; turn < blocks; turn++) want = want * 3.0f + (float)(turn + t % 5);
+        check(p.x[t] == want, "numbers that blocks had in turn", p.x[t], want);
+    }
+}
+
 /* ---- wgmma: C 64xN = A 64xK . B KxN, K = 128: A from shared memory (both majors) and from registers, B in both
    majors. The tiles are written by hand as TMA would. */
 struct wgmma_params {
@@ -975,6 +1000,19 @@ static void test_faults(int mode) {
         check(error != 0 && found, says[p.fault], error, 719);
     }
 }
+/* Blocks that are alive together go on in any order. Where the first waits for the last one, all three have to be alive
+   at once; if they are not, that is a deadlock, which is reported. */
+static void test_together() {
+    for (int together = 1; together <= 8; together++) {
+        attn_emu::together = together;
+        test_counts();
+        const count_params p = {array_of<float>(64), array_of<int>(1), 1}; /* the last block has the first turn */
+        const int error = ATTN__LAUNCH(counts_kernel, 3, 64, 0, NULL, p);
+        const bool found = attn_emu::last_error.find("a count in global memory to go from 0 to 1") != std::string::npos;
+        check((error != 0) == (together < 3) && found == (together < 3), "blocks alive together", error, together);
+    }
+    attn_emu::together = 0;
+}
 /* The lanes of a warp run in both directions: the last one to write is the last or the first. */
 ATTN__KERNEL(32, 1) void last_lane_kernel(ATTN__PARAM small_params p) { p.x[0] = (float)hw::lane(); }
 static void test_directions() {
@@ -994,6 +1032,7 @@ static void all(int mode) {
     test_grid();
     test_math();
     test_rounded();
+    test_counts();
     if (has_mma) {
         test_copies();
         test_mma<hw::bf16>();
@@ -1023,6 +1062,7 @@ static void all(int mode) {
     test_faults(mode);
     test_lonely();
     test_directions();
+    test_together();
 #else
     (void)mode;
 #endif

@@ -7479,10 +7479,10 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 }
 
 /* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients. A
-   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through it:
-   the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of keys.
-   Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`, for their
-   product is dP). A consumer's products run one after the other, the other consumer's beside them:
+   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through
+   it: the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of
+   keys. Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`,
+   for their product is dP). A consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
@@ -7941,9 +7941,8 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
     const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
     const bool ordered = shape::all && m.turns;         /* who begins first, has the first task */
-    int task = ordered ? take_ticket(m.tickets) : hw::block();
-    int tile = 0;                           /* so many moving ones before in this block's life */
-    uint32_t started = 0;                   /* tasks */
+    int task = ordered ? take_ticket(m.tickets) : hw::block(), tile = 0;
+    uint32_t started = 0;                   /* tasks before this one in this block's life, as `tile` counts tiles */
     for (; task < tasks; started++, task = ordered ? take_ticket(m.tickets) : next_task(m.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
         const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */

@@ -113,9 +113,10 @@
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; the turns of stage 3's gradients in one sweep; pages and masks that empty tiles in stage 3, its
-             forward with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages
-             2 and 3; the decode of codes, and the kernels of a cache, as they are now. Its speed: bench/README.md.
+             stage 2; stage 3's gradients in one sweep, and the order of queries in its others, as they are now; pages
+             and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in
+             parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as
+             they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -6623,8 +6624,9 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
     }
 }
 
-/* A block's first task is that of its number. Where tasks differ in length (tickets: a counter, 0 before the kernel) it
-   then takes the next one that nobody has, so that all blocks end at about the same time; else every blocks()-th. */
+/* A block's first task is that of its number (with turns a ticket, too). Where tasks differ in length (tickets: a
+   counter, 0 before the kernel) it then takes the next one that nobody has, so that all blocks end at about the same
+   time; else every blocks()-th. */
 ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
 ATTN__DEVICE int next_task(int *tickets, int task) { return hw::blocks() + (tickets ? take_ticket(tickets) : task); }
 
@@ -7511,7 +7513,7 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
     static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 +
-                                  (12 + 4 * all) * 8;
+                                  (12 + 6 * all) * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
@@ -7648,7 +7650,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
         if (w.nonfinite) w.flags |= NONFINITE_FIXED;
-        if (Shape::all) w.flags |= (first_key / Shape::rows - r.first / Shape::rows) << TURN_AT;
+        if (Shape::all) w.flags |= (int)((uint32_t)(first_key / Shape::rows - r.first / Shape::rows) << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -7882,7 +7884,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.dp_empty = at.moving_full + 6;
     at.left = at.moving_full + 8;               /* with OF_ALL, as the next ones */
     at.turn = at.left + 2;
-    at.added = at.turn + 1;
+    at.added = at.turn + 2;
     return at;
 }
 
@@ -8018,28 +8020,38 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
    (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
    so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,
    however few blocks run at once: tasks are taken in their order, which has a head's first keys first, so who waits,
-   waits for a task that was taken before. And hardly anybody waits for long: tasks of a head begin with the last
-   queries, the first keys a step before the next ones. Under causal masks that is as it comes, for the longer the
-   way to a tile of queries, the earlier the keys.
-       The consumers do not wait for global memory: a warp of the producer's does it for them. It goes from tile to
-   tile as they do, tells them by an mbarrier that it is their turn, sees by another that they have added, and
-   counts. */
-template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
+   waits for a task that was taken before, and a block does its tasks in the order in which it took them: the earliest
+   one that is not done never waits. And hardly anybody waits for long: all begin with the last queries, so after the
+   first tiles each is a step behind the keys before its own.
+       The consumers do not wait for global memory: two warps of the producer's do it for them, which go from tile to
+   tile as they do. One tells them by an mbarrier when it is their turn; it may be a tile ahead of them. The other sees
+   by a second mbarrier that they have added, and counts. */
+template <class Shape, class F>
+ATTN__DEVICE void each_turn(const hopper_grad_work &m, const grad_places<Shape> &at, F f)
 {
-    if (!m.turns || hw::lane() != 0) return;
     for (uint32_t tile = 0;; tile++) {
-        const uint32_t slot = tile % 2, words = hw::shared_address(at.flags) + slot * 16;
-        hw::mbarrier_wait(at.moving_full + slot, tile / 2 & 1);
+        const uint32_t slot = tile % 2, phase = tile / 2 & 1, words = hw::shared_address(at.flags) + slot * 16;
+        hw::mbarrier_wait(at.moving_full + slot, phase);
         const uint32_t flags = hw::load_shared_word(words);
         if (flags == NO_TASK) break;
-        const int turn = (int)(flags >> TURN_AT);
         int *const count = m.turns + hw::load_shared_word(words + 12);
         hw::mbarrier_arrive(at.moving_empty + slot);
-        hw::wait_for_count(count, turn);
-        hw::mbarrier_arrive(at.turn);
-        hw::mbarrier_wait(at.added, tile & 1);
-        hw::publish_count(count, turn + 1);
+        f(count, (int)(flags >> TURN_AT), slot, phase);
     }
+}
+template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
+{
+    const int warp = hw::warp();
+    if (!m.turns || warp > 2 || hw::lane() != 0) return;
+    if (warp == 1) each_turn(m, at, [&](const int *count, int turn, uint32_t slot, uint32_t phase) {
+        hw::wait_for_count(count, turn);
+        hw::mbarrier_wait(at.added + slot, phase ^ 1);      /* the turn of two tiles before is over */
+        hw::mbarrier_arrive(at.turn + slot);
+    });
+    else each_turn(m, at, [&](int *count, int turn, uint32_t slot, uint32_t phase) {
+        hw::mbarrier_wait(at.added + slot, phase);
+        hw::publish_count(count, turn + 1);
+    });
 }
 /* Four numbers to the sums, or the first that are there */
 ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
@@ -8264,7 +8276,7 @@ ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consu
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
 /* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
-   the workspace, unless add_nonfinite has done that. */
+   the workspace, unless add_nonfinite does that. */
 template <class T, class Shape>
 ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            float (&dq)[Shape::half_dq / 2])
@@ -8314,11 +8326,11 @@ ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at,
     return (flags & LAST) != 0;
 }
 
-/* With OF_ALL: the same and dq. Where there are registers for it (starts_early) s of the tile is there already: that of
-   the next tile is started before this one's part of dq, which needs what both consumers leave, so that one may be half
-   a tile ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last
-   tile it is s of this one again, which nobody reads: the compiler lets products run beside other work only where they
-   are started on every way.) */
+/* With OF_ALL: the same and dq. Where there are registers for it (starts_early) s of the tile is there already: that
+   of the next tile is started before this one's part of dq, which needs what both consumers leave, so that one may be
+   half a tile ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After
+   the last tile it is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler
+   lets products run beside other work only where they are started on every way.) */
 template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
 template <class T, class Shape>
 ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
@@ -8345,12 +8357,13 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     hw::wgmma_wait<0>();
     hw::wgmma_keep(dq);
     if (starts_early<Shape>) hw::wgmma_keep(r.s);
+    if (starts_early<Shape> && holds_fixed<Shape, false>) hw::wgmma_keep(r.held);
     float *const to = dq_part<Shape>(m, place);
-    if (m.turns) hw::mbarrier_wait(at.turn, t.slot);
+    if (m.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
     if (!(flags & NONFINITE_FIXED)) add_dq<Shape>(to, dq, c.number, first);
     else add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
     hw::sync_warp();
-    if (m.turns && c.elected) hw::mbarrier_arrive(at.added);
+    if (m.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
     return last;
 }
 
@@ -8408,8 +8421,8 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + (shape::all && m.turns));
-        if (shape::all) init_slots(at.turn, at.added, 1, 4 * shape::consumers);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.turns));
+        if (shape::all) init_slots(at.turn, at.added, 2, 4 * shape::consumers);
         for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
@@ -8418,7 +8431,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at);
-        if (shape::all && hw::warp() == 1) keep_turns(m, at);
+        else if (shape::all) keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T, shape, Extra>(m, at);
@@ -8450,8 +8463,8 @@ template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_g
         const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
-            float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
             if (i >= p.queries || column >= p.size_q) continue;
+            float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
             if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
             else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);
@@ -8722,14 +8735,17 @@ inline bool sweeps_once(const params &p)
 {
     return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
 }
+/* And in the order of the keys? (keep_turns) */
+inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
 
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
-   one head come one after the other. */
+   one head come one after the other; but many heads side by side where blocks take turns, so that fewer wait for turns
+   at the same rows. */
 inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
 {
-    const bool once = keys && sweeps_once(p);               /* then many heads at a time: see keep_turns */
+    const bool turns = keys && takes_turns(p);
     const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
-    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (once ? p.size_q * (int64_t)sizeof(float) : 0);
+    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (turns ? p.size_q * (int64_t)sizeof(float) : 0);
     const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
     const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
     hopper_order o;
@@ -8737,7 +8753,7 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
     if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
     o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
-    if (!has_unequal_tasks(p) && !once) o.section = keys ? 1 : (int)group;
+    if (!has_unequal_tasks(p) && !turns) o.section = keys ? 1 : (int)group;
     return o;
 }
 /* With Pairs: of the workspace, and what lies there, found */
@@ -8849,7 +8865,7 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
     const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
     if (m) {
-        const bool ordered = sweeps_once(p) && p.precision != ATTN_PRECISION_FAST;
+        const bool ordered = takes_turns(p);
         m->tickets = has_unequal_tasks(p) || ordered ? (int *)at : NULL;
         m->turns = ordered ? (int *)(void *)(at + TICKET_BYTES + flags) : NULL;
         m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
@@ -8991,9 +9007,9 @@ namespace attn__gpu {
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
            for each pair       384      68, 132, 196
-       hopper_grad_kernel      384      99 to 227      10 or 12 mbarriers, GUARD     224 / 56   FA3 backward
+       hopper_grad_kernel      384      99 to 227      10 to 18 mbarriers, GUARD     224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
-         of all sums           384      131, 227       GRADIENTS, too                224 / 56, 232 / 40
+         of all sums           384      131, 227       18 mbarriers, GUARD           224 / 56, 232 / 40
        hopper_clear_dq         128      none           none                          26
        hopper_grad_dq          128      none           none                          40         convert dQ
        store_rows              128      none           none                          96         append to a cache

@@ -104,10 +104,9 @@
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
              (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there are no starts, softcap, ALiBi, bias, mask or dropout. The floats of dq are
-             summed in the workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With
-             ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but not the same bits
-             from run to run.
+             scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the
+             workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST
+             they do not wait, and dq is a sum in any order: the same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
              appended and rotary positions with their tables, which are identical. They depend on which stage runs
              (attn_explain tells), and so on the device and on which results are asked for.
@@ -7489,7 +7488,7 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
        dq or dk += ds . moving    dv += s . moving_dp */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
-enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_FIXED = 16, TURN_AT = 5 };
+enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
 /* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
    loads them by boxes of as many, so that an array has one map. */
@@ -7531,7 +7530,8 @@ struct hopper_grad_work {
     int    *tickets;            /* of each kernel, see next_task */
     int    *turns;              /* [B,H,padded/64]  see keep_turns; NULL: none */
     mask_tiles let;
-    int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING */
+    int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING, and
+                                   _INSIDE of those before the end of their entry */
     hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
@@ -7564,6 +7564,14 @@ template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int
     return flags;
 }
 
+/* The end of an entry's keys, those of its length: no query may attend to one behind it. */
+ATTN__DEVICE int64_t end_of_length(const params &p, int64_t b)
+{
+    const entry e = entry_of(p, b);
+    if (p.key_lengths.rank != 1) return e.keys_end;
+    return e.key0 + clamp(load_integer(p.key_lengths, b, 0), 0, e.keys_end - e.key0);
+}
+
 /* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
    some number of d_out? It makes its row's shift so. Both hold of rows behind a packed entry's last, too. */
 ATTN__DEVICE int nonfinite_queries(const row_grad &g, bool is_query)
@@ -7586,17 +7594,21 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
         const packed_tiles &packed = keys ? m.g.keys : m.g.rows;
-        int64_t first = part % parts * 32;
+        int64_t first = part % parts * 32, entry = b;
         if (packed.count) {
             if (first / GRAD_ROWS >= *packed.count) continue;
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
-            first = tile.row + first % GRAD_ROWS;
+            first = tile.row + first % GRAD_ROWS, entry = tile.entry;
         }
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
-        if (keys || p.softcap != 0.0f)              /* that makes scores finite */
-            flags |= has_nonfinite_rows<T>(p.size_q, first, rows, [&](int64_t i) {
+        const auto has_nonfinite = [&](int64_t end) {
+            return has_nonfinite_rows<T>(p.size_q, first, end, [&](int64_t i) {
                 return row_of(keys ? p.k : p.q, b, h, i);
-            }) * NONFINITE_MOVING;
+            });
+        };
+        if (keys || p.softcap != 0.0f)              /* that makes scores finite */
+            flags |= has_nonfinite(rows) * NONFINITE_MOVING;
+        if (keys && flags) flags |= has_nonfinite(end_of_length(p, entry)) * NONFINITE_INSIDE;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }
@@ -7607,7 +7619,7 @@ struct grad_walk {
     hopper_task task;           /* its first row: of the entry's own */
     grad_entry  entry;
     tile_reach  all;            /* of fixed queries */
-    bool        nonfinite;      /* some number of fixed rows is not finite */
+    int         nonfinite;      /* flags of its fixed rows */
     moving_tile at;             /* the first of 32 tiles of a head */
     int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
@@ -7645,11 +7657,11 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
-        if ((w.flags != 0) | w.nonfinite | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
+        if (((w.flags | w.nonfinite) != 0) | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         /* nothing is read for queries that there are not */
         const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
         if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
-        if (w.nonfinite) w.flags |= NONFINITE_FIXED;
+        if (Shape::all) w.flags |= w.nonfinite & NONFINITE_INSIDE;
         if (Shape::all) w.flags |= (int)((uint32_t)(first_key / Shape::rows - r.first / Shape::rows) << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
@@ -7672,7 +7684,7 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
         w.all = reaches[0];
         join(w.all, reaches[1]);
     }
-    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, batch, w.task.h), padded) != 0;
+    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, batch, w.task.h), padded);
     w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
     w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
     w.end = w.at.head + (Shape::queries ? 1 : group);
@@ -7860,7 +7872,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
 
 /* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
    or one of what comes with these; numbers of the queries, be they fixed or moving; flags of each moving slot; two
-   slots of words on a task (batch, NO_TASK after the last; head; first row; whether it has no tiles); the barriers. */
+   slots of words on a task (batch, NO_TASK after the last; head; first row; NO_TILES, NONFINITE); the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
     uint32_t tasks;
@@ -7903,11 +7915,12 @@ ATTN__DEVICE void load_rows(unsigned char *to, const hopper_grad_work &m, uint64
 }
 
 /* The producer's start of a task: its words, and the loads of its fixed rows. */
+enum { NO_TILES = 1, NONFINITE = 2 };           /* of the last of these words */
 template <class Shape>
 ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w,
                              uint32_t started)
 {
-    const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0;
+    const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0 ? NO_TILES : 0;
     const uint32_t to = started % Shape::fixed_slots, words = at.tasks + started % 2 * 16;
     unsigned char *const fixed = at.fixed + to * Shape::fixed_bytes;
     uint64_t *const full = at.fixed_full + to;
@@ -7915,7 +7928,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     hw::store_shared(words, (uint32_t)b);
     hw::store_shared(words + 4, (uint32_t)h);
     hw::store_shared(words + 8, (uint32_t)row);
-    hw::store_shared(words + 12, (uint32_t)none);
+    hw::store_shared(words + 12, (uint32_t)(none | (w.nonfinite ? NONFINITE : 0)));
     if (none) hw::mbarrier_arrive(full);
     else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
     if (none) return;
@@ -7928,10 +7941,11 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
-/* The number of a tile of queries in m.turns and among the sums of dq, from its first one on */
-ATTN__DEVICE int dq_tile(const hopper_grad_work &m, int b, int h, int query)
+/* The number of a tile of an entry's queries in m.turns and among the sums of dq, from its first one on */
+ATTN__DEVICE int dq_tile(const hopper_grad_work &m, const grad_entry &e, int h, int query)
 {
-    return (b * (int)m.g.p.heads + h) * ((int)m.g.padded / GRAD_MOVING) + query / GRAD_MOVING;
+    const int of_head = (e.row_batch * (int)m.g.p.heads + h) * ((int)m.g.padded / GRAD_MOVING);
+    return of_head + (e.padded_row + query) / GRAD_MOVING;
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
@@ -7967,7 +7981,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::store_shared(words, flags);
                 hw::store_shared(words + 4, (uint32_t)first);
                 if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
-                if (shape::all) hw::store_shared(words + 12, (uint32_t)dq_tile(m, w.task.b, head, first));
+                if (shape::all) hw::store_shared(words + 12, (uint32_t)dq_tile(m, w.entry, head, first));
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
@@ -8061,24 +8075,52 @@ ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
     else hw::add_to_global(to, part);
 }
 
-/* A thread's part of the product where some k is not finite, without tensor cores: pairs whose gradient is +0 are
-   excluded. Rare. */
+/* Of keys that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it has the
+   same bits whatever lies there. What such a key gives to scores and dq where it is not excluded comes on top, without
+   tensor cores. Rare. f(column, number) with each of its numbers that is not finite */
+template <class T, class F>
+ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int key, F f)
+{
+    const int64_t row_of_key = entry_of(p, task[0]).key0 + key;
+    if (row_of_key >= end_of_length(p, task[0])) return;
+    const uint16_t *const row = row_of(p.k, key_batch(p, task[0]), task[1], row_of_key);
+    ATTN__LOOP for (int c = 0; c < (int)p.size_q; c++) {
+        const float number = half_of<T>(row[c], 0);
+        if (!is_finite(number)) f(c, number);
+    }
+}
+/* to a thread's scores, those of keys `key` and key + 8 */
 template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite(float *to, uint32_t gradients, uint32_t fixed, int column0, bool first)
+ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const params &p, const uint32_t (&task)[4],
+                                       int key, uint32_t moving)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++)
+        each_nonfinite<T>(p, task, key + 8 * e, [&](int c, float number) {
+            ATTN__UNROLL for (int j = 0; j < Shape::moving / 4; j++) {
+                const int query = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
+                const uint32_t q = hw::load_shared_word(moving + chunk_of(query, c / 8, Shape::moving) + c % 8 / 2 * 4);
+                float &score = s[j / 2 * 4 + 2 * e + j % 2];
+                score = hw::fma(half_of<T>(q, c % 2), number, score);
+            }
+        });
+}
+/* to its sums of dq: a pair whose gradient is +0 is excluded. */
+template <class T, class Shape>
+ATTN__DEVICE void add_nonfinite_dq(float *to, const params &p, const uint32_t (&task)[4], uint32_t gradients,
+                                   int column0)
 {
     const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
-    ATTN__LOOP for (int j = 0; j < Shape::half_dq / 8; j++, to += 512) {
-        float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
-            const uint32_t k = hw::load_shared_word(fixed + chunk_of(key, column0 / 8 + j, Shape::rows) + l % 4 * 4);
+    ATTN__LOOP for (int key = 0; key < Shape::rows; key++)
+        each_nonfinite<T>(p, task, (int)task[2] + key, [&](int c, float number) {
+            if (c < column0 || c >= column0 + Shape::half_dq || c % 8 / 2 != l % 4) return;
+            float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
             ATTN__UNROLL for (int x = 0; x < 4; x++) {
                 const uint32_t at = chunk_of(key, row / 8 + x / 2, Shape::rows) + row % 8 / 2 * 4;
                 const float gradient = half_of<T>(hw::load_shared_word(gradients + at), row % 2);
-                if (bits_of(gradient)) dq[x] = hw::fma(gradient, half_of<T>(k, x % 2), dq[x]);
+                if (bits_of(gradient) && c % 2 == x % 2) dq[x] = gradient * number;
             }
-        }
-        add_part(to, dq, first);
-    }
+            hw::add_to_global(to + (c - column0) / 8 * 512, dq);
+        });
 }
 
 /* What a consumer has in registers: its sums; s and ds of a tile, which become weights and gradients of scores, and
@@ -8230,6 +8272,12 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, co
     if (flags & EDGE) {
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + grad_row();
+        if (Shape::all && (flags & NONFINITE_INSIDE)) {
+            uint32_t of_task[4];
+            hw::load_shared(of_task, c.task);
+            add_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key,
+                                           hw::shared_address(at.tile_moving) + t.slot * Shape::slot);
+        }
         grads_of_tile<T, Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
             guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
@@ -8276,7 +8324,7 @@ ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consu
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
 /* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
-   the workspace, unless add_nonfinite does that. */
+   the workspace. */
 template <class T, class Shape>
 ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            float (&dq)[Shape::half_dq / 2])
@@ -8360,8 +8408,12 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     if (starts_early<Shape> && holds_fixed<Shape, false>) hw::wgmma_keep(r.held);
     float *const to = dq_part<Shape>(m, place);
     if (m.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
-    if (!(flags & NONFINITE_FIXED)) add_dq<Shape>(to, dq, c.number, first);
-    else add_nonfinite<T, Shape>(to, t.gradients, fixed_rows(at, c), c.number * half, first);
+    add_dq<Shape>(to, dq, c.number, first);
+    if (flags & NONFINITE_INSIDE) {
+        uint32_t of_task[4];
+        hw::load_shared(of_task, c.task);
+        add_nonfinite_dq<T, Shape>(to, m.g.p, of_task, t.gradients, c.number * half);
+    }
     hw::sync_warp();
     if (m.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
     return last;
@@ -8386,19 +8438,20 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     uint32_t tile = 0;                      /* as the producer counts */
     for (uint32_t started = 0;; started++) {
         grad_registers<Shape> r;
-        uint32_t of_task[4];                /* b, h, first row, whether there are no tiles */
+        uint32_t of_task[4];                /* the producer's words: load_fixed */
         set_task(at, started, c);
         hw::mbarrier_wait(at.fixed_full + c.slot, started / Shape::fixed_slots & 1);
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
+        if (Shape::all && (of_task[3] & NONFINITE)) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
         start_grads<Shape, Extra>(at, c, r);
         if constexpr (starts_early<Shape>)
-            if (of_task[3] == 0) {
+            if (!(of_task[3] & NO_TILES)) {
                 start_scores<T, Shape, Extra>(at, c, grad_tile_at(at, c, tile), r);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(r.s);
             }
-        ATTN__LOOP for (bool last = of_task[3] != 0; !last; tile++) {
+        ATTN__LOOP for (bool last = (of_task[3] & NO_TILES) != 0; !last; tile++) {
             if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
             else last = grads_of_moving<T, Shape, Extra>(p, at, c, grad_tile_at(at, c, tile), r);
         }
@@ -8445,25 +8498,35 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
    thread. */
 ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
 {
-    const int64_t all = m.g.p.batch * m.g.p.heads * m.g.padded * m.dq_columns;
+    const int64_t all = batch_of_rows(m.g.p) * m.g.p.heads * m.g.padded * m.dq_columns;
     for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
         ((float *)m.g.p.workspace)[n] = 0.0f;
+}
+/* A tile of a head's sums: its rows in the arrays, of which those from `end` on are not its entry's */
+ATTN__DEVICE row_span rows_of_dq_tile(const hopper_grad_work &m, int tile)
+{
+    constexpr int each = GRAD_ROWS / GRAD_MOVING;
+    if (!m.g.rows.count) return {tile * GRAD_MOVING, (int)m.g.p.queries};
+    if (tile / each >= *m.g.rows.count) return {0, 0};
+    const packed_tile of = m.g.rows.tiles[tile / each];
+    return {of.row + tile % each * GRAD_MOVING, rows_of_entry(m.g.p, of.entry, false).end};
 }
 template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
     const params &p = m.g.p;
     const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
-    const int64_t tiles = m.g.padded / 64, all = p.batch * p.heads * tiles * lanes;
+    const int64_t tiles = m.g.padded / GRAD_MOVING, all = batch_of_rows(p) * p.heads * tiles * lanes;
     for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128) {
         const int inside = (int)(n % lanes), row = inside % 128 / 32 * 16 + l / 4;
         const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
         const int column = inside / 128 * 8 + l % 4 * 2;
         const float *const from = (const float *)p.workspace + 4 * n;
         const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
+        const row_span rows = rows_of_dq_tile(m, (int)(tile % tiles));
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int64_t i = tile % tiles * 64 + row + 8 * e, at = place(p.dq, b, h, i, column);
-            if (i >= p.queries || column >= p.size_q) continue;
+            const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
+            if (i >= rows.end || column >= p.size_q) continue;
             float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
             if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
@@ -8733,7 +8796,7 @@ inline bool has_unequal_tasks(const params &p)
 /* Are all gradients found in one sweep? Larger heads have no kernel for it. */
 inline bool sweeps_once(const params &p)
 {
-    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128 && !has_starts(p);
+    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
 }
 /* And in the order of the keys? (keep_turns) */
 inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
@@ -8746,7 +8809,8 @@ inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int pa
     const bool turns = keys && takes_turns(p);
     const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
     const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (turns ? p.size_q * (int64_t)sizeof(float) : 0);
-    const int64_t fit = keys ? cache / (p.queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
+    const int64_t queries = p.packed_queries ? p.queries / p.batch + 1 : p.queries;         /* of an entry */
+    const int64_t fit = keys ? cache / (queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
     const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
     hopper_order o;
     o.packed = packed;
@@ -8850,16 +8914,23 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
+/* Are entries packed? hopper_covers: queries and keys, or none */
+inline bool packs_entries(const params &p) { return p.packed_queries && p.packed_keys; }
+/* Tiles of GRAD_ROWS keys or queries that a head has; of packed entries, at most */
+inline int64_t grad_tiles(const params &p, bool keys)
+{
+    if (packs_entries(p)) return most_packed_tiles(p, GRAD_ROWS, keys);
+    return ((keys ? p.keys : p.queries) + GRAD_ROWS - 1) / GRAD_ROWS;
+}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */
-    const int64_t tiles_k = packed ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
-    const int64_t tiles = packed ? most_packed_tiles(p, GRAD_ROWS, false) : (p.queries + GRAD_ROWS - 1) / GRAD_ROWS;
+    const bool packed = packs_entries(p);
+    const int64_t tiles_k = grad_tiles(p, true), tiles = grad_tiles(p, false);
     const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t counts = sweeps_once(p) ? p.batch * p.heads * tiles * (GRAD_ROWS / GRAD_MOVING) : 0;
+    const int64_t counts = sweeps_once(p) ? batch_of_rows(p) * p.heads * tiles * (GRAD_ROWS / GRAD_MOVING) : 0;
     const int64_t turns = (counts * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t before = TICKET_BYTES + flags + turns, of_mask = before + of_rows + of_keys;
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
@@ -8894,9 +8965,8 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
         behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);
     if (backward && sweeps_once(p)) {
-        const int64_t padded = (p.queries + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS;
-        const int64_t sums = p.batch * p.heads * padded * dq_columns(p) * (int64_t)sizeof(float);
-        if (behind < sums) behind = sums;
+        const int64_t sums = batch_of_rows(p) * p.heads * grad_tiles(p, false) * GRAD_ROWS * dq_columns(p);
+        if (behind < sums * (int64_t)sizeof(float)) behind = sums * (int64_t)sizeof(float);
     }
     bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
@@ -8920,7 +8990,7 @@ int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &strea
 {
     const params &p = m.g.p;
     m.dq_columns = Heads::panels_qk;
-    const int64_t sums = p.batch * p.heads * m.g.padded * m.dq_columns;
+    const int64_t sums = batch_of_rows(p) * p.heads * m.g.padded * m.dq_columns;
     int error = m.turns ? 0 : launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
     if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
     if (!error)

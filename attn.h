@@ -477,7 +477,8 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU dq summed in any order */
+    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU matrices of 16 bits by tensor cores,
+                                   dq summed in any order */
     ATTN_PRECISION_COUNT
 } attn_precision;
 
@@ -599,8 +600,8 @@ typedef struct attn_desc {
        (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
        entry may have other bits than alone. attn_bmm and attn_mha say what it does there. On a device it concerns
-       attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain and
-       attn_explain_backward say whether it is used */
+       these (see TYPES in attn_cuda.cuh) and attn_backward, whose dq may have other bits in each run (BITS there).
+       attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -812,7 +813,8 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
    multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
    precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
    k is at least 32, of up to 8 rows of a 128 and the numbers of b's columns lie side by side; its bits may then depend
-   on batch and strides, not on workers. Gradients are as without.
+   on batch and strides, not on workers. Gradients are as without. On a device products of f16 or bf16 a and b may be
+   made by tensor cores, gradients too (TYPES in attn_cuda.cuh).
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -930,9 +932,10 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
    attn_bmm with f32 arrays between them; with ATTN_PRECISION_FAST, on a CPU that multiplies in bf16 then, and H*Sq
    above 8, with bf16 in the place of q, k and v where their weights and inputs are bf16, and of what w_result
-   multiplies where that is. Packed: query and out [1,total,E], key and value [1,total,E] where keys are; where key is
-   query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that are projected
-   already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   multiplies where that is; on a device always, with f16, too, and of gradients of these. Packed: query and out
+   [1,total,E], key and value [1,total,E] where keys are; where key is query, key_starts and key_lengths are needed,
+   too; not on a device. No page_table: pages hold keys that are projected already. With a KV cache, call those
+   yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;

@@ -100,6 +100,14 @@
              within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
+             attn_bmm, attn_bmm_backward and the layers of attn_mha, with their gradients, are products of whole floats
+             in stage 1. With ATTN_PRECISION_FAST those whose factors are both f16 or both bf16 are made by the tensor
+             cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along k or across
+             it, whose starts are aligned to 16 bytes. Sums are f32 and rounded once, with scale, bias and what they are
+             added to; tensor cores may cut them off: of n terms they are within n units of 2^-23 of the absolute sum.
+             The layers of attn_mha then have arrays of the weights' type between them, where the weights of a layer and
+             its input have one type of 16 bits: q, k, v, what w_result multiplies, and the gradients of these, so that
+             attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -107,15 +115,17 @@
              scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the
              workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST
              they do not wait, and dq is a sum in any order: the same bound, but not the same bits from run to run.
-             Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
-             appended and rotary positions with their tables, which are identical. They depend on which stage runs
-             (attn_explain tells), and so on the device and on which results are asked for.
+             Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
+             conversion, codes, what is appended and rotary positions with their tables, which are identical. They
+             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+             With ATTN_PRECISION_FAST each element of attn_bmm is still a sum in one order: its bits are the same in
+             each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; stage 3's gradients in one sweep, and the order of queries in its others, as they are now; pages
-             and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in
-             parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             stage 2; products of matrices by tensor cores; stage 3's gradients in one sweep, and the order of queries
+             in its others, as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a
+             mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of
+             codes, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -6472,46 +6482,58 @@ template <bool Along, int Size> ATTN__DEVICE uint32_t operand_chunk(int x, int k
 {
     return Along ? chunk_of(x / 2, x % 2 * 4 + k / 8, Size / 2) : chunk_of(k, x / 8, MULTIPLY_DEPTH);
 }
-/* Starts to copy a tile from x0 and k0 on; beyond the ends it has zeros. */
+/* What a thread copies of a tile: eight neighbours of a line, and of those so many lines further. Where that begins, in
+   the tile of x0 and a batch entry's first k: */
+template <bool Along, class Shape> struct operand_part {
+    static constexpr int of_line = (Along ? MULTIPLY_DEPTH : Shape::size) / 8, step = Shape::threads / of_line;
+    static constexpr int lines = Along ? Shape::size : MULTIPLY_DEPTH;
+};
 template <bool Along, class Shape>
-ATTN__DEVICE void copy_operand(uint32_t tile, const multiply_operand &o, int64_t b, int64_t h, int64_t x0, int64_t k0,
-                               int64_t depth)
+ATTN__DEVICE const uint16_t *first_part(const multiply_operand &o, int64_t b, int64_t h, int64_t x0)
 {
-    const uint16_t *const from = o.data + b * o.batch[0] + h * o.batch[1] +
-                                 (Along ? x0 * o.stride + k0 : k0 * o.stride + x0);
-    const int sizes = (int)clamp(o.size - x0, 0, Shape::size), depths = (int)clamp(depth - k0, 0, MULTIPLY_DEPTH);
-    ATTN__UNROLL for (int i = 0; i < Shape::size * MULTIPLY_DEPTH / 8 / Shape::threads; i++) {
-        const int n = hw::thread() + i * Shape::threads;
-        const int x = Along ? n / 4 : n % (Shape::size / 8) * 8, k = Along ? n % 4 * 8 : n / (Shape::size / 8);
-        const int line = Along ? x : k, at = Along ? k : x, lines = Along ? sizes : depths;
-        const int numbers = line < lines ? most(least((Along ? depths : sizes) - at, 8), 0) : 0;
-        hw::cp_async_part(tile + operand_chunk<Along, Shape::size>(x, k),
-                          numbers ? from + line * o.stride + at : o.data, 2 * numbers);
-    }
+    typedef operand_part<Along, Shape> part;
+    const int64_t line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
+    return o.data + b * o.batch[0] + h * o.batch[1] + (Along ? x0 + line : line) * o.stride + (Along ? at : x0 + at);
 }
-/* A block of 16 by 16 numbers from x and 16 k on: a left operand of mma or, as r[0] and r[2], r[1] and r[3], two right
-   ones */
-template <bool Along, int Size> ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t tile, int x, int k)
+/* Starts to copy a tile, of which `sizes` along the result and `depths` along k exist: the others are zeros. */
+template <bool Along, class Shape>
+ATTN__DEVICE void copy_operand(uint32_t tile, const uint16_t *from, int64_t stride, int sizes, int depths)
 {
-    const int l = hw::lane(), own_x = x + l / 8 % 2 * 8, own_k = 16 * k + l / 16 * 8;
-    if (Along) hw::ldmatrix(r, tile + operand_chunk<Along, Size>(own_x + l % 8, own_k));
-    else hw::ldmatrix_transposed(r, tile + operand_chunk<Along, Size>(own_x, own_k + l % 8));
+    typedef operand_part<Along, Shape> part;
+    const int line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
+    const int bytes = 2 * most(least((Along ? depths : sizes) - at, 8), 0), lines = Along ? sizes : depths;
+    const uint32_t to = tile + operand_chunk<Along, Shape::size>(Along ? line : at, Along ? at : line);
+    ATTN__UNROLL for (int i = 0; i < part::lines / part::step; i++)
+        hw::cp_async_part(to + i * part::step * (Along ? 64 : 128), from + i * part::step * stride,
+                          line + i * part::step < lines ? bytes : 0);
+}
+/* Operands of mma, 16 by 16 numbers each, as load_left and load_right have them: this lane's address for the first of a
+   tile's rows, or columns, from x on; and the i-th along the result and k-th along k, from there. */
+template <bool Along, int Size, bool Right> ATTN__DEVICE uint32_t operand_address(uint32_t tile, int x)
+{
+    const int l = hw::lane(), first = l / 8 % 2 * 8, second = l / 16 * 8;
+    const int own_x = x + (Right ? second : first), own_k = Right ? first : second;
+    return tile + operand_chunk<Along, Size>(Along ? own_x + l % 8 : own_x, Along ? own_k : own_k + l % 8);
+}
+template <bool Along> ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t address, int i, int k)
+{
+    if (Along) hw::ldmatrix(r, (address ^ k * 32) + i * 1024);
+    else hw::ldmatrix_transposed(r, (address ^ i * 32) + k * 2048);
 }
 
 /* A warp's quarter of a tile, in accumulators of 16 rows and 8 columns */
 template <class Shape> struct multiply_sums { float of[Shape::quarter / 16][Shape::quarter / 8][4]; };
 template <class T, class Shape, bool AlongA, bool AlongB>
-ATTN__DEVICE void add_products(multiply_sums<Shape> &sum, uint32_t tiles, int row, int column)
+ATTN__DEVICE void add_products(multiply_sums<Shape> &sum, uint32_t left, uint32_t right)
 {
     ATTN__UNROLL for (int k = 0; k < MULTIPLY_DEPTH / 16; k++) {
         uint32_t a[Shape::quarter / 16][4], b[4];
-        ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++)
-            load_operand<AlongA, Shape::size>(a[i], tiles, row + 16 * i, k);
+        ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) load_operand<AlongA>(a[i], left, i, k);
         ATTN__UNROLL for (int j = 0; j < Shape::quarter / 8; j += 2) {
-            load_operand<AlongB, Shape::size>(b, tiles + Shape::operand_bytes, column + 8 * j, k);
+            load_operand<AlongB>(b, right, j / 2, k);
             ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) {
-                hw::mma<T>(sum.of[i][j], a[i], b[0], b[2]);
-                hw::mma<T>(sum.of[i][j + 1], a[i], b[1], b[3]);
+                hw::mma<T>(sum.of[i][j], a[i], b[0], b[1]);
+                hw::mma<T>(sum.of[i][j + 1], a[i], b[2], b[3]);
             }
         }
     }
@@ -6521,27 +6543,38 @@ ATTN__DEVICE void multiply_entries(const multiply_work &m, const multiply_tile &
                                    multiply_sums<Shape> &sum)
 {
     constexpr uint32_t slot = 2 * Shape::operand_bytes, end = Shape::stages * slot;
-    const int64_t steps = (t.end_b - t.first_b) * (t.end_h - t.first_h) *
-                          ((m.depth + MULTIPLY_DEPTH - 1) / MULTIPLY_DEPTH);
-    int64_t b = t.first_b, h = t.first_h, k = 0, copied = 0;        /* of the next tiles */
-    uint32_t to = 0, from = 0;
+    const int rows = (int)clamp(m.rows - t.r0, 0, Shape::size), columns = (int)clamp(m.columns - t.c0, 0, Shape::size);
+    const uint32_t left = operand_address<AlongA, Shape::size, false>(slots, row);
+    const uint32_t right = operand_address<AlongB, Shape::size, true>(slots + Shape::operand_bytes, column);
+    int64_t steps = (t.end_b - t.first_b) * (t.end_h - t.first_h) * ((m.depth + MULTIPLY_DEPTH - 1) / MULTIPLY_DEPTH);
+    int64_t b = t.first_b, h = t.first_h, k = 0, to_copy = steps;       /* of the next tiles, */
+    const uint16_t *a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
+    const uint16_t *b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+    uint32_t to = slots, from = 0;                                      /* into this slot */
     const auto copy_next = [&]() {
-        if (copied++ < steps) {
-            copy_operand<AlongA, Shape>(slots + to, m.left, b, h, t.r0, k, m.depth);
-            copy_operand<AlongB, Shape>(slots + to + Shape::operand_bytes, m.right, b, h, t.c0, k, m.depth);
-            to = to + slot == end ? 0 : to + slot;
+        if (to_copy-- > 0) {
+            const int depths = (int)clamp(m.depth - k, 0, MULTIPLY_DEPTH);
+            copy_operand<AlongA, Shape>(to, a_part, m.left.stride, rows, depths);
+            copy_operand<AlongB, Shape>(to + Shape::operand_bytes, b_part, m.right.stride, columns, depths);
+            a_part += MULTIPLY_DEPTH * (AlongA ? 1 : m.left.stride);
+            b_part += MULTIPLY_DEPTH * (AlongB ? 1 : m.right.stride);
+            to = to + slot == slots + end ? slots : to + slot;
             k += MULTIPLY_DEPTH;
-            if (k >= m.depth) k = 0, h++;
-            if (h == t.end_h) h = t.first_h, b++;
+            if (k >= m.depth) {
+                k = 0;
+                if (++h == t.end_h) h = t.first_h, b++;
+                a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
+                b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+            }
         }
         hw::cp_async_commit();                      /* of nothing, too: groups are counted */
     };
-    ATTN__UNROLL for (int n = 0; n < Shape::stages - 1; n++) copy_next();
-    ATTN__LOOP for (int64_t n = 0; n < steps; n++) {
+    ATTN__LOOP for (int n = 1; n < Shape::stages; n++) copy_next();
+    ATTN__LOOP for (; steps > 0; steps--) {
         hw::cp_async_wait<Shape::stages - 2>();     /* these tiles have come, */
         hw::sync();                                 /* and all have read the slot that is filled next */
         copy_next();
-        add_products<T, Shape, AlongA, AlongB>(sum, slots + from, row, column);
+        add_products<T, Shape, AlongA, AlongB>(sum, left + from, right + from);
         from = from + slot == end ? 0 : from + slot;
     }
 }
@@ -6631,7 +6664,7 @@ inline bool is_operand(multiply_operand &o, attn__array a, const product &m, int
     o.along = has_aligned_rows(a, m.batch[0], m.batch[1], size);
     o.data = (const uint16_t *)a.data;
     for (int i = 0; i < 2; i++) o.batch[i] = m.batch[i] > 1 ? a.stride[i] : 0;
-    o.stride = (o.along ? a : down).stride[2];
+    o.stride = (o.along ? size : m.depth) > 1 ? (o.along ? a : down).stride[2] : 0;
     o.size = size;
     return o.along || has_aligned_rows(down, m.batch[0], m.batch[1], m.depth);
 }
@@ -9315,6 +9348,7 @@ namespace attn__gpu {
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
+       mma_multiply            128      32, 48         all                           %REGS%        (matrix products)
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
@@ -9332,6 +9366,7 @@ namespace attn__gpu {
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
+   mma_multiply has 32 KB for tiles of 64 by 64 elements, 48 for 128 by 128.
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
    do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks (two of the

@@ -1955,7 +1955,9 @@ static void fast_products(void) {
     if (!play(80)) return;
     for (int n = 0; n < cases_of(120); n++) {
         const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
-        const int64_t rows = sizes[test_int(n % 3 ? 0 : 7, 12)], columns = sizes[test_int(n % 3 ? 0 : 7, 12)];
+        /* single rows of entries that share b become one matrix, which need not lie in lines */
+        const int64_t rows = n % 13 == 3 ? 600 : sizes[test_int(n % 3 == 0 ? 7 : n % 4 == 0, 12)];
+        const int64_t columns = sizes[test_int(n % 3 ? 0 : 7, 12)];
         const int64_t depth = depths[n % 13], batch = test_int(1, 2), heads = test_int(1, 2);
         const int64_t size[4] = {batch, heads, rows, columns};
         attn_view a = draw_lines(type, n % 5 ? batch : 1, heads, rows, depth);
@@ -1969,7 +1971,7 @@ static void fast_products(void) {
         check_sums_of(a, b, &first, 0, "a product by tensor cores");
         CHECK(bmm_in(a, b, other, ATTN_PRECISION_FAST, 1000) == SMALL_TILES);
         check_same(&first, &other, "a product in small tiles");
-        CHECK(bmm_in(in_other_lines(&a), in_other_lines(&b), other, ATTN_PRECISION_FAST, 1) == shared);
+        CHECK(bmm_in(in_other_lines(&a), in_other_lines(&b), other, ATTN_PRECISION_FAST, 1) >= SMALL_TILES);
         check_same(&first, &other, "a product of other lines");
         test_release();
     }

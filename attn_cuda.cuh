@@ -6440,7 +6440,7 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
    along k, is one thread's, in one order: its bits depend neither on the size of tiles, nor on other rows and columns,
    nor on how operands lie.
        An operand lies in lines, in which its numbers are neighbours: a row of a (a column of b) is a line along k; or
-   a line has the numbers of one k. Lines are aligned to 16 bytes. In a tile two lines along k share a row of 128. */
+   a line has the numbers of one k. Lines are aligned to 16 bytes. Two lines along k share 128 bytes of a tile. */
 enum { MULTIPLY_DEPTH = 32, MULTIPLY_BAND = 8 };    /* MULTIPLY_BAND: see multiply_tile_of */
 template <int Size> struct multiply_shape {
     static constexpr int size = Size, threads = 128, quarter = Size / 2, stages = Size > 64 ? 3 : 4;
@@ -6451,7 +6451,6 @@ template <int Size> struct multiply_shape {
 struct multiply_operand {
     const uint16_t *data;
     int64_t batch[2], stride;                       /* strides of the batch, and from line to line */
-    int64_t size;                                   /* of the result along it */
     bool    along;                                  /* lines go along k */
 };
 struct multiply_work : product {
@@ -6665,7 +6664,6 @@ inline bool is_operand(multiply_operand &o, attn__array a, const product &m, int
     o.data = (const uint16_t *)a.data;
     for (int i = 0; i < 2; i++) o.batch[i] = m.batch[i] > 1 ? a.stride[i] : 0;
     o.stride = (o.along ? size : m.depth) > 1 ? (o.along ? a : down).stride[2] : 0;
-    o.size = size;
     return o.along || has_aligned_rows(down, m.batch[0], m.batch[1], m.depth);
 }
 /* What tensor cores take of a product that may be theirs; false: stage 1's */
@@ -9348,7 +9346,7 @@ namespace attn__gpu {
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
-       mma_multiply            128      32, 48         all                           %REGS%        (matrix products)
+       mma_multiply            128      32, 48         all                           244           (matrix products)
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV

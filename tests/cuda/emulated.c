@@ -2064,16 +2064,16 @@ static void make_mha(attn_mha_desc *m, attn_mha_grad *g, int32_t type, int self,
     m->heads_kv = MHA_HEADS_KV;
     g->d_out = take_typed(type, 1, 3, MHA_BATCH, MHA_ROWS, 64);
 }
-/* Fresh results: out, dquery, dkey, of each weight, of each bias */
+/* Fresh results: out, dquery, dkey, of each weight, of each bias; on the device with FAST, on the CPU without */
 enum { MHA_OUTS = 10 };
-static void run_mha_on_device(attn_mha_desc *m, attn_mha_grad *g, int32_t precision, int32_t type, attn_out *outs) {
+static void run_layers(attn_mha_desc *m, attn_mha_grad *g, int device, int32_t type, attn_out *outs) {
     const attn_view *of[MHA_OUTS] = {0,           &m->query,    &m->key,     &m->w_query, &m->w_key,
                                      &m->w_value, &m->w_result, &m->b_query, &m->b_value, &m->b_result};
     attn_out *grads[MHA_OUTS] = {&m->out,      &g->dquery,    &g->dkey,     &g->dw_query, &g->dw_key,
                                  &g->dw_value, &g->dw_result, &g->db_query, &g->db_value, &g->db_result};
     attn_desc options;
     memset(&options, 0, sizeof options);
-    options.precision = precision;
+    options.precision = device ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
     options.causal = 1;
     options.align = ATTN_ALIGN_TOP_LEFT;
     m->attention = &options;
@@ -2085,9 +2085,9 @@ static void run_mha_on_device(attn_mha_desc *m, attn_mha_grad *g, int32_t precis
                     : make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, 64, 0);
         *grads[i] = outs[i];
     }
-    on_device();
+    if (device) on_device();
+    else fake_everything(0);
     CHECK_STATUS(attn_mha(m, 0), ATTN_OK);
-    on_device();
     CHECK_STATUS(attn_mha_backward(m, g, 0), ATTN_OK);
     m->attention = 0;
 }
@@ -2158,9 +2158,10 @@ static void fast_product_layers(void) {
         attn_mha_desc m;
         attn_mha_grad g;
         attn_out want[MHA_OUTS], got[MHA_OUTS];
+        if (biases) fake_set_arch(arch);
         make_mha(&m, &g, type, self, biases);
-        run_mha_on_device(&m, &g, ATTN_PRECISION_F32, ATTN_F32, want);
-        run_mha_on_device(&m, &g, ATTN_PRECISION_FAST, n < 4 ? type : ATTN_F32, got);
+        run_layers(&m, &g, 0, ATTN_F32, want);
+        run_layers(&m, &g, 1, biases ? ATTN_F32 : type, got);
         for (int i = 0; i < MHA_OUTS; i++) {
             if (!got[i].rank) continue;
             const double apart = difference(&got[i], &want[i]), bound = ldexp(12, type == ATTN_BF16 ? -9 : -12);

@@ -477,7 +477,8 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU dq summed in any order */
+    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU matrices of 16 bits by tensor cores,
+                                   dq summed in any order */
     ATTN_PRECISION_COUNT
 } attn_precision;
 
@@ -599,8 +600,8 @@ typedef struct attn_desc {
        (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
        entry may have other bits than alone. attn_bmm and attn_mha say what it does there. On a device it concerns
-       attn_backward alone, whose dq may have other bits in each run: see BITS in attn_cuda.cuh. attn_explain and
-       attn_explain_backward say whether it is used */
+       these (see TYPES in attn_cuda.cuh) and attn_backward, whose dq may have other bits in each run (BITS there).
+       attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -812,7 +813,8 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
    multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
    precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
    k is at least 32, of up to 8 rows of a 128 and the numbers of b's columns lie side by side; its bits may then depend
-   on batch and strides, not on workers. Gradients are as without.
+   on batch and strides, not on workers. Gradients are as without. On a device products of f16 or bf16 a and b may be
+   made by tensor cores, gradients too (TYPES in attn_cuda.cuh).
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]
@@ -930,9 +932,10 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
    attn_bmm with f32 arrays between them; with ATTN_PRECISION_FAST, on a CPU that multiplies in bf16 then, and H*Sq
    above 8, with bf16 in the place of q, k and v where their weights and inputs are bf16, and of what w_result
-   multiplies where that is. Packed: query and out [1,total,E], key and value [1,total,E] where keys are; where key is
-   query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold keys that are projected
-   already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
+   multiplies where that is; on a device always, with f16, too, and of gradients of these. Packed: query and out
+   [1,total,E], key and value [1,total,E] where keys are; where key is query, key_starts and key_lengths are needed,
+   too; not on a device. No page_table: pages hold keys that are projected already. With a KV cache, call those
+   yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -1084,8 +1087,6 @@ attn_status attn__cuda_call(const struct attn__call *c, const attn_desc *d, attn
                             attn_error *err);
 /* on_device, here and below: as in attn__call */
 attn_status attn__cuda_matmul(const struct attn__matmul *m, void *stream, int on_device, attn_error *err);
-attn_status attn__cuda_add(const struct attn__array *bias, const struct attn__matmul *m, void *stream, int on_device,
-                           attn_error *err);
 attn_status attn__cuda_mask(const struct attn__call *c, const struct attn__array *mask, const int64_t *size,
                             int dropout, void *stream, attn_error *err);
 void   *attn__cuda_stream(void);        /* that of attn_cuda_use_stream, on which calls without options are enqueued */
@@ -5972,6 +5973,7 @@ typedef struct attn__matmul {
     int64_t copied, results;            /* floats that a worker has before b's columns */
     int     in_place, sums_rows, dots;  /* is b read where it lies; are its rows summed, or its columns multiplied */
     const struct attn__pair_kernels *pairs;     /* not NULL: by products of bf16 */
+    int     fast;                       /* ATTN_PRECISION_FAST: a device may take its tensor cores */
     char   *memory;                     /* worker_bytes per worker */
     int64_t worker_bytes;
 } attn__matmul;
@@ -9335,6 +9337,7 @@ static attn__matmul attn__matmul_of(const attn__kernels *f, attn__array a, attn_
     m.tile_rows = ATTN__SUM_ROWS;
     m.in_place = m.sums_rows = m.dots = 0;
     m.pairs = NULL;
+    m.fast = 0;
     m.memory = NULL;
     m.worker_bytes = 0;
     return m;
@@ -15172,6 +15175,7 @@ static attn__matmul attn__matmul_of_views(const attn_desc *d, const attn_view *a
         m.out_batch[axis] = o.size[axis];
     }
     if (scale && scale->rank) m.b_scale = attn__array_of(*scale, "bhC?");
+    m.fast = d->precision == ATTN_PRECISION_FAST;
     if (in_order) {
         attn__join_entries(&m);
         m.pairs = attn__pairs_of_product(d, &m);
@@ -15436,15 +15440,24 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     return v;
 }
 
-/* Between the layers: floats; where products of bf16 are allowed and the weights are bf16, as what they multiply, bf16,
-   as arrays of the caller would be. */
+/* Between the layers: floats; where products of bf16 (on a device of f16, too) are allowed and the weights are of that
+   type, as what they multiply, numbers of this type, as arrays of the caller would be. */
 static int32_t attn__mha_type(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
     const attn__call *c = attn__call_of(&a->plan);
-    return c->pairs && !c->on_device && l->w.rank && l->w.type == ATTN_BF16 && (i == 3 || l->x.type == ATTN_BF16) ?
-           ATTN_BF16 : ATTN_F32;
+    const int fast = c->on_device ? c->precision == ATTN_PRECISION_FAST : c->pairs != NULL;
+    return fast && l->w.rank && (l->w.type == ATTN_BF16 || (l->w.type == ATTN_F16 && c->on_device)) &&
+           (i == 3 || l->x.type == l->w.type) ? l->w.type : ATTN_F32;
 }
+
+#ifndef ATTN_NO_BACKWARD
+/* Their gradients: on a device of the type of what they belong to */
+static int32_t attn__mha_grad_type(const attn__mha_call *a, int i)
+{
+    return attn__call_of(&a->plan)->on_device ? attn__mha_type(a, i) : (int32_t)ATTN_F32;
+}
+#endif
 
 static int attn__mha_of_keys(int i) { return i == 1 || i == 2; }        /* a layer's rows: keys, else queries */
 /* Without a result layer the attention's out, or d_out, is the caller's; but what is saved of out is f32. */
@@ -15471,7 +15484,8 @@ static void attn__mha_take(attn__map *m, attn__mha_call *a)
         inner = i < 3 ? &l->dy : &l->dx;
         outer = i < 3 ? &l->dx : &l->dy;
         *outer = attn__view_in(a->grad, &attn__mha_grad_fields[i < 3 ? 1 + input : 0]);
-        *inner = l->w.rank ? attn__take_view(m, batch, rows, columns[i], ATTN_F32) : *outer;
+        *inner = *outer;
+        if (l->w.rank) *inner = attn__take_view(m, batch, rows, columns[i], attn__mha_grad_type(a, i));
         l->rounded = l->dx;
         if (i == 3 || !l->dx.rank || l->dx.type == ATTN_F32 || c->on_device) continue;
         l->dx = attn__mha_shares(a, i, -1) ? l[-1].dx : attn__take_view(m, batch, rows, l->dx.size[2], ATTN_F32);
@@ -15569,8 +15583,6 @@ static attn_status attn__mha_layer(attn__mha_call *a, int i, attn_error *err)
         p.count = 1;
         p.flags = a->flags;
         ATTN__TRY(attn__run_products(&p, &a->attention, a->inner, err));
-        ATTN__CUDA_ONLY(if (a->flags & ATTN__ON_DEVICE && bias.rank)
-            ATTN__TRY(attn__cuda_add(&bias, p.m, a->attention.stream, attn__on_device(a->flags), err));)
     }
     return ATTN_OK;
 }

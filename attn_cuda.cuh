@@ -100,6 +100,14 @@
              within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
+             attn_bmm, attn_bmm_backward and the layers of attn_mha, with their gradients, are products of whole floats
+             in stage 1. With ATTN_PRECISION_FAST those whose factors are both f16 or both bf16 are made by the tensor
+             cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along k or across
+             it, whose starts are aligned to 16 bytes. Sums are f32 and rounded once, with scale, bias and what they are
+             added to; tensor cores may cut them off: of n terms they are within n units of 2^-23 of the absolute sum.
+             The layers of attn_mha then have arrays of the weights' type between them, where the weights of a layer and
+             its input have one type of 16 bits: q, k, v, what w_result multiplies, and the gradients of these, so that
+             attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
@@ -107,15 +115,17 @@
              scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the
              workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST
              they do not wait, and dq is a sum in any order: the same bound, but not the same bits from run to run.
-             Bits are different from the CPU's, except attn_bmm, masks, dropout masks, conversion, codes, what is
-             appended and rotary positions with their tables, which are identical. They depend on which stage runs
-             (attn_explain tells), and so on the device and on which results are asked for.
+             Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
+             conversion, codes, what is appended and rotary positions with their tables, which are identical. They
+             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+             With ATTN_PRECISION_FAST each element of attn_bmm is still a sum in one order: its bits are the same in
+             each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; stage 3's gradients in one sweep, and the order of queries in its others, as they are now; pages
-             and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in
-             parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             stage 2; products of matrices by tensor cores; stage 3's gradients in one sweep, and the order of queries
+             in its others, as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a
+             mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of
+             codes, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -411,13 +421,13 @@ ATTN__DEVICE void load_global(uint32_t (&r)[4], const void *from)
 ATTN__DEVICE void store_global(void *to, const uint32_t (&r)[4]) { *(uint4 *)to = make_uint4(r[0], r[1], r[2], r[3]); }
 ATTN__DEVICE void store_global(void *to, const uint32_t (&r)[2]) { *(uint2 *)to = make_uint2(r[0], r[1]); }
 
-/* ---- cp.async (sm_80): 16 bytes from global to shared memory, or 16 zero bytes: then nothing is read, and `from` may
-   be anywhere */
-ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside)
+/* ---- cp.async (sm_80): 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read
+   and the others are zeros; all or none: of none `from` may be anywhere */
+ATTN__DEVICE void cp_async_part(uint32_t to, const void *from, int bytes)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
+ATTN__DEVICE void cp_async(uint32_t to, const void *from, bool inside) { cp_async_part(to, from, inside ? 16 : 0); }
 ATTN__DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> ATTN__DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
@@ -1396,12 +1406,17 @@ ATTN__DEVICE float sum_of_terms(const product &m, int64_t x, int64_t y, int64_t 
         }
     return total(sum);
 }
-ATTN__DEVICE void store_product(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, float value)
+/* What a sum becomes before it is stored */
+ATTN__DEVICE float result_of_sum(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, float sum)
+{
+    float value = sum * m.scale;
+    if (m.bias.rank) value += load(m.bias, 0, 0, 0, c);
+    return m.adds ? value + load(m.out, x, y, r, c) : value;
+}
+ATTN__DEVICE void store_product(const product &m, int64_t x, int64_t y, int64_t r, int64_t c, float sum)
 {
     if (m.partial && bits_of(load(m.row_flag, x, y * (m.batch[1] / m.out_batch[1]), r, 0)) == 0) return;
-    value *= m.scale;
-    if (m.adds) value += load(m.out, x, y, r, c);
-    store(m.out, x, y, r, c, value);
+    store(m.out, x, y, r, c, result_of_sum(m, x, y, r, c, sum));
 }
 
 ATTN__KERNEL(32 * WARPS, 1) void multiply(ATTN__PARAM product m)
@@ -6088,10 +6103,10 @@ static const char *fast_covers_backward(const params &p)
 }
 /* f(its type) for a call of 16 bits; f(its type, the D of its kernels) for any, false where there are none. fast_covers
    refuses types that were left out. */
-template <class F> int with_type(const params &p, F f)
+template <class F> int with_type(int32_t its_type, F f)
 {
     if constexpr (ATTN_CUDA_BF16)
-        if (p.q.type == ATTN_BF16) return f(hw::bf16());
+        if (its_type == ATTN_BF16) return f(hw::bf16());
     if constexpr (ATTN_CUDA_F16) return f(hw::f16());
     return (int)cudaErrorInvalidValue;
 }
@@ -6105,7 +6120,7 @@ template <class F> bool with_shape(const params &p, F f)
     if (p.q.type == ATTN_F32)
         return with_f32_size(larger_head(p), mma_head_sizes(), [&](auto d) { f(hw::f32(), d); });
     return with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        with_type(p, [&](auto type) { f(type, d); return 0; });
+        with_type(p.q.type, [&](auto type) { f(type, d); return 0; });
     });
 }
 template <class F> cudaError_t with_kernels(const params &p, F f)
@@ -6416,6 +6431,267 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
             return has_extra(p) ? mma_backward_as<T, D, true>(p, dev, stream)
                                 : mma_backward_as<T, D, T::is_f32>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
+    });
+}
+
+/* ---- products of matrices of 16 bits, where ATTN_PRECISION_FAST allows tensor cores: products of two numbers are
+   exact, sums f32. A block has a tile of the result, each of its four warps a quarter of it. Tiles of both operands,
+   MULTIPLY_DEPTH numbers along k, come by cp.async, two or three ahead. An element's whole sum, over the batch and
+   along k, is one thread's, in one order: its bits depend neither on the size of tiles, nor on other rows and columns,
+   nor on how operands lie.
+       An operand lies in lines, in which its numbers are neighbours: a row of a (a column of b) is a line along k; or
+   a line has the numbers of one k. Lines are aligned to 16 bytes. Two lines along k share 128 bytes of a tile. */
+enum { MULTIPLY_DEPTH = 32, MULTIPLY_BAND = 8 };    /* MULTIPLY_BAND: see multiply_tile_of */
+template <int Size> struct multiply_shape {
+    static constexpr int size = Size, threads = 128, quarter = Size / 2, stages = Size > 64 ? 3 : 4;
+    static constexpr int operand_bytes = Size * MULTIPLY_DEPTH * 2, shared_bytes = stages * 2 * operand_bytes;
+    static constexpr int line = quarter + 8;        /* floats of a row of results on their way */
+    static_assert(threads / 32 * 16 * line * 4 <= shared_bytes, "results have room where operands were");
+};
+struct multiply_operand {
+    const uint16_t *data;
+    int64_t batch[2], stride;                       /* strides of the batch, and from line to line */
+    bool    along;                                  /* lines go along k */
+};
+struct multiply_work : product {
+    multiply_operand left, right;
+    int64_t tiles_r, tiles_c, tasks;
+    bool    wide;                                   /* four neighbours of the result can be stored at once */
+};
+/* A tile of the result, and the batch entries that are summed there */
+struct multiply_tile { int64_t x, y, r0, c0, first_b, end_b, first_h, end_h; };
+
+/* Blocks that run at a time have tiles near each other, a band of rows by some columns, so that operands are still in
+   the second cache. */
+ATTN__DEVICE multiply_tile multiply_tile_of(const multiply_work &m, int64_t task, int size)
+{
+    const int64_t of_entry = m.tiles_r * m.tiles_c, entry = task / of_entry, n = task % of_entry;
+    const int64_t of_band = MULTIPLY_BAND * m.tiles_c, band = n / of_band * MULTIPLY_BAND;
+    const int64_t rows = clamp(m.tiles_r - band, 0, MULTIPLY_BAND), group = m.batch[1] / m.out_batch[1];
+    multiply_tile t;
+    t.x = entry / m.out_batch[1], t.y = entry % m.out_batch[1];
+    t.r0 = (band + n % of_band % rows) * size, t.c0 = n % of_band / rows * size;
+    t.first_b = m.out_batch[0] == 1 ? 0 : t.x, t.end_b = m.out_batch[0] == 1 ? m.batch[0] : t.x + 1;
+    t.first_h = t.y * group, t.end_h = t.first_h + group;
+    return t;
+}
+
+/* Where in a tile of an operand the eight numbers with this one lie: number x along the result, k along k */
+template <bool Along, int Size> ATTN__DEVICE uint32_t operand_chunk(int x, int k)
+{
+    return Along ? chunk_of(x / 2, x % 2 * 4 + k / 8, Size / 2) : chunk_of(k, x / 8, MULTIPLY_DEPTH);
+}
+/* What a thread copies of a tile: eight neighbours of a line, and of those so many lines further. Where that begins, in
+   the tile of x0 and a batch entry's first k: */
+template <bool Along, class Shape> struct operand_part {
+    static constexpr int of_line = (Along ? MULTIPLY_DEPTH : Shape::size) / 8, step = Shape::threads / of_line;
+    static constexpr int lines = Along ? Shape::size : MULTIPLY_DEPTH;
+};
+template <bool Along, class Shape>
+ATTN__DEVICE const uint16_t *first_part(const multiply_operand &o, int64_t b, int64_t h, int64_t x0)
+{
+    typedef operand_part<Along, Shape> part;
+    const int64_t line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
+    return o.data + b * o.batch[0] + h * o.batch[1] + (Along ? x0 + line : line) * o.stride + (Along ? at : x0 + at);
+}
+/* Starts to copy a tile, of which `sizes` along the result and `depths` along k exist: the others are zeros. */
+template <bool Along, class Shape>
+ATTN__DEVICE void copy_operand(uint32_t tile, const uint16_t *from, int64_t stride, int sizes, int depths)
+{
+    typedef operand_part<Along, Shape> part;
+    const int line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
+    const int bytes = 2 * most(least((Along ? depths : sizes) - at, 8), 0), lines = Along ? sizes : depths;
+    const uint32_t to = tile + operand_chunk<Along, Shape::size>(Along ? line : at, Along ? at : line);
+    ATTN__UNROLL for (int i = 0; i < part::lines / part::step; i++)
+        hw::cp_async_part(to + i * part::step * (Along ? 64 : 128), from + i * part::step * stride,
+                          line + i * part::step < lines ? bytes : 0);
+}
+/* Operands of mma, 16 by 16 numbers each, as load_left and load_right have them: this lane's address for the first of a
+   tile's rows, or columns, from x on; and the i-th along the result and k-th along k, from there. */
+template <bool Along, int Size, bool Right> ATTN__DEVICE uint32_t operand_address(uint32_t tile, int x)
+{
+    const int l = hw::lane(), first = l / 8 % 2 * 8, second = l / 16 * 8;
+    const int own_x = x + (Right ? second : first), own_k = Right ? first : second;
+    return tile + operand_chunk<Along, Size>(Along ? own_x + l % 8 : own_x, Along ? own_k : own_k + l % 8);
+}
+template <bool Along> ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t address, int i, int k)
+{
+    if (Along) hw::ldmatrix(r, (address ^ k * 32) + i * 1024);
+    else hw::ldmatrix_transposed(r, (address ^ i * 32) + k * 2048);
+}
+
+/* A warp's quarter of a tile, in accumulators of 16 rows and 8 columns */
+template <class Shape> struct multiply_sums { float of[Shape::quarter / 16][Shape::quarter / 8][4]; };
+template <class T, class Shape, bool AlongA, bool AlongB>
+ATTN__DEVICE void add_products(multiply_sums<Shape> &sum, uint32_t left, uint32_t right)
+{
+    ATTN__UNROLL for (int k = 0; k < MULTIPLY_DEPTH / 16; k++) {
+        uint32_t a[Shape::quarter / 16][4], b[4];
+        ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) load_operand<AlongA>(a[i], left, i, k);
+        ATTN__UNROLL for (int j = 0; j < Shape::quarter / 8; j += 2) {
+            load_operand<AlongB>(b, right, j / 2, k);
+            ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) {
+                hw::mma<T>(sum.of[i][j], a[i], b[0], b[1]);
+                hw::mma<T>(sum.of[i][j + 1], a[i], b[2], b[3]);
+            }
+        }
+    }
+}
+template <class T, class Shape, bool AlongA, bool AlongB>
+ATTN__DEVICE void multiply_entries(const multiply_work &m, const multiply_tile &t, uint32_t slots, int row, int column,
+                                   multiply_sums<Shape> &sum)
+{
+    constexpr uint32_t slot = 2 * Shape::operand_bytes, end = Shape::stages * slot;
+    const int rows = (int)clamp(m.rows - t.r0, 0, Shape::size), columns = (int)clamp(m.columns - t.c0, 0, Shape::size);
+    const uint32_t left = operand_address<AlongA, Shape::size, false>(slots, row);
+    const uint32_t right = operand_address<AlongB, Shape::size, true>(slots + Shape::operand_bytes, column);
+    int64_t steps = (t.end_b - t.first_b) * (t.end_h - t.first_h) * ((m.depth + MULTIPLY_DEPTH - 1) / MULTIPLY_DEPTH);
+    int64_t b = t.first_b, h = t.first_h, k = 0, to_copy = steps;       /* of the next tiles, */
+    const uint16_t *a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
+    const uint16_t *b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+    uint32_t to = slots, from = 0;                                      /* into this slot */
+    const auto copy_next = [&]() {
+        if (to_copy-- > 0) {
+            const int depths = (int)clamp(m.depth - k, 0, MULTIPLY_DEPTH);
+            copy_operand<AlongA, Shape>(to, a_part, m.left.stride, rows, depths);
+            copy_operand<AlongB, Shape>(to + Shape::operand_bytes, b_part, m.right.stride, columns, depths);
+            a_part += MULTIPLY_DEPTH * (AlongA ? 1 : m.left.stride);
+            b_part += MULTIPLY_DEPTH * (AlongB ? 1 : m.right.stride);
+            to = to + slot == slots + end ? slots : to + slot;
+            k += MULTIPLY_DEPTH;
+            if (k >= m.depth) {
+                k = 0;
+                if (++h == t.end_h) h = t.first_h, b++;
+                a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
+                b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+            }
+        }
+        hw::cp_async_commit();                      /* of nothing, too: groups are counted */
+    };
+    ATTN__LOOP for (int n = 1; n < Shape::stages; n++) copy_next();
+    ATTN__LOOP for (; steps > 0; steps--) {
+        hw::cp_async_wait<Shape::stages - 2>();     /* these tiles have come, */
+        hw::sync();                                 /* and all have read the slot that is filled next */
+        copy_next();
+        add_products<T, Shape, AlongA, AlongB>(sum, left + from, right + from);
+        from = from + slot == end ? 0 : from + slot;
+    }
+}
+
+/* Four neighbours in a row of the result, of their sums. A sum that is not finite is made again where a factor may not
+   count (skip), without tensor cores: this is rare. */
+ATTN__DEVICE void store_four(const multiply_work &m, const multiply_tile &t, int64_t r, int64_t c, float *sum)
+{
+    const int count = r < m.rows ? (int)clamp(m.columns - c, 0, 4) : 0;
+    uint32_t w[4], halves[4];
+    ATTN__LOOP for (int i = 0; m.skip && i < count; i++)
+        if (!is_finite(sum[i])) sum[i] = sum_of_terms(m, t.x, t.y, r, c + i, 0, 1);
+    if (count < 4 || !m.wide) {
+        ATTN__LOOP for (int i = 0; i < count; i++) store_product(m, t.x, t.y, r, c + i, sum[i]);
+        return;
+    }
+    ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(quiet(result_of_sum(m, t.x, t.y, r, c + i, sum[i])));
+    const int64_t at = place(m.out, t.x, t.y, r, c);
+    if (m.out.type == ATTN_F32) return hw::store_global((float *)m.out.data + at, w);
+    ATTN__UNROLL for (int i = 0; i < 4; i++) halves[i] = narrowed(m.out.type, float_of(w[i]));
+    const uint32_t pairs[2] = {halves[0] | halves[1] << 16, halves[2] | halves[3] << 16};
+    hw::store_global((uint16_t *)m.out.data + at, pairs);
+}
+/* A warp's sums become results by way of shared memory, sixteen rows at a time: there a lane finds neighbours. */
+template <class Shape>
+ATTN__DEVICE void store_quarter(const multiply_work &m, const multiply_tile &t, const multiply_sums<Shape> &sum,
+                                float *room, int row, int column)
+{
+    constexpr int line = Shape::line, fours = Shape::quarter / 4;
+    ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) {
+        ATTN__UNROLL for (int j = 0; j < Shape::quarter / 8; j++)
+            ATTN__UNROLL for (int x = 0; x < 4; x++)
+                room[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[i][j][x];
+        hw::sync_warp();
+        ATTN__LOOP for (int n = hw::lane(); n < 16 * fours; n += 32)
+            store_four(m, t, t.r0 + row + 16 * i + n / fours, t.c0 + column + n % fours * 4,
+                       room + n / fours * line + n % fours * 4);
+        hw::sync_warp();
+    }
+}
+
+template <class T, int Size, bool AlongA, bool AlongB>
+ATTN__KERNEL(multiply_shape<Size>::threads, 2) void mma_multiply(ATTN__PARAM multiply_work m)
+{
+#if ATTN__HAVE_MMA
+    typedef multiply_shape<Size> shape;
+    ATTN__SHARED(shared);
+    const int warp = hw::warp(), row = warp % 2 * shape::quarter, column = warp / 2 * shape::quarter;
+    for (int64_t task = hw::block(); task < m.tasks; task += hw::blocks()) {
+        const multiply_tile t = multiply_tile_of(m, task, Size);
+        multiply_sums<shape> sum = {};
+        multiply_entries<T, shape, AlongA, AlongB>(m, t, hw::shared_address(shared), row, column, sum);
+        hw::sync();                                 /* all have read the tiles */
+        store_quarter(m, t, sum, (float *)(void *)shared + warp * 16 * shape::line, row, column);
+        hw::sync();                                 /* the slots are free again */
+    }
+#else
+    (void)m;
+    hw::missing();
+#endif
+}
+
+/* Its kernel, by which operands have lines along k: bit 1 for a, bit 0 for b */
+typedef void multiply_kernel(multiply_work);
+template <class T, int Size> multiply_kernel *multiply_kernel_of(int along)
+{
+    multiply_kernel *const kernels[4] = {mma_multiply<T, Size, false, false>, mma_multiply<T, Size, false, true>,
+                                         mma_multiply<T, Size, true, false>, mma_multiply<T, Size, true, true>};
+    return kernels[along];
+}
+template <class T, int Size> int multiply_run(multiply_work &m, const queue &stream)
+{
+    typedef multiply_shape<Size> shape;
+    m.tiles_r = (m.rows + Size - 1) / Size;
+    m.tiles_c = (m.columns + Size - 1) / Size;
+    m.tasks = m.out_batch[0] * m.out_batch[1] * m.tiles_r * m.tiles_c;
+    return launch(multiply_kernel_of<T, Size>(2 * m.left.along + m.right.along), blocks_for(m.tasks), shape::threads,
+                  shape::shared_bytes, stream, m);
+}
+/* Does an operand lie in lines? a: its axes are those of the batch, the one of the result, of so many numbers, and k. A
+   line of one number has no stride. */
+inline bool is_operand(multiply_operand &o, attn__array a, const product &m, int64_t size)
+{
+    attn__array down = attn__transposed(a);
+    if (m.depth == 1) a.stride[3] = 1;
+    if (size == 1) down.stride[3] = 1;
+    o.along = has_aligned_rows(a, m.batch[0], m.batch[1], size);
+    o.data = (const uint16_t *)a.data;
+    for (int i = 0; i < 2; i++) o.batch[i] = m.batch[i] > 1 ? a.stride[i] : 0;
+    o.stride = (o.along ? size : m.depth) > 1 ? (o.along ? a : down).stride[2] : 0;
+    return o.along || has_aligned_rows(down, m.batch[0], m.batch[1], m.depth);
+}
+/* What tensor cores take of a product that may be theirs; false: stage 1's */
+inline bool is_for_tensor_cores(multiply_work &m, const device &d)
+{
+    if (!m.fast || !m.b.rank || !is_16_bit(m.a) || m.b.type != m.a.type || d.arch < 80 || d.compiled < 80 ||
+        ATTN_CUDA_SIMPLE || !(m.a.type == ATTN_F16 ? ATTN_CUDA_F16 : ATTN_CUDA_BF16)) return false;
+    m.wide = has_aligned_rows(m.out, m.out_batch[0], m.out_batch[1], m.rows);
+    return is_operand(m.left, m.a, m, m.rows) && is_operand(m.right, attn__transposed(m.b), m, m.columns);
+}
+/* Large tiles where each processor has one; else more of them, smaller ones */
+static cudaError_t multiply_by_tensor_cores(multiply_work &m, const device &d, const queue &stream)
+{
+    const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
+    const bool large = m.rows > 64 && m.columns > 64 && elements >= (int64_t)d.processors * 128 * 128;
+    if (elements == 0) return cudaSuccess;
+    return (cudaError_t)with_type(m.a.type, [&](auto type) {
+        typedef decltype(type) T;
+        return large ? multiply_run<T, 128>(m, stream) : multiply_run<T, 64>(m, stream);
+    });
+}
+template <class F> void each_multiply_kernel(F f)
+{
+    each_type([&](auto type) {
+        for (int along = 0; along < 4; along++) {
+            f((const void *)multiply_kernel_of<decltype(type), 64>(along));
+            f((const void *)multiply_kernel_of<decltype(type), 128>(along));
+        }
     });
 }
 
@@ -8883,7 +9159,9 @@ static cudaError_t hopper_forward_rows(const params &p, const device &dev, const
     int error = 0;
     with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
-        error = with_type(p, [&](auto type) { return hopper_forward_as<decltype(type), Shape>(p, dev, stream); });
+        error = with_type(p.q.type, [&](auto type) {
+            return hopper_forward_as<decltype(type), Shape>(p, dev, stream);
+        });
     });
     return (cudaError_t)error;
 }
@@ -9011,7 +9289,7 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
     int error = 0;
     with_heads(p, hopper_heads(), [&](auto heads) {
         typedef decltype(heads) Heads;
-        error = with_type(p, [&](auto type) {
+        error = with_type(p.q.type, [&](auto type) {
             typedef decltype(type) T;
             constexpr bool extra = hopper_grads_with_extra<Heads>;
             if constexpr (ATTN_CUDA_GRADIENTS)
@@ -9046,6 +9324,7 @@ namespace attn__gpu {
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
+       mma_multiply            128      32, 48         all                           244           (matrix products)
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
@@ -9063,6 +9342,7 @@ namespace attn__gpu {
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
+   mma_multiply has 32 KB for tiles of 64 by 64 elements, 48 for 128 by 128.
    mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
    has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
    do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks (two of the
@@ -9882,19 +10162,13 @@ extern "C" attn_status attn__cuda_matmul(const attn__matmul *m, void *stream, in
 {
     const attn__gpu::device_guard guard(m->out.data, on_device - 2);
     const bool in_order = m->column_tiles != 0;                     /* the chains of attn_bmm, its very bits */
-    return attn__gpu::report(attn__gpu::run(attn__gpu::product_of(*m), (cudaStream_t)stream, in_order), err);
-}
-
-/* m's result += bias[c]: a product with one column of ones */
-extern "C" attn_status attn__cuda_add(const attn__array *bias, const attn__matmul *m, void *stream, int on_device,
-                                      attn_error *err)
-{
-    attn__matmul sum = *m;
-    sum.a = attn__array();
-    sum.b = *bias;
-    sum.depth = sum.adds = 1;
-    sum.column_tiles = 0;
-    return attn__cuda_matmul(&sum, stream, on_device, err);
+    const attn__gpu::device dev = m->fast ? attn__gpu::device_of(guard.now) : attn__gpu::device();
+    attn__gpu::multiply_work w = attn__gpu::multiply_work();
+    static_cast<attn__gpu::product &>(w) = attn__gpu::product_of(*m);
+    const cudaError_t error = attn__gpu::is_for_tensor_cores(w, dev)
+                                  ? attn__gpu::multiply_by_tensor_cores(w, dev, (cudaStream_t)stream)
+                                  : attn__gpu::run(w, (cudaStream_t)stream, in_order);
+    return attn__gpu::report(error, err);
 }
 
 extern "C" void *attn__cuda_allocate(const attn_desc *d, size_t bytes, int on_device)  /* for the default stream, too */
@@ -9928,6 +10202,7 @@ static cudaError_t load_kernels()
          (const void *)store_rows<false, WHOLE_HALVES>, (const void *)store_rows<true, WHOLE_HALVES>,
          (const void *)store_rows<false, WHOLE_FLOATS>, (const void *)store_rows<true, WHOLE_FLOATS>);
     each_mma_kernel(mma_head_sizes(), load);
+    each_multiply_kernel(load);
     each_hopper_kernel(hopper_heads(), load);
     if (error != cudaSuccess) cudaGetLastError();           /* it is reported once, by who calls */
     return error;

@@ -1129,7 +1129,8 @@ template <int N> inline void store_global(void *to, const uint32_t (&r)[N]) {
 }
 
 /* ---- cp.async */
-inline void cp_async(uint32_t to, const void *from, bool inside) { attn_emu::copy_issue(to, from, inside ? 16 : 0); }
+inline void cp_async_part(uint32_t to, const void *from, int bytes) { attn_emu::copy_issue(to, from, bytes); }
+inline void cp_async(uint32_t to, const void *from, bool inside) { cp_async_part(to, from, inside ? 16 : 0); }
 inline void cp_async_commit() { attn_emu::self().copy_group++; }
 template <int N> inline void cp_async_wait() { attn_emu::cp_async_wait(N); }
 

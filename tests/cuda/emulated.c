@@ -1800,20 +1800,35 @@ static void products(void) {
         test_release();
     }
 }
+/* Of the largest number: nothing that is far away, and no NaN */
+static double difference(const attn_out *got, const attn_out *want) {
+    const attn_view x = attn_view_of(*got), y = attn_view_of(*want);
+    int64_t index[4] = {0, 0, 0, 0};
+    double largest = 0, apart = 0;
+    do {
+        int64_t at[4] = {0, 0, 0, 0};
+        memcpy(at + 4 - x.rank, index, (size_t)x.rank * sizeof *at);
+        const double a = ref_at(&x, at[0], at[1], at[2], at[3]), b = ref_at(&y, at[0], at[1], at[2], at[3]);
+        largest = fmax(largest, fabs(b));
+        apart = fabs(a - b) <= apart ? apart : fabs(a - b);
+    } while (next_index(&x, index));
+    return apart / largest;
+}
 /* The gradient of a projection's weights, where it is tiles: tokens beyond query_lengths, or in front of
    query_starts, may hold NaN, and have no part in it. Against the CPU's, whose tests compare it with float64. */
-static void projections_of(int starts) {
+static void projections_of(int starts, int32_t type) {
     attn_mha_desc m;
     attn_mha_grad g;
     attn_desc options;
     attn_out results[2];
+    const int64_t width = type == ATTN_F32 ? 270 : 272; /* of whole lines */
     memset(&m, 0, sizeof m);
     memset(&g, 0, sizeof g);
     memset(&options, 0, sizeof options);
-    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, 270, 0);
-    m.w_query = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
-    m.w_key = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
-    m.w_value = make_filled(LAYOUT_PACKED, 0.1, 2, 256, 270, 0, 0);
+    m.query = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, width, 0);
+    m.w_query = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
+    m.w_key = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
+    m.w_value = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
     m.out = make_out(LAYOUT_PACKED, 3, 2, 9, 256, 0);
     m.heads = 4;
     m.attention = &options;
@@ -1821,18 +1836,22 @@ static void projections_of(int starts) {
     options.key_lengths = options.query_lengths;
     if (starts) options.query_starts = options.key_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 1, 1);
     put_at(&m.query, 0, 0, 8, 3, NAN);
-    put_at(&m.query, 0, 1, starts ? 0 : 7, 269, INFINITY);
+    put_at(&m.query, 0, 1, starts ? 0 : 7, width - 1, INFINITY);
     g.d_out = make_filled(LAYOUT_PACKED, 1, 3, 2, 9, 256, 0);
+    attn_view *const views[5] = {&m.query, &m.w_query, &m.w_key, &m.w_value, &g.d_out};
+    for (int i = 0; i < 5; i++) *views[i] = narrow(views[i], type);
+    options.precision = type == ATTN_F32 ? ATTN_PRECISION_F32 : ATTN_PRECISION_FAST;
     for (int device = 0; device < 2; device++) {
-        g.dw_query = results[device] = make_out(LAYOUT_PACKED, 2, 256, 270, 0, 0);
+        g.dw_query = results[device] = make_out(LAYOUT_PACKED, 2, 256, width, 0, 0);
         if (device) on_device();
         else fake_everything(0);
         CHECK_STATUS(attn_mha_backward(&m, &g, 0), ATTN_OK);
     }
-    for (int i = 0; i < 256 * 270; i++) {
+    if (type != ATTN_F32) CHECK(difference(&results[1], &results[0]) <= ldexp(12, type == ATTN_BF16 ? -9 : -12));
+    for (int64_t i = 0; type == ATTN_F32 && i < 256 * width; i++) {
         const float want = ((const float *)results[0].data)[i], got = ((const float *)results[1].data)[i];
-        if (!CHECKF(fabs((double)(got - want)) <= 1e-5 * (1 + fabs((double)want)), "dw_query %d: %g, on the CPU %g", i,
-                    (double)got, (double)want))
+        if (!CHECKF(fabs((double)(got - want)) <= 1e-5 * (1 + fabs((double)want)), "dw_query %ld: %g, on the CPU %g",
+                    (long)i, (double)got, (double)want))
             break;
     }
     test_release();
@@ -1840,10 +1859,320 @@ static void projections_of(int starts) {
 static void projections(void) {
     const int arch = fake_arch();
     fake_set_arch(75); /* stage 1 has all of the call, as far as a device can be played */
-    projections_of(0);
-    projections_of(1);
+    projections_of(0, ATTN_F32);
+    projections_of(1, ATTN_F32);
     fake_set_arch(arch);
 }
+/* ---- with ATTN_PRECISION_FAST tensor cores make products of 16 bits: against float64, over all lines that are aligned
+   to 16 bytes (what has no such lines, or another type, stays in stage 1). NaN lies behind the ends of lines. */
+static attn_view take_lines(int32_t type, int64_t batch, int64_t heads, int64_t rows, int64_t columns, int turned) {
+    attn_view v = {0, {batch, heads, turned ? columns : rows, turned ? rows : columns}, {0, 0, 0, 1}, type, 4};
+    int64_t low = 0, high = -1;
+    v.stride[2] = (v.size[3] + 7) / 8 * 8 + 8 * test_int(0, 1);
+    v.stride[1] = v.stride[2] * v.size[2] + 8 * test_int(0, 1);
+    v.stride[0] = v.stride[1] * heads;
+    view_extent(&v, &low, &high);
+    v.data = test_guarded((size_t)((high + 8) / 8 * 8) * type_bytes(type));
+    return turned ? attn_view_swap(v, 2, 3) : v;
+}
+static attn_view draw_lines(int32_t type, int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
+    attn_view v = take_lines(type, batch, heads, rows, columns, test_int(0, 1));
+    fill(&v, draw_normal, 0, 1);
+    return v;
+}
+static attn_view in_other_lines(const attn_view *v) {
+    attn_view other = take_lines(v->type, v->size[0], v->size[1], v->size[2], v->size[3], v->stride[3] == 1);
+    int64_t index[4] = {0, 0, 0, 0}, low, high;
+    if (!view_extent(v, &low, &high)) return other;
+    do put(&other, offset_of(&other, index), ref_at(v, index[0], index[1], index[2], index[3]));
+    while (next_index(v, index));
+    return other;
+}
+static attn_out out_in_lines(int32_t type, const int64_t size[4]) { /* or in rows of any alignment */
+    attn_view v = take_lines(type, size[0], size[1], size[2], size[3], 0);
+    attn_out o = {(void *)(uintptr_t)v.data, {size[0], size[1], size[2], size[3]}, {0, 0, 0, 0}, type, 4};
+    memcpy(o.stride, v.stride, sizeof o.stride);
+    return test_int(0, 2) ? o : make_out_of(type, LAYOUT_MIXED, 4, size[0], size[1], size[2], size[3]);
+}
+static attn_out same_lines(const attn_out *o) {
+    attn_out other = *o;
+    attn_view v = attn_view_of(*o);
+    int64_t low = 0, high = -1;
+    view_extent(&v, &low, &high);
+    other.data = test_guarded((size_t)((high + 8) / 8 * 8) * type_bytes(o->type));
+    poison(&other);
+    return other;
+}
+
+/* out = before + a b, summed over the axes of batch that out has not. Sums are within a unit of f32 for each term:
+   tensor cores may cut off where they do not round. */
+static void check_sums_of(attn_view a, attn_view b, const attn_out *out, const attn_view *before, const char *what) {
+    const attn_view v = attn_view_of(*out);
+    int64_t at[4] = {0, 0, 0, 0}, end[2], low, high, first[2];
+    if (!view_extent(&v, &low, &high)) return;
+    do {
+        double sum = 0, terms = 0;
+        int64_t count = 0;
+        if (before) sum = ref_at(before, at[0], at[1], at[2], at[3]), terms = fabs(sum);
+        for (int i = 0; i < 2; i++) {
+            const int64_t batch = a.size[i] == 1 ? b.size[i] : a.size[i];
+            first[i] = v.size[i] == 1 ? 0 : at[i];
+            end[i] = v.size[i] == 1 ? batch : at[i] + 1;
+        }
+        for (int64_t x = first[0]; x < end[0]; x++)
+            for (int64_t y = first[1]; y < end[1]; y++)
+                for (int64_t k = 0; k < a.size[3]; k++, count++) {
+                    const double term = ref_at(&a, x, y, at[2], k) * ref_at(&b, x, y, k, at[3]);
+                    sum += term;
+                    terms += fabs(term);
+                }
+        const float got = (float)ref_at(&v, at[0], at[1], at[2], at[3]);
+        if (!CHECKF(close_enough(got, sum, (double)(count + 2) * ldexp(terms, -23), out->type),
+                    "%s: [%ld,%ld,%ld,%ld] is %g, want %g", what, (long)at[0], (long)at[1], (long)at[2], (long)at[3],
+                    (double)got, sum))
+            return;
+    } while (next_index(&v, at));
+}
+
+enum { LARGE_TILES = 48 * 1024, SMALL_TILES = 32 * 1024 }; /* bytes of shared memory */
+static size_t bmm_in(attn_view a, attn_view b, attn_out out, int32_t precision, int processors) {
+    attn_desc o;
+    memset(&o, 0, sizeof o);
+    o.precision = precision;
+    poison(&out);
+    on_device();
+    fake_set_processors(processors);
+    fake_forget();
+    CHECK_STATUS(attn_bmm(a, b, out, &o, 0), ATTN_OK);
+    CHECK(gaps_untouched(&out));
+    return fake_counted().shared;
+}
+static void fast_products(void) {
+    static const int sizes[] = {1, 5, 8, 31, 33, 63, 64, 65, 72, 127, 128, 129, 136};
+    static const int depths[] = {0, 1, 8, 15, 31, 32, 33, 64, 65, 96, 97, 130, 200};
+    const int arch = fake_arch();
+    long large = 0;
+    if (!play(80)) return;
+    for (int n = 0; n < cases_of(120); n++) {
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        /* single rows of entries that share b become one matrix, which need not lie in lines */
+        const int64_t rows = n % 13 == 3 ? 600 : sizes[test_int(n % 3 == 0 ? 7 : n % 4 == 0, 12)];
+        const int64_t columns = sizes[test_int(n % 3 ? 0 : 7, 12)];
+        const int64_t depth = depths[n % 13], batch = test_int(1, 2), heads = test_int(1, 2);
+        const int64_t size[4] = {batch, heads, rows, columns};
+        attn_view a = draw_lines(type, n % 5 ? batch : 1, heads, rows, depth);
+        attn_view b = draw_lines(type, batch, n % 4 ? heads : 1, depth, columns);
+        attn_out first = out_in_lines(n % 7 ? draw_type() : ATTN_F32, size), other = same_lines(&first);
+        if (n % 6 == 0 && depth) put_at(&a, 0, heads - 1, rows - 1, depth - 1, INFINITY);
+        if (n % 8 == 0 && depth) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
+        const size_t shared = bmm_in(a, b, first, ATTN_PRECISION_FAST, 1);
+        CHECKF(shared == LARGE_TILES || shared == SMALL_TILES, "not by tensor cores: %ld bytes", (long)shared);
+        large += shared == LARGE_TILES;
+        check_sums_of(a, b, &first, 0, "a product by tensor cores");
+        CHECK(bmm_in(a, b, other, ATTN_PRECISION_FAST, 1000) == SMALL_TILES);
+        check_same(&first, &other, "a product in small tiles");
+        CHECK(bmm_in(in_other_lines(&a), in_other_lines(&b), other, ATTN_PRECISION_FAST, 1) >= SMALL_TILES);
+        check_same(&first, &other, "a product of other lines");
+        test_release();
+    }
+    CHECKF(large > cases_of(120) / 10, "%ld products in large tiles", large);
+    play_as_before(arch);
+}
+/* What tensor cores do not take, and every product without FAST: the bits of the CPU */
+enum { OF_FLOATS, OF_TWO_TYPES, NOT_ALIGNED, OLDER, WITHOUT_FAST, WAYS_LEFT };
+static void fast_products_left(void) {
+    const int arch = fake_arch();
+    if (!play(80)) return;
+    for (int n = 0; n < 2 * WAYS_LEFT; n++) {
+        const int way = n / 2;
+        const int64_t size[4] = {2, 2, test_int(60, 70), test_int(60, 70)}, depth = test_int(30, 80);
+        const int32_t half = n % 2 ? ATTN_BF16 : ATTN_F16, type = way == OF_FLOATS ? ATTN_F32 : half;
+        attn_view a = draw_lines(type, 2, 2, size[2] + 1, depth + 1);
+        attn_view b = draw_lines(way == OF_TWO_TYPES ? ATTN_F16 + ATTN_BF16 - type : type, 2, 2, depth, size[3]);
+        attn_out out = out_in_lines(draw_type(), size), want = same_lines(&out);
+        a = attn_view_slice(attn_view_slice(a, 2, way == NOT_ALIGNED, size[2]), 3, way == NOT_ALIGNED, depth);
+        fake_everything(0);
+        CHECK_STATUS(attn_bmm(a, b, want, 0, 0), ATTN_OK);
+        if (way == OLDER) fake_set_arch(75);
+        const size_t shared = bmm_in(a, b, out, way == WITHOUT_FAST ? ATTN_PRECISION_F32 : ATTN_PRECISION_FAST, 4);
+        fake_set_arch(80);
+        CHECKF(shared < SMALL_TILES, "way %d: by tensor cores", way);
+        check_same(&out, &want, "a product that stays in stage 1");
+        test_release();
+    }
+    play_as_before(arch);
+}
+
+static void draw_before(const attn_out *o, int adds, attn_view *before) {
+    const attn_view v = attn_view_of(*o);
+    fill(&v, draw_normal, 0, adds ? 1 : 0);
+    if (adds) *before = copy_view(&v, LAYOUT_PACKED);
+    else poison(o);
+}
+static void fast_product_gradients(void) {
+    static const int sizes[] = {8, 33, 64, 65, 100};
+    const int arch = fake_arch();
+    if (!play(80)) return;
+    for (int n = 0; n < cases_of(45); n++) {
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        const int64_t rows = sizes[n % 5], depth = sizes[test_int(0, 4)], columns = sizes[test_int(0, 4)];
+        const int64_t batch = test_int(1, 3), heads = test_int(1, 2), of_a[4] = {n % 3 ? batch : 1, heads, rows, depth};
+        const int64_t of_b[4] = {batch, n % 4 ? heads : 1, depth, columns};
+        const uint32_t accumulate = (uint32_t)n % 4;
+        attn_view a = draw_lines(type, of_a[0], of_a[1], rows, depth), before[2];
+        attn_view b = draw_lines(type, of_b[0], of_b[1], depth, columns);
+        attn_view d_out = draw_lines(type, batch, heads, rows, columns);
+        attn_out da = out_in_lines(draw_type(), of_a), db = out_in_lines(draw_type(), of_b);
+        attn_desc o;
+        memset(&o, 0, sizeof o);
+        o.precision = ATTN_PRECISION_FAST;
+        poison(&da), draw_before(&da, accumulate & 1, &before[0]);
+        poison(&db), draw_before(&db, accumulate & 2, &before[1]);
+        on_device();
+        fake_forget();
+        CHECK_STATUS(attn_bmm_backward(a, b, d_out, da, db, accumulate, &o, 0), ATTN_OK);
+        CHECK(fake_counted().shared >= SMALL_TILES);
+        CHECK(gaps_untouched(&da) && gaps_untouched(&db));
+        check_sums_of(d_out, attn_view_swap(b, 2, 3), &da, accumulate & 1 ? &before[0] : 0, "da by tensor cores");
+        check_sums_of(attn_view_swap(a, 2, 3), d_out, &db, accumulate & 2 ? &before[1] : 0, "db by tensor cores");
+        test_release();
+    }
+    play_as_before(arch);
+}
+
+/* ---- attn_mha with it: of 16 bits between the layers, too */
+static attn_view take_typed(int32_t type, double deviation, int rank, int64_t n0, int64_t n1, int64_t n2) {
+    attn_view v = make_filled(LAYOUT_PACKED, deviation, rank, n0, n1, n2, 0);
+    return type == ATTN_F32 ? v : retyped(&v, type, LAYOUT_PACKED);
+}
+
+enum { MHA_BATCH = 2, MHA_ROWS = 70, MHA_KEYS = 45, MHA_WIDTH = 72, MHA_HEADS = 4, MHA_HEADS_KV = 2, MHA_SIZE = 24 };
+static void make_mha(attn_mha_desc *m, attn_mha_grad *g, int32_t type, int self, int biases) {
+    const int64_t of_q = MHA_HEADS * MHA_SIZE, of_k = MHA_HEADS_KV * MHA_SIZE, width = self ? MHA_WIDTH : 40;
+    memset(m, 0, sizeof *m);
+    memset(g, 0, sizeof *g);
+    m->query = take_typed(type, 1, 3, MHA_BATCH, MHA_ROWS, MHA_WIDTH);
+    if (!self) m->key = take_typed(type, 1, 3, MHA_BATCH, MHA_KEYS, width);
+    m->w_query = take_typed(type, 0.2, 2, of_q, MHA_WIDTH, 0);
+    m->w_key = take_typed(type, 0.2, 2, of_k, width, 0);
+    m->w_value = take_typed(type, 0.2, 2, of_k, width, 0);
+    m->w_result = take_typed(type, 0.2, 2, 64, of_q, 0);
+    if (biases) m->b_query = take_typed(type, 1, 1, of_q, 0, 0);
+    if (biases) m->b_value = take_typed(ATTN_F32, 1, 1, of_k, 0, 0);
+    if (biases) m->b_result = take_typed(type, 1, 1, 64, 0, 0);
+    m->heads = MHA_HEADS;
+    m->heads_kv = MHA_HEADS_KV;
+    g->d_out = take_typed(type, 1, 3, MHA_BATCH, MHA_ROWS, 64);
+}
+/* Fresh results: out, dquery, dkey, of each weight, of each bias; on the device with FAST, on the CPU without */
+enum { MHA_OUTS = 10 };
+static void run_layers(attn_mha_desc *m, attn_mha_grad *g, int device, int32_t type, attn_out *outs) {
+    const attn_view *of[MHA_OUTS] = {0,           &m->query,    &m->key,     &m->w_query, &m->w_key,
+                                     &m->w_value, &m->w_result, &m->b_query, &m->b_value, &m->b_result};
+    attn_out *grads[MHA_OUTS] = {&m->out,      &g->dquery,    &g->dkey,     &g->dw_query, &g->dw_key,
+                                 &g->dw_value, &g->dw_result, &g->db_query, &g->db_value, &g->db_result};
+    attn_desc options;
+    memset(&options, 0, sizeof options);
+    options.precision = device ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
+    options.causal = 1;
+    options.align = ATTN_ALIGN_TOP_LEFT;
+    m->attention = &options;
+    for (int i = 0; i < MHA_OUTS; i++) {
+        memset(&outs[i], 0, sizeof outs[i]);
+        if (i && !of[i]->rank) continue;
+        outs[i] = i ? make_out_of(i < 3 ? type : ATTN_F32, LAYOUT_PACKED, of[i]->rank, of[i]->size[0], of[i]->size[1],
+                                  of[i]->size[2], 0)
+                    : make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, 64, 0);
+        *grads[i] = outs[i];
+    }
+    if (device) on_device();
+    else fake_everything(0);
+    CHECK_STATUS(attn_mha(m, 0), ATTN_OK);
+    CHECK_STATUS(attn_mha_backward(m, g, 0), ATTN_OK);
+    m->attention = 0;
+}
+static attn_out by_bmm(attn_view x, attn_view w, int32_t type) { /* x w^T */
+    attn_out y = make_out_of(type, LAYOUT_PACKED, 3, x.size[0], x.size[1], w.size[0], 0);
+    bmm_in(x, attn_view_swap(w, 0, 1), y, ATTN_PRECISION_FAST, 4);
+    return y;
+}
+static attn_out as_heads(attn_out y, int64_t heads) {
+    attn_out o = {y.data,
+                  {y.size[0], heads, y.size[1], y.size[2] / heads},
+                  {y.stride[0], y.size[2] / heads, y.stride[1], 1},
+                  y.type,
+                  4};
+    return o;
+}
+static void bmm_gradients(attn_view x, attn_view w, attn_view dy, attn_out dx, attn_out dw) {
+    attn_out dw_turned = dw;
+    attn_desc o;
+    memset(&o, 0, sizeof o);
+    o.precision = ATTN_PRECISION_FAST;
+    for (int i = 0; i < 2; i++) dw_turned.size[i] = dw.size[1 - i], dw_turned.stride[i] = dw.stride[1 - i];
+    on_device();
+    CHECK_STATUS(attn_bmm_backward(x, attn_view_swap(w, 0, 1), dy, dx, dw_turned, 0, &o, 0), ATTN_OK);
+}
+/* Without biases: what attn_bmm and attention make of arrays of this type, one after the other, bit for bit */
+static void check_mha_pieces(const attn_mha_desc *m, const attn_mha_grad *g, int32_t type, const attn_out *outs) {
+    attn_out y[3] = {by_bmm(m->query, m->w_query, type), by_bmm(m->key, m->w_key, type),
+                     by_bmm(m->key, m->w_value, type)};
+    attn_out heads = make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, MHA_HEADS * MHA_SIZE, 0), dy[4];
+    attn_out own[4] = {same_lines(&outs[0]), same_lines(&outs[1]), same_lines(&outs[3]), same_lines(&outs[6])};
+    attn_desc d;
+    attn_grad inner;
+    memset(&d, 0, sizeof d);
+    memset(&inner, 0, sizeof inner);
+    d.q = attn_view_of(as_heads(y[0], MHA_HEADS));
+    d.k = attn_view_of(as_heads(y[1], MHA_HEADS_KV));
+    d.v = attn_view_of(as_heads(y[2], MHA_HEADS_KV));
+    d.out = as_heads(heads, MHA_HEADS);
+    d.stats = make_out(LAYOUT_PACKED, 4, MHA_BATCH, MHA_HEADS, MHA_ROWS, 2);
+    d.causal = 1;
+    d.align = ATTN_ALIGN_TOP_LEFT;
+    on_device();
+    CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+    bmm_in(attn_view_of(heads), attn_view_swap(m->w_result, 0, 1), own[0], ATTN_PRECISION_FAST, 4);
+    check_same(&own[0], &outs[0], "out of layers and pieces");
+    for (int i = 0; i < 4; i++) dy[i] = same_lines(i < 3 ? &y[i] : &heads);
+    bmm_gradients(attn_view_of(heads), m->w_result, g->d_out, dy[3], own[3]);
+    check_same(&own[3], &outs[6], "dw_result of layers and pieces");
+    inner.d_out = attn_view_of(as_heads(dy[3], MHA_HEADS));
+    inner.dq = as_heads(dy[0], MHA_HEADS);
+    inner.dk = as_heads(dy[1], MHA_HEADS_KV);
+    inner.dv = as_heads(dy[2], MHA_HEADS_KV);
+    on_device();
+    CHECK_STATUS(attn_backward(&d, &inner, 0), ATTN_OK);
+    bmm_gradients(m->query, m->w_query, attn_view_of(dy[0]), own[1], own[2]);
+    check_same(&own[1], &outs[1], "dquery of layers and pieces");
+    check_same(&own[2], &outs[3], "dw_query of layers and pieces");
+}
+static void fast_product_layers(void) {
+    const int arch = fake_arch();
+    if (!play(80)) return;
+    projections_of(0, ATTN_F16);
+    projections_of(0, ATTN_BF16);
+    for (int n = 0; n < 8; n++) {
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        const int self = n / 2 % 2, biases = n / 4;
+        attn_mha_desc m;
+        attn_mha_grad g;
+        attn_out want[MHA_OUTS], got[MHA_OUTS];
+        if (biases) fake_set_arch(arch);
+        make_mha(&m, &g, type, self, biases);
+        run_layers(&m, &g, 0, ATTN_F32, want);
+        run_layers(&m, &g, 1, biases ? ATTN_F32 : type, got);
+        for (int i = 0; i < MHA_OUTS; i++) {
+            if (!got[i].rank) continue;
+            const double apart = difference(&got[i], &want[i]), bound = ldexp(12, type == ATTN_BF16 ? -9 : -12);
+            CHECKF(apart <= bound, "result %d of case %d differs by %g, bound %g", i, n, apart, bound);
+        }
+        if (!self && !biases) check_mha_pieces(&m, &g, type, got);
+        test_release();
+    }
+    play_as_before(arch);
+}
+
 /* What attn_mha leaves for its gradients lies on the host alone. */
 static void saved_refused(void) {
     attn_mha_desc m;
@@ -2356,6 +2685,10 @@ const test_case suite_emulated[] = {
     {"emulated.tiles_padding", tiles_padding},
     {"emulated.tiles_products", products},
     {"emulated.tiles_projections", projections},
+    {"emulated.products", fast_products},
+    {"emulated.products_left", fast_products_left},
+    {"emulated.products_gradients", fast_product_gradients},
+    {"emulated.products_layers", fast_product_layers},
     {"emulated.saved_refused", saved_refused},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},

@@ -23,7 +23,9 @@ item_mutant() { # NUMBER
     others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
         "$PWD"/build/obj/ref.o)
     case $name in "stage 2, little"*) dims=128,256 ;; *) dims=64,256 ;; esac     # head size 128 is what differs
+    flags=
     case $name in
+        "products"*) set -- --filter emulated.products; flags=-DATTN_CUDA_MAX_BLOCKS=5 ;;
         "stage 1"*)  set -- --filter emulated.tiles ;;
         "cache"*)    set -- --filter emulated.cache ;;
         "dispatch"*) set -- --filter emulated.fast ;;
@@ -31,7 +33,6 @@ item_mutant() { # NUMBER
         "devices"*)  set -- --filter emulated.several_devices ;;
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
-    flags=
     case $name in *"under the sanitizers"*) flags=$(sanitizers) || { skipped "$name ($CXX has none)"; return; } ;; esac
     (cd "$here" && $CXX -std=c++17 -O1 -w $flags -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others \
         -o faulty) >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }

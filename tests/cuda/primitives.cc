@@ -313,7 +313,7 @@ static void test_rounded() {
     }
 }
 
-/* ---- cp.async: groups that land in order, and chunks that are not read */
+/* ---- cp.async: groups that land in order, chunks that are not read, and such of which a part is */
 struct copy_params {
     const float *from;
     float *to;
@@ -333,18 +333,28 @@ ATTN__KERNEL(32, 1) void copy_kernel(ATTN__PARAM copy_params p) {
     hw::cp_async_wait<0>();
     hw::sync_warp();
     for (int i = 8; i < 12; i++) p.to[i * 32 + l] = ((const float *)shared)[i * 32 + l];
+    hw::cp_async_part(base + (uint32_t)(96 + l) * 16, p.from + (96 + l) * 4, l % 9 * 2);
+    hw::cp_async_commit();
+    hw::cp_async_wait<0>();
+    hw::sync_warp();
+    for (int i = 12; i < 16; i++) p.to[i * 32 + l] = ((const float *)shared)[i * 32 + l];
 #else
     (void)p;
 #endif
 }
 static void test_copies() {
-    float *from = array_of<float>(384);
-    const copy_params p = {from, array_of<float>(384)};
-    for (int i = 0; i < 384; i++) from[i] = draw();
-    check(run(copy_kernel, 32, 1536, p), "copy kernel", 0, 0);
+    float *from = array_of<float>(512);
+    const copy_params p = {from, array_of<float>(512)};
+    for (int i = 0; i < 512; i++) from[i] = draw();
+    check(run(copy_kernel, 32, 2048, p), "copy kernel", 0, 0);
     for (int i = 0; i < 384; i++) {
         const float want = i / 4 % 32 % 5 ? from[i] : 0.0f;
         check(p.to[i] == want, "cp.async", p.to[i], want);
+    }
+    for (int i = 0; i < 256; i++) {
+        const uint16_t got = ((const uint16_t *)(p.to + 384))[i], read = ((const uint16_t *)(from + 384))[i];
+        const uint16_t want = i % 8 < i / 8 % 9 ? read : 0;
+        check(got == want, "cp.async of a part", got, want);
     }
 }
 

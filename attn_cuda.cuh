@@ -114,10 +114,10 @@
              (attn_explain tells), and so on the device and on which results are asked for.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; gradients in one sweep, and the order of queries in others, as they are now; pages
-             and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in
-             parts; weights and scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             stage 2; gradients in one sweep, and the order of queries in others, as they are now; pages and masks that
+             empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts; weights and
+             scores as results of stages 2 and 3; the decode of codes, and the kernels of a cache, as they are now. Its
+             speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -5585,7 +5585,7 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b)
 }
 enum { MMA_GRAD_THREADS = 128 };
 /* As many at a time as no register is spilled for, on any architecture; extras take some registers too. All: of the
-   kernel of all sums, for which the two below D 128 fit into 100 KB. */
+   kernel of all sums, of which two blocks fit into the 100 KB of sm_86 with D 64. */
 template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
@@ -5973,7 +5973,7 @@ ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const 
 
 /* Where the tiles of a block of keys and the numbers of its queries are */
 struct grad_tiles { uint32_t k, v, q, d_out, rows; };
-/* A warp's scores, its 16 keys by the queries from i0 on, become weights, and ds the gradients of scores (Keys: if these
+/* A warp's scores, its 16 keys by the queries from i0 on, become weights, and ds the gradients of scores (Keys: if they
    are wanted). Returns whether some q or k, some d_out or v may not be finite. */
 struct nonfinite_tiles { bool q, d_out; };
 template <class T, int D, bool Extra, bool Keys, int Queries, int Rows>
@@ -6096,8 +6096,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
-    hw::cp_async_wait<0>();
-    hw::sync();
+    hw::cp_async_wait<0>(), hw::sync();
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reach_at(at.part);
         const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
@@ -6609,7 +6608,8 @@ inline bool mma_sweeps_once(const params &p)
    workspace is. Rows are padded to tiles of `rows`; the keys' kernel takes `queries` at a time, once: and finds dq. */
 static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
 {
-    const bool ordered = once && takes_turns(p), tickets = ordered || has_unequal_tasks(p);
+    const bool ordered = once && takes_turns(p);
+    const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
     const int64_t sizes[9] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
                               batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
@@ -8241,8 +8241,9 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::store_shared(words, flags);
                 hw::store_shared(words + 4, (uint32_t)first);
                 if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
+                const int padded_row = w.entry.padded_row + first;
                 if (shape::all)
-                    hw::store_shared(words + 12, dq_tile<moving>(m.g, w.entry.row_batch, head, w.entry.padded_row + first));
+                    hw::store_shared(words + 12, dq_tile<moving>(m.g, w.entry.row_batch, head, padded_row));
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
@@ -9231,9 +9232,9 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-         of all sums           128      42, 74         all, 1                        247        FA2 backward
-       clear_dq_sums           128      none           none                          26
-       store_dq_sums           128      none           none                          40         convert dQ
+         of all sums           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
+       clear_dq_sums           128      none           none                          22
+       store_dq_sums           128      none           none                          54         convert dQ
        the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40

@@ -529,8 +529,7 @@ static void check_sweep(attn_desc d, const attn_grad *of, const char *stage, int
         at->dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         at->dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         d.precision = n ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
-        CHECKF(explained(&d, at, stage) && explained(&d, at, "gradients in one sweep") == once, "%s, heads of %d", stage,
-               size);
+        CHECKF(explained(&d, at, stage) && explained(&d, at, "gradients in one sweep") == once, "heads of %d", size);
         CHECK_STATUS(attn_backward(&d, at, 0), ATTN_OK);
     }
     CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * size) * sizeof(float)) == 0);

@@ -6552,8 +6552,7 @@ static cudaError_t mma_forward(const params &p, const device &dev, const queue &
     return forward_with_pairs(p, mma_forward_rows, dev, stream);
 }
 
-/* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's
-   workspace. */
+/* Do tasks differ in length, so that tickets pay (next_task)? What their counters take of a workspace */
 enum { TICKET_BYTES = 256 };
 inline bool has_unequal_tasks(const params &p)
 {
@@ -6566,7 +6565,7 @@ inline bool sweeps_once(const params &p)
 {
     return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
 }
-/* And in the order of the keys? (keep_turns) */
+/* And in the order of the keys? (add_to_dq) */
 inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
 
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of

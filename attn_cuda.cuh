@@ -8322,9 +8322,10 @@ template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, c
         hw::publish_count(count, turn + 1);
     });
 }
-/* Of keys that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it has the
-   same bits whatever lies there. What such a key gives to scores and dq where it is not excluded comes on top, without
-   tensor cores. Rare. f(column, number) with each of its numbers that is not finite */
+/* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it has
+   the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
+   found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too.) Rare.
+   f(column, number) with each such number of a key */
 template <class T, class F>
 ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int key, F f)
 {
@@ -8336,7 +8337,7 @@ ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int
         if (!is_finite(number)) f(c, number);
     }
 }
-/* to a thread's scores, those of keys `key` and key + 8 */
+/* What they give to a thread's scores, those of keys `key` and key + 8 */
 template <class T, class Shape>
 ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const params &p, const uint32_t (&task)[4],
                                        int key, uint32_t moving)
@@ -8349,24 +8350,6 @@ ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const para
                 float &score = s[j / 2 * 4 + 2 * e + j % 2];
                 score = hw::fma(half_of<T>(q, c % 2), number, score);
             }
-        });
-}
-/* to its sums of dq: a pair whose gradient is +0 is excluded. */
-template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite_dq(float *to, const params &p, const uint32_t (&task)[4], uint32_t gradients,
-                                   int column0)
-{
-    const int l = hw::lane(), row = hw::warp() % 4 * 16 + l / 4;
-    ATTN__LOOP for (int key = 0; key < Shape::rows; key++)
-        each_nonfinite<T>(p, task, (int)task[2] + key, [&](int c, float number) {
-            if (c < column0 || c >= column0 + Shape::half_dq || c % 8 / 2 != l % 4) return;
-            float dq[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            ATTN__UNROLL for (int x = 0; x < 4; x++) {
-                const uint32_t at = chunk_of(key, row / 8 + x / 2, Shape::rows) + row % 8 / 2 * 4;
-                const float gradient = half_of<T>(hw::load_shared_word(gradients + at), row % 2);
-                if (bits_of(gradient) && c % 2 == x % 2) dq[x] = gradient * number;
-            }
-            hw::add_to_global(to + (c - column0) / 8 * 512, dq);
         });
 }
 
@@ -8656,11 +8639,6 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     float *const to = dq_part<Shape>(m, place);
     if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
     add_dq<Shape>(to, dq, c.number, first);
-    if (flags & NONFINITE_INSIDE) {
-        uint32_t of_task[4];
-        hw::load_shared(of_task, c.task);
-        add_nonfinite_dq<T, Shape>(to, m.g.p, of_task, t.gradients, c.number * half);
-    }
     hw::sync_warp();
     if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
     return last;

@@ -26,7 +26,8 @@ of_few_columns() { sed -i 's/ATTN__AMX_\(COLUMNS\|ROWS\) = 32,/ATTN__AMX_\1 = 1,
 # that may run on AMX once more there
 emulated_suites() {
     if [ -n "${2:-}" ]; then "$1" --isa avx512 --suite "$2"; else
-        WITHOUT=memory each_suite "$1" --isa avx512 && emulated_amx_suites "$1"
+        WITHOUT="memory
+$(left_out_suites)" each_suite "$1" --isa avx512 && emulated_amx_suites "$1"
     fi
 }
 emulated_amx_suites() {

@@ -15,15 +15,16 @@ flags_of() {
         memory)  echo "-fsanitize=memory -fno-sanitize-recover=all -DATTN_NO_SIMD $FMA" ;;
     esac
 }
-# The reference takes half of the time, and the other suites' use of it is no news; the memory sanitizer must know what
-# it writes.
+# The reference takes half of the time, and what it does is no news, nor with BUILDS=few what the suites do themselves;
+# but the memory sanitizer must know what they write, and two suites what they run under.
 flags_of_reference() { case $1 in memory) echo "-O2 $(flags_of memory)" ;; *) echo -O2 ;; esac; }
+watched() { case $1:${BUILDS:-} in address:few) echo main memory train_align attn ;; *) echo $suites attn ;; esac; }
 # With BUILDS=few each suite runs where it is most likely to find something: threads under the thread sanitizer alone,
 # and under the memory sanitizer, the slowest, only those that draw calls at random, with pieces and errors.
 suites_of() {
     case $1:${BUILDS:-} in
         thread:*)    echo main threads ;;
-        memory:few)  echo main special properties generator backward errors isa softmax bmm mha pieces ;;
+        memory:few)  echo $drawing ;;
         address:few) sh tests/suites.sh | grep -vE '^(ref|threads)$' ;;
         *)           sh tests/suites.sh | grep -v '^ref$' ;;
     esac
@@ -40,9 +41,12 @@ item_suite() { # COMPILER SANITIZER
     flags="-g1 -O1 -fno-omit-frame-pointer -DTEST_NO_SIGNALS $(flags_of "$2")"
     works "$1" $flags || { skipped "$name (this machine has no such sanitizer)"; return; }
     suites=$(suites_of "$2")
-    sources=$(for suite in $suites attn; do echo "tests/$suite.c"; done)
+    watched=$(watched "$2")
+    sources=$(for suite in $watched; do echo "tests/$suite.c"; done)
+    objects=$(for suite in $suites; do case " $watched " in *" $suite "*) ;; *) echo "build/obj/$suite.o" ;; esac; done)
     "$1" $(flags_of_reference "$2") -c tests/ref.c -o "$program.ref.o" >"$program.log" 2>&1 &&
-        "$1" $flags "-DSUITES=$(echo $suites | sed 's/main//; s/[a-z_]*[a-z]/X(&)/g')" $sources \
+        { [ -z "$objects" ] || make $objects; } >"$program.log" 2>&1 &&
+        "$1" $flags "-DSUITES=$(echo $suites | sed 's/main//; s/[a-z_]*[a-z]/X(&)/g')" $sources $objects \
             "$program.ref.o" -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
     # strspn, which the programs in tests read long texts with, looks at the whole of them each time under sanitizers

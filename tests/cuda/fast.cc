@@ -1670,6 +1670,11 @@ static void infinite_call(call &c, const kind &k, int i) {
     else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
+    if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
+        c.name += ", scores below alone";
+        for (int64_t h = 0; h < c.p.heads; h++)
+            for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
+    }
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 

@@ -110,11 +110,13 @@
              attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
-             Stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in place of seven
-             (attn_explain_backward tells), where dq and one of these are wanted, heads have at most 128 numbers, the
-             scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the
-             workspace, 64 or 128 for each row, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST
-             they do not wait, and dq is a sum in any order: the same bound, but not the same bits from run to run.
+             Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
+             products in place of seven (attn_explain_backward tells), where dq and one of these are wanted, heads have
+             at most 128 numbers (stage 2: and kernels of no more, ATTN_CUDA_HEAD_DIMS), the scale is positive and there
+             is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the workspace, in stage 3 64 or
+             128 for each row, in stage 2 as many as its kernel has columns, in the order of the keys: blocks take
+             turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but not the
+             same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
@@ -122,10 +124,10 @@
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; products of matrices by tensor cores; stage 3's gradients in one sweep, and the order of queries
-             in its others, as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a
-             mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of
-             codes, and the kernels of a cache, as they are now. Its speed: bench/README.md.
+             stage 2; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
+             as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as
+             it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the
+             kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -585,16 +587,19 @@ ATTN__DEVICE void publish_count(int *counter, int value)
                  "st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(counter), "r"(value) : "memory");
 }
 
-/* Four neighbours in global memory, aligned to 16 bytes, grow by x; each addition is whole, their order is nobody's
-   (sm_90; before CUDA 12.1 no instruction for four). */
+/* A number in global memory, or four neighbours, aligned to 16 bytes, grow by x; each addition is whole, their order is
+   nobody's (four: sm_90; before CUDA 12.1 no instruction for them). */
+ATTN__DEVICE void add_to_global(float *to, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to), "f"(x) : "memory");
+}
 ATTN__DEVICE void add_to_global(float *to, const float (&x)[4])
 {
 #if CUDART_VERSION >= 12010
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
                  :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 #else
-    ATTN__UNROLL for (int i = 0; i < 4; i++)
-        asm volatile("red.global.add.f32 [%0], %1;" :: "l"(to + i), "f"(x[i]) : "memory");
+    ATTN__UNROLL for (int i = 0; i < 4; i++) add_to_global(to + i, x[i]);
 #endif
 }
 
@@ -3873,6 +3878,12 @@ ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int
     hw::ldmatrix_transposed(b, tile + chunk_of(16 * k + l % 16, n / 8 + l / 16, rows));
 }
 
+ATTN__DEVICE void load_left_down(uint32_t (&a)[4], uint32_t tile, int rows, int column, int k)  /* its rows: column.. */
+{
+    const int l = hw::lane();
+    hw::ldmatrix_transposed(a, tile + chunk_of(16 * k + l % 8 + l / 16 * 8, column / 8 + l / 8 % 2, rows));
+}
+
 /* columns 16k.. of an accumulator as a left operand */
 template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s, int k)
 {
@@ -4090,21 +4101,29 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
     }
 }
 
-/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as if it had zeros where it
-   is not finite */
+/* d 16xN += a left operand . rows 16k.. of a tile, from a column on; NonFinite: as if it had zeros where it is not
+   finite */
+template <class T, int N, bool NonFinite>
+ATTN__DEVICE void add_product(float (&d)[N / 2], const uint32_t (&a)[4], uint32_t tile, int rows, int column, int k)
+{
+    uint32_t b[4];
+    ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+        load_right_down(b, tile, rows, column + n, k);
+        ATTN__UNROLL for (int i = 0; i < 4 * NonFinite; i++) b[i] &= ~halves_not_finite<T>(b[i]);
+        hw::mma<T>(d + n / 2, a, b[0], b[1]);
+        hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
+    }
+}
+
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as above */
 template <class T, int N, int K, bool NonFinite, bool Apart = true>
 ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
 {
     if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite, Apart>(d, s, tile);
     else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
-        uint32_t a[4], b[4];
+        uint32_t a[4];
         pack_left<T>(a, s, k);
-        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right_down(b, tile, K, n, k);
-            ATTN__UNROLL for (int i = 0; i < 4 * NonFinite; i++) b[i] &= ~halves_not_finite<T>(b[i]);
-            hw::mma<T>(d + n / 2, a, b[0], b[1]);
-            hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
-        }
+        add_product<T, N, NonFinite>(d, a, tile, K, 0, k);
     }
 }
 
@@ -5508,9 +5527,48 @@ ATTN__KERNEL(weights_shape<D>::threads, Extra ? 3 : 4) void mma_weights(ATTN__PA
 #endif
 }
 
+/* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
+   they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
+   stays in the L2 cache. */
+struct task_order { int tiles, section, packed; };
+/* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
+   heads that with causal masks have most to do: the last queries, the first keys. */
+struct tile_task { int b, h, head_kv, first_row; };     /* of packed heads the first, and rows of all of them */
+template <bool Keys>
+ATTN__DEVICE tile_task task_at(const params &p, const task_order &o, const packed_tiles &table, int task, int rows,
+                               int packed = 0)
+{
+    const int tiles = packed_count(table, o.tiles);
+    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed;
+    const int all = (int)(Keys ? batch_of_keys(p) : batch_of_rows(p)) * heads;
+    const int first = task / (o.section * tiles) * o.section, inside = task - first * tiles;
+    const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
+    tile_task t;
+    t.b = head / heads;
+    t.h = (head - t.b * heads) << packed;
+    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
+    t.first_row = Keys ? tile : tiles - 1 - tile;
+    if (!table.count) t.first_row *= rows;
+    else {
+        const packed_tile of_entry = table.tiles[t.first_row];
+        t.b = of_entry.entry;
+        t.first_row = of_entry.row;
+    }
+    return t;
+}
+
+ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
+
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
-   what the forward left of each row; no sum is shared between blocks, so all have a fixed order. */
+   what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
+   finds all gradients (add_to_dq). */
+enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
+/* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
+   rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
+   thread's four lie side by side (apart 1: sm_90 adds four neighbours at once), or each among those of all threads
+   (apart 128: a warp adds to neighbours). */
+struct dq_layout { int16_t rows, columns, apart; };      /* short: kernel parameters have 4 KB */
 struct grad_work {
     params  p;
     int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
@@ -5519,6 +5577,10 @@ struct grad_work {
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* of GRAD_ROWS, where entries are packed: in these arrays tiles are in this order */
+    int    *tickets;            /* of each kernel, see take_ticket; NULL: none */
+    int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
+    task_order order;
+    dq_layout dq;
 };
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
@@ -5537,16 +5599,21 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b)
     return e;
 }
 enum { MMA_GRAD_THREADS = 128 };
-/* As many at a time as no register is spilled for, on any architecture; extras take some registers too. */
-template <int D, bool Extra> struct grad_shape {
+/* As many at a time as no register is spilled for, on any architecture; extras take some registers too. All: of the
+   kernel of all sums, of which two blocks fit into the 100 KB of sm_86 with D 64. */
+template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
-    static constexpr int queries = D <= 32 ? 64 : D > 192 || D == 128 ? 16 : 32;            /* for 64 keys */
+    static constexpr int queries = All ? 32 : D <= 32 ? 64 : D > 192 || D == 128 ? 16 : 32; /* for 64 keys */
     static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
     static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
+    static constexpr int of_keys = in_two ? OF_KEYS : OF_KEYS | OF_VALUES;
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
-    static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values;
+    static constexpr int gradients = All ? tile_bytes<rows, queries> + 16 : 0;      /* of scores; a ticket */
+    static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
 };
+/* Has it a kernel of all sums? Options leave no registers for it. */
+template <class T, int D, bool Extra> constexpr bool mma_has_all = !T::is_f32 && !Extra && D <= 128;
 
 /* One load if the address is 16-byte aligned, else four */
 ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
@@ -5647,11 +5714,19 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     }
     return g;
 }
+/* Tickets and turns are 0 before the kernels that take them: all tickets, and of 32 rows the turn of their tile. */
+template <int Queries> ATTN__DEVICE void clear_counts(const grad_work &m, int64_t n)
+{
+    if (n == 0 && hw::lane() < 3 && m.tickets) m.tickets[hw::lane()] = 0;
+    if (hw::lane() == 0 && m.turns) m.turns[n * 32 / Queries] = 0;
+}
 template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
 {
     const int64_t all = m.p.batch * m.p.heads * m.padded / 32;
-    for (int64_t n = first_task(); n < all; n += all_tasks())
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        clear_counts<Queries>(m, n);
         prepare_rows<Queries>(m, n);
+    }
 }
 
 /* Of a pair, from its score and the gradient of its weight as it met the values: the weight as it met them, and the
@@ -5911,29 +5986,119 @@ ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const 
     }
 }
 
-/* Keys and Values: which of the two gradients. */
-template <class T, int D, bool Extra, bool Keys, bool Values>
+/* Where the tiles of a block of keys and the numbers of its queries are */
+struct grad_tiles { uint32_t k, v, q, d_out, rows; };
+/* A warp's scores, its 16 keys by the queries from i0 on, become weights, and ds the gradients of scores (Keys: if they
+   are wanted). Returns whether some q or k, some d_out or v may not be finite. */
+struct nonfinite_tiles { bool q, d_out; };
+template <class T, int D, bool Extra, bool Keys, int Queries, int Rows>
+ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[Queries / 2], const params &p,
+                                           const grad_tiles &at, int b, int h, int i0, int first_key, bool edge)
+{
+    const int row0 = hw::warp() * 16, key0 = first_key + row0 + hw::lane() / 4;
+    const float scale = scale_of<Extra>(p);
+    nonfinite_tiles nonfinite;
+    product_of_rows<T, Queries, D, Rows>(s, at.k, row0, at.q);
+    if (Keys) product_of_rows<T, Queries, D, Rows>(ds, at.v, row0, at.d_out);
+    nonfinite.q = mend_nonfinite<T, Queries, D, Rows>(s, at.k, row0, at.q);
+    nonfinite.d_out = Keys ? mend_nonfinite<T, Queries, D, Rows>(ds, at.v, row0, at.d_out)
+                           : has_nonfinite_shift<Queries>(at.rows);
+    if (Extra || edge || nonfinite.q || nonfinite.d_out)
+        grads_of_queries<Queries, Extra, true, Keys>(s, ds, p, at.rows, b, h, i0, key0, scale);
+    else grads_of_queries<Queries, Extra, false, Keys>(s, ds, p, at.rows, b, h, i0, key0, scale);
+    return nonfinite;
+}
+
+/* ---- dq in the sweep of dk and dv: five products for seven. A block has 64 keys, so what its tiles give is a part of
+   dq. Its warps leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of
+   all keys by columns of k, for 16 of the queries, and adds what it has to the sums in the workspace (dq_layout), which
+   store_dq_sums stores. The parts of a tile of queries are added from its first keys to its last, so that dq has the
+   same bits in each run (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says
+   whose turn it is: of so many tiles of keys the parts are in. The first part is stored, for nothing is there yet.
+   Nobody waits for ever, however few blocks run at once: blocks take tasks by tickets, in an order which has a head's
+   first keys first, so who waits, waits for a task that was taken before, and the earliest one that is not done never
+   waits. And hardly anybody waits for long: all begin with the last queries, so after the first tiles each is a step
+   behind the keys before its own. */
+template <class T, int Queries, int Rows> ATTN__DEVICE void leave_scores(uint32_t to, const float (&ds)[Queries / 2])
+{
+    const int l = hw::lane(), key = hw::thread() / 32 * 16 + l / 4;
+    ATTN__UNROLL for (int j = 0; j < Queries / 2; j += 2)
+        hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, j / 4, Rows) + l % 4 * 4, hw::pack<T>(ds[j], ds[j + 1]));
+}
+/* A pair that is excluded keeps k out by the NaN guard. Of all others of a key that is not finite the gradient is NaN,
+   for without options its score is not finite either; so is then dq, and k may have zeros there. */
+template <class T, int N, int Rows, bool NonFinite>
+ATTN__DEVICE void product_of_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_t k, int query, int column)
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) dq[j] = 0.0f;
+    ATTN__UNROLL for (int i = 0; i < Rows / 16; i++) {
+        uint32_t a[4];
+        load_left_down(a, gradients, Rows, query, i);
+        add_product<T, N, NonFinite>(dq, a, k, Rows, column, i);
+    }
+}
+/* Numbers to the sums, or the first that are there: each of 128 threads has one among 128 neighbours, then the next; or
+   a thread has four neighbours. */
+template <int N> ATTN__DEVICE void add_parts(float *to, const float (&part)[N], bool first)
+{
+    if (first) ATTN__UNROLL for (int j = 0; j < N; j++) to[j * 128] = part[j];
+    else ATTN__UNROLL for (int j = 0; j < N; j++) hw::add_to_global(to + j * 128, part[j]);
+}
+ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
+{
+    const uint32_t bits[4] = {bits_of(part[0]), bits_of(part[1]), bits_of(part[2]), bits_of(part[3])};
+    if (first) hw::store_global(to, bits);
+    else hw::add_to_global(to, part);
+}
+/* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory when all warps are
+   here. nonfinite: some key of this warp may be so. */
+template <class T, int D, class Shape>
+ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_t gradients, uint32_t k, bool nonfinite)
+{
+    constexpr int down = Shape::queries / 16, columns = D * down / 4;           /* of a warp */
+    const int warp = hw::thread() / 32, query = warp % down * 16, column = warp / down * columns;
+    float dq[columns / 2];
+    if (hw::barrier_or(1, Shape::threads, nonfinite))
+        product_of_gradients<T, columns, Shape::rows, true>(dq, gradients, k, query, column);
+    else product_of_gradients<T, columns, Shape::rows, false>(dq, gradients, k, query, column);
+    float *const to = (float *)m.p.workspace + (int64_t)tile * (Shape::queries * D) + hw::thread();
+    if (m.turns) {
+        if (hw::thread() == 0) hw::wait_for_count(m.turns + tile, turn);
+        hw::sync();                                     /* it is this block's turn */
+    }
+    add_parts(to, dq, m.turns && turn == 0);
+}
+/* The number of a tile of Rows queries in m.turns and among the sums of dq; padded_row: its first one's in base, .. */
+template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int h, int padded_row)
+{
+    const uint32_t head = (uint32_t)b * (uint32_t)m.p.heads + (uint32_t)h;      /* fast_covers: it fits */
+    return head * ((uint32_t)m.padded / Rows) + (uint32_t)padded_row / Rows;
+}
+
+/* Sums: which gradients. Queries come from the last to the first. */
+template <class T, int D, bool Extra, int Sums>
 ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
 {
-    typedef grad_shape<D, Extra> shape;
+    constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
+    typedef grad_shape<D, Extra, all> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
     constexpr int columns = D / halves_each<T>;
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
-    const uint32_t values = d_out + 2 * slot;
-    const int row0 = hw::warp() * 16, g = hw::lane() / 4, last_key = first_key + shape::rows;
-    const float scale = scale_of<Extra>(p);
+    const uint32_t values = d_out + 2 * slot, gradients = values + 2 * shape::values;
+    const int last_key = first_key + shape::rows;
     const bool always_edge = Extra && asks(p, ANY_PAIR);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
-    constexpr int across = D <= 192 ? copy_across<D> : Keys && !T::is_f32 ? 0 : D / 8;  /* none is spilled on sm_120 */
-    const auto reach_at = [&](int part) { return m.reaches[(int64_t)b * parts + part]; };   /* registers are few */
+    constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
+    const auto part_at = [&](int place) { return parts - 1 - place; };
+    const auto reach_at = [&](int place) { return m.reaches[(int64_t)b * parts + part_at(place)]; };    /* anew */
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
-        next_tile(t, group, parts, 1, [&](int part) { return has_pairs(reach_at(part), first_key, last_key); });
+        next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
         return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
-        const int h = head_kv * group + t.head, i0 = t.part * queries, end = (int)p.queries;
+        const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries, end = (int)p.queries;
         if (t.head < group) {
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
             copy_rows<D, queries, shape::threads, across>(d_out + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
@@ -5946,44 +6111,96 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
+    hw::cp_async_wait<0>(), hw::sync();
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reach_at(at.part);
         const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
-        const uint32_t rows = values + now * shape::values;
+        const grad_tiles tiles = {k, v, q + now * slot, d_out + now * slot, values + now * shape::values};
+        const int h = head_kv * group + at.head, i0 = part_at(at.part) * queries;
         float s[queries / 2], ds[queries / 2];
         following = next({at.head, at.part + 1});
-        hw::cp_async_wait<0>();
-        hw::sync();
         copy_queries(following, now ^ 1);
-        product_of_rows<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-        if (Keys) product_of_rows<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot);
-        const bool nonfinite_q = mend_nonfinite<T, queries, D, shape::rows>(s, k, row0, q + now * slot);
-        const bool nonfinite_d_out = Keys ? mend_nonfinite<T, queries, D, shape::rows>(ds, v, row0, d_out + now * slot)
-                                          : has_nonfinite_shift<queries>(rows);
-        const int h = head_kv * group + at.head, i0 = at.part * queries, key0 = first_key + row0 + g;
-        if (Extra || edge || nonfinite_q || nonfinite_d_out)
-            grads_of_queries<queries, Extra, true, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        else grads_of_queries<queries, Extra, false, Keys>(s, ds, p, rows, b, h, i0, key0, scale);
-        if (Values) add_tile<T, columns, queries>(dv, s, d_out + now * slot, nonfinite_d_out);
-        if (Keys) add_tile<T, columns, queries>(dk, ds, q + now * slot, nonfinite_q);
+        const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, of_keys, queries, shape::rows>(
+            s, ds, p, tiles, b, h, i0, first_key, edge);
+        if constexpr (all) leave_scores<T, queries, shape::rows>(gradients, ds);
+        if (of_values) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
+        if (of_keys) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
+        const uint32_t tile = dq_tile<queries>(m, b, h, i0);
+        const int turn = first_key / shape::rows - reach.first / shape::rows;
+        if constexpr (all) add_to_dq<T, D, shape>(m, tile, turn, gradients, k, nonfinite.q);
+        hw::cp_async_wait<0>();
+        hw::sync();                                     /* the next tile is there, this one free; all have added */
+        if (all && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
     }
-    hw::cp_async_wait<0>();
     tile_row keys[2];
-    set_places(keys, b, head_kv, first_key + row0 + g);
-    store_dk_dv<T, columns, columns, Keys, Values>(p, dk, dv, keys);
-    hw::sync();
+    set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
+    store_dk_dv<T, columns, columns, of_keys, of_values>(p, dk, dv, keys);
 }
 
-template <class T, int D, bool Extra, bool Keys, bool Values>
+template <class T, int D, bool Extra, int Sums>
 ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
+    typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
     ATTN__SHARED(shared);
-    const int rows = grad_shape<D, Extra>::rows, tiles = (int)((m.p.keys + rows - 1) / rows);
-    const int heads = (int)m.p.heads_kv, tasks = (int)m.p.batch * heads * tiles;
-    for (int task = hw::block(); task < tasks; task += hw::blocks())
-        mma_grad_keys_task<T, D, Extra, Keys, Values>(m, shared, task / tiles / heads, task / tiles % heads,
-                                                      task % tiles * rows);
+    const int tasks = (int)(m.p.batch * m.p.heads_kv) * m.order.tiles;
+    const uint32_t word = hw::shared_address(shared) + shape::shared_keys - 16;
+    const auto ticket = [&] {                           /* the block's */
+        if (hw::thread() == 0) hw::store_shared(word, (uint32_t)hw::take_one(m.tickets));
+        hw::sync();
+        return (int)hw::load_shared_word(word);
+    };
+    const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
+    for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
+        const tile_task t = task_at<true>(m.p, m.order, m.keys, task, shape::rows);
+        mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
+    }
+#else
+    hw::missing();
+#endif
+}
+
+/* Without turns the workspace's sums of dq are zeros before that kernel; after it they are stored, four numbers by a
+   thread. */
+ATTN__KERNEL(128, 1) void clear_dq_sums(ATTN__PARAM grad_work m)
+{
+    const int64_t all = batch_of_rows(m.p) * m.p.heads * m.padded * m.dq.columns;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
+        ((float *)m.p.workspace)[n] = 0.0f;
+}
+/* A tile of a head's sums: its rows in the arrays, of which those from `end` on are not its entry's */
+ATTN__DEVICE row_span rows_of_dq_tile(const grad_work &m, int tile)
+{
+    const int each = GRAD_ROWS / m.dq.rows;
+    if (!m.rows.count) return {tile * m.dq.rows, (int)m.p.queries};
+    if (tile / each >= *m.rows.count) return {0, 0};
+    const packed_tile of = m.rows.tiles[tile / each];
+    return {of.row + tile % each * m.dq.rows, rows_of_entry(m.p, of.entry, false).end};
+}
+template <class T> ATTN__KERNEL(128, 1) void store_dq_sums(ATTN__PARAM grad_work m)
+{
+#if ATTN__HAVE_MMA
+    const params &p = m.p;
+    const dq_layout &of = m.dq;
+    const int lanes = of.columns * of.rows / 4, down = of.rows / 16, l = hw::lane();
+    const int row = hw::warp() % down * 16 + l / 4, column0 = hw::warp() / down * (lanes / 16) + l % 4 * 2;
+    const int64_t tiles = m.padded / of.rows, all = batch_of_rows(p) * p.heads * tiles * lanes;
+    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128) {
+        const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
+        const int column = (int)(n % lanes) / 128 * 8 + column0, thread = hw::thread();
+        const float *const from = (const float *)p.workspace + 4 * (n - thread) + (of.apart == 1 ? 4 * thread : thread);
+        const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
+        const row_span rows = rows_of_dq_tile(m, (int)(tile % tiles));
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
+            const float *const two = from + 2 * e * of.apart;
+            if (i >= rows.end || column >= p.size_q) continue;
+            float x = some ? two[0] * p.scale : 0.0f, y = some ? two[of.apart] * p.scale : 0.0f;
+            if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
+            if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
+            else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);
+        }
+    }
 #else
     hw::missing();
 #endif
@@ -6152,7 +6369,8 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
         constexpr int D = decltype(size)::value;
         fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
-                              grad_shape<D, false>::shared_keys <= d.shared_bytes));
+                              grad_shape<D, false>::shared_keys <= d.shared_bytes &&
+                              (D > 128 || grad_shape<D, false, true>::shared_keys <= d.shared_bytes)));
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
@@ -6349,21 +6567,73 @@ static cudaError_t mma_forward(const params &p, const device &dev, const queue &
     return forward_with_pairs(p, mma_forward_rows, dev, stream);
 }
 
-/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
-   finds these needs comes behind. Returns the bytes up to there; at: NULL, or where the workspace is. Rows are padded
-   to tiles of `rows`, the keys' kernel takes `queries` at a time. */
-static int64_t grad_layout(const params &p, int rows, int queries, unsigned char *at, grad_work *m)
+/* Do tasks differ in length, so that tickets pay (next_task)? What their counters take of a workspace */
+enum { TICKET_BYTES = 256 };
+inline bool has_unequal_tasks(const params &p)
 {
-    const int64_t tiles = p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows;
-    const int64_t padded = tiles * rows, batch = batch_of_rows(p), heads = batch * p.heads;
-    const int64_t sizes[7] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
+    return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank ||
+           has_starts(p) || p.mask.rank;
+}
+
+/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
+inline bool sweeps_once(const params &p)
+{
+    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
+}
+/* And in the order of the keys? (add_to_dq) */
+inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
+
+/* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
+   one head come one after the other; but many heads side by side where blocks take turns, so that fewer wait for turns
+   at the same rows. */
+inline task_order task_order_of(const params &p, bool keys, int rows, int packed = 0)
+{
+    const bool turns = keys && takes_turns(p);
+    const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
+    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (turns ? p.size_q * (int64_t)sizeof(float) : 0);
+    const int64_t queries = p.packed_queries ? p.queries / p.batch + 1 : p.queries;         /* of an entry */
+    const int64_t fit = keys ? cache / (queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
+    const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
+    task_order o;
+    o.packed = packed;
+    o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
+    if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
+    o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
+    if (!has_unequal_tasks(p) && !turns) o.section = keys ? 1 : (int)group;
+    return o;
+}
+/* Queries, rounded up to whole tiles; of packed entries, at most */
+inline int64_t padded_queries(const params &p, int rows)
+{
+    return (p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows) * rows;
+}
+/* Does stage 2? */
+inline bool mma_sweeps_once(const params &p)
+{
+    bool once = false;
+    with_shape(p, [&](auto type, auto d) {
+        once = mma_has_all<decltype(type), decltype(d)::value, false> && sweeps_once(p);
+    });
+    return once;
+}
+
+/* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
+   finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
+   workspace is. Rows are padded to tiles of `rows`; the keys' kernel takes `queries` at a time, once: and finds dq. */
+static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
+{
+    const bool ordered = once && takes_turns(p);
+    const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
+    const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
+    const int64_t sizes[9] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
                               batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
+                              tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
                               p.stats.rank ? 0 : heads * p.queries * 8};
-    unsigned char *places[8];
+    unsigned char *places[10];
     int64_t sum = 0;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         places[i] = at ? at + sum : NULL;
-        if (i < 7) sum += (sizes[i] + 255) / 256 * 256;
+        if (i < 9) sum += (sizes[i] + 255) / 256 * 256;
     }
     if (m) {
         m->p = p;
@@ -6372,22 +6642,34 @@ static int64_t grad_layout(const params &p, int rows, int queries, unsigned char
         m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
         m->first = (int *)places[3], m->last = (int *)places[4];
         m->reaches = (tile_reach *)places[5];
+        m->tickets = tickets ? (int *)places[6] : NULL;
+        m->turns = ordered ? (int *)places[7] : NULL;
+        m->dq = dq_layout();
         if (!p.stats.rank) {
             const int64_t of_entry = p.packed_queries ? 0 : p.heads * p.queries * 2;
-            const attn__array stats = {places[6], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            const attn__array stats = {places[8], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
             m->p.stats = stats;
         }
-        m->p.workspace = places[7];
+        m->p.workspace = places[9];
     }
     return sum;
+}
+/* Of the sums of dq, which come in the place of what the forward needs */
+inline int64_t dq_bytes(const params &p, int rows, int columns)
+{
+    return batch_of_rows(p) * p.heads * padded_queries(p, rows) * columns * (int64_t)sizeof(float);
 }
 static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
     if (!backward) return bytes + stats_bytes(p);
     with_shape(p, [&](auto, auto d) {
-        typedef grad_shape<decltype(d)::value, false> shape;    /* of queries as many with extras */
-        bytes += grad_layout(p, shape::rows, shape::queries, NULL, NULL);
+        constexpr int D = decltype(d)::value;
+        typedef grad_shape<D, false> shape;                     /* of queries as many with extras */
+        const bool once = mma_sweeps_once(p);
+        if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
+        bytes += grad_layout(p, shape::rows, once ? grad_shape<D, false, true>::queries : shape::queries, once, NULL,
+                             NULL);
     });
     return bytes;
 }
@@ -6400,26 +6682,45 @@ static int find_stats(const grad_work &m, forward_fn *forward, const device &dev
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
-template <class T, int D, bool Extra>
+/* All gradients by the kernel that `sums` launches */
+template <class T, class F> int sweep_once(const grad_work &m, const queue &stream, F sums)
+{
+    const int64_t numbers = batch_of_rows(m.p) * m.p.heads * m.padded * m.dq.columns;
+    int error = m.turns ? 0 : launch(clear_dq_sums, blocks_for((numbers + 511) / 512), 128, 0, stream, m);
+    if (!error) error = sums();
+    return error ? error : launch(store_dq_sums<T>, blocks_for((numbers / 4 + 127) / 128), 128, 0, stream, m);
+}
+template <class T, int D, bool Extra, int Sums> int mma_grad_keys_run(const grad_work &m, const queue &stream)
+{
+    typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
+    return launch(mma_grad_keys<T, D, Extra, Sums>, blocks_for(m.p.batch * m.p.heads_kv * m.order.tiles),
+                  shape::threads, shape::shared_keys, stream, m);
+}
+template <class T, int D, bool Extra, bool Once>
 int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    typedef grad_shape<D, Extra> shape;
-    constexpr bool in_two = shape::in_two && !T::is_f32;
-    const int64_t tiles_k = p.batch * p.heads_kv * ((p.keys + shape::rows - 1) / shape::rows);
+    typedef grad_shape<D, Extra, Once> shape;
+    constexpr int of_keys = T::is_f32 ? OF_KEYS | OF_VALUES : shape::of_keys;
     grad_work m;
-    grad_layout(p, shape::rows, shape::queries, (unsigned char *)p.workspace, &m);
+    grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     m.p = as_halves<T>(m.p);
+    m.order = task_order_of(p, true, shape::rows);
     if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
+    if constexpr (Once) {
+        const dq_layout dq = {shape::queries, D, shape::threads};
+        m.dq = dq;
+        const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, OF_ALL>(m, stream); };
+        return error ? error : sweep_once<T>(m, stream, sums);
+    }
+    m.order.section = 1;
     if (!error && p.dq.rank)
         error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                        shape::threads, shape::shared_queries, stream, m);
-    if (!error && in_two && p.dv.rank)
-        error = launch(mma_grad_keys<T, D, Extra, !in_two, true>, blocks_for(tiles_k), shape::threads,
-                       shape::shared_keys, stream, m);
-    if (!error && (p.dk.rank || (!in_two && p.dv.rank)))
-        error = launch(mma_grad_keys<T, D, Extra, true, !in_two>, blocks_for(tiles_k), shape::threads,
-                       shape::shared_keys, stream, m);
+    if constexpr (!(of_keys & OF_VALUES))
+        if (!error && p.dv.rank) error = mma_grad_keys_run<T, D, Extra, OF_VALUES>(m, stream);
+    if (!error && (p.dk.rank || ((of_keys & OF_VALUES) && p.dv.rank)))
+        error = mma_grad_keys_run<T, D, Extra, of_keys>(m, stream);
     return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
@@ -6427,9 +6728,11 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
     return with_kernels(p, [&](auto type, auto d) {
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
+        constexpr bool all = mma_has_all<T, D, false>;
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return has_extra(p) ? mma_backward_as<T, D, true>(p, dev, stream)
-                                : mma_backward_as<T, D, T::is_f32>(p, dev, stream);
+            return all && sweeps_once(p) ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
+                   : has_extra(p)        ? mma_backward_as<T, D, true, false>(p, dev, stream)
+                                         : mma_backward_as<T, D, T::is_f32, false>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -6746,10 +7049,6 @@ template <class Heads, bool Extra, bool Pairs = false> struct hopper_shape {
     static_assert(registers_suffice<threads, consumers>(registers_consumer, registers_producer), "see there");
 };
 
-/* packed: 1 << packed heads of a group stand in one tile, whose rows are these heads' of one query, then of the next;
-   they count as one head here. tiles: of rows per head. section: heads worked on together, so that what they share
-   stays in the L2 cache. */
-struct hopper_order { int tiles, section, packed; };
 /* With Pairs: what hopper_pairs_prepare finds; and whether all rows of the bias are in 16-byte aligned chunks. The mask
    lies in words, one for each of the four threads that have a row of a tile of 128 keys: a bit for each of a thread's
    columns (columns_below) that it lets be. So many words from a batch entry, a head, a row to the next: 0 where they
@@ -6782,7 +7081,7 @@ struct mask_tiles {
 };
 struct hopper_work {
     params p;
-    hopper_order order;         /* see hopper_grad_work */
+    task_order order;           /* see grad_work */
     int    tasks;               /* of all blocks */
     int   *tickets;             /* see next_task */
     packed_tiles packed;        /* of queries */
@@ -6797,32 +7096,6 @@ enum { TURN = 1, GUARD = 4 };   /* numbers of barriers: TURN + consumer, GUARD *
 enum { LOOKERS = 2 };           /* warps of hopper_look */
 enum { MASK_ROWS = 128, MASK_TILE_KEYS = 64 };  /* of a tile, where a mask is looked at */
 const uint32_t NO_TASK = ~0u;   /* in place of a description's batch */
-
-/* Where a task is, whose rows are queries or keys. Heads come in sections; in a section first those tiles of all its
-   heads that with causal masks have most to do: the last queries, the first keys. */
-struct hopper_task { int b, h, head_kv, first_row; };           /* of packed heads the first, and rows of all of them */
-template <bool Keys>
-ATTN__DEVICE hopper_task task_at(const params &p, const hopper_order &o, const packed_tiles &table, int task, int rows,
-                                 int packed = 0)
-{
-    const int tiles = packed_count(table, o.tiles);
-    const int heads = (int)(Keys ? p.heads_kv : p.heads) >> packed;
-    const int all = (int)(Keys ? batch_of_keys(p) : batch_of_rows(p)) * heads;
-    const int first = task / (o.section * tiles) * o.section, inside = task - first * tiles;
-    const int many = least(all - first, o.section), tile = inside / many, head = first + inside - tile * many;
-    hopper_task t;
-    t.b = head / heads;
-    t.h = (head - t.b * heads) << packed;
-    t.head_kv = Keys ? t.h : t.h / (int)(p.heads / p.heads_kv);
-    t.first_row = Keys ? tile : tiles - 1 - tile;
-    if (!table.count) t.first_row *= rows;
-    else {
-        const packed_tile of_entry = table.tiles[t.first_row];
-        t.b = of_entry.entry;
-        t.first_row = of_entry.row;
-    }
-    return t;
-}
 
 /* Where the words of a head's tile of queries begin, that of row first_row */
 ATTN__DEVICE int mask_words_at(const mask_tiles &let, int b, int h, int first_row)
@@ -6902,7 +7175,6 @@ ATTN__KERNEL(32 * WARPS, 1) void find_mask_tiles(ATTN__PARAM mask_work m)
 /* A block's first task is that of its number (with turns a ticket, too). Where tasks differ in length (tickets: a
    counter, 0 before the kernel) it then takes the next one that nobody has, so that all blocks end at about the same
    time; else every blocks()-th. */
-ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
 ATTN__DEVICE int next_task(int *tickets, int task) { return hw::blocks() + (tickets ? take_ticket(tickets) : task); }
 
 /* What a block's warps need to know of a task, found by one of them while the task before runs: batch, head, first row,
@@ -6919,7 +7191,7 @@ ATTN__DEVICE tile_reach read_reach(uint32_t description, int consumer = -1)
 }
 
 template <int Rows, bool Extra>
-ATTN__DEVICE void describe_task(const params &p, const mask_tiles &let, const hopper_task &t, int packed,
+ATTN__DEVICE void describe_task(const params &p, const mask_tiles &let, const tile_task &t, int packed,
                                 uint32_t description)
 {
     constexpr int of_rows = description_rows<Rows>;
@@ -7762,7 +8034,6 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
    for their product is dP). A consumer's products run one after the other, the other consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
-enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
@@ -7799,12 +8070,8 @@ template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
 };
 struct hopper_grad_work {
     grad_work g;
-    hopper_order order;         /* in front of the maps: these begin at a multiple of 128 bytes */
     int32_t tasks;              /* of all blocks of a kernel */
-    int32_t dq_columns;         /* of a row of hopper_grad_dq's */
     int64_t padded_keys;        /* keys, rounded up as queries are */
-    int    *tickets;            /* of each kernel, see next_task */
-    int    *turns;              /* [B,H,padded/64]  see keep_turns; NULL: none */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING, and
                                    _INSIDE of those before the end of their entry */
@@ -7862,10 +8129,9 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
 {
     const params &p = m.g.p;
     const int64_t of_queries = nonfinite_at(m, true, 0, 0), all = nonfinite_at(m, true, batch_of_keys(p), 0);
-    if (hw::block() == 0 && hw::thread() < 3 && m.tickets) m.tickets[hw::thread()] = 0;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         const bool keys = n >= of_queries;
-        if (!keys && m.turns && hw::lane() == 0) m.turns[n / (GRAD_MOVING / 32)] = 0;
+        if (!keys) clear_counts<GRAD_MOVING>(m.g, n);
         const int64_t heads = keys ? p.heads_kv : p.heads, rows = keys ? p.keys : p.queries;
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
@@ -7892,7 +8158,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
 /* The moving tiles of a task, of the heads one after the other, as the producer goes over them. Queries come from the
    last to the first: see keep_turns. */
 struct grad_walk {
-    hopper_task task;           /* its first row: of the entry's own */
+    tile_task   task;           /* its first row: of the entry's own */
     grad_entry  entry;
     tile_reach  all;            /* of fixed queries */
     int         nonfinite;      /* flags of its fixed rows */
@@ -7949,7 +8215,7 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_at<!Shape::queries>(p, m.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.task = task_at<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
     w.task.first_row -= Shape::queries ? w.entry.row0 : w.entry.key0;
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
@@ -8217,13 +8483,6 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
-/* The number of a tile of an entry's queries in m.turns and among the sums of dq, from its first one on */
-ATTN__DEVICE int dq_tile(const hopper_grad_work &m, const grad_entry &e, int h, int query)
-{
-    const int of_head = (e.row_batch * (int)m.g.p.heads + h) * ((int)m.g.padded / GRAD_MOVING);
-    return of_head + (e.padded_row + query) / GRAD_MOVING;
-}
-
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape, bool Extra>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -8232,10 +8491,10 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
     const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
-    const bool ordered = shape::all && m.turns;         /* who begins first, has the first task */
-    int task = ordered ? take_ticket(m.tickets) : hw::block(), tile = 0;
+    const bool ordered = shape::all && m.g.turns;         /* who begins first, has the first task */
+    int task = ordered ? take_ticket(m.g.tickets) : hw::block(), tile = 0;
     uint32_t started = 0;                   /* tasks before this one in this block's life, as `tile` counts tiles */
-    for (; task < tasks; started++, task = ordered ? take_ticket(m.tickets) : next_task(m.tickets, task)) {
+    for (; task < tasks; started++, task = ordered ? take_ticket(m.g.tickets) : next_task(m.g.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
         const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */
         const int batch = shape::queries ? w.entry.key_batch : w.entry.row_batch;
@@ -8257,7 +8516,9 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 hw::store_shared(words, flags);
                 hw::store_shared(words + 4, (uint32_t)first);
                 if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
-                if (shape::all) hw::store_shared(words + 12, (uint32_t)dq_tile(m, w.entry, head, first));
+                const int padded_row = w.entry.padded_row + first;
+                if (shape::all)
+                    hw::store_shared(words + 12, dq_tile<moving>(m.g, w.entry.row_batch, head, padded_row));
                 if (Extra && m.g.p.alibi.rank)
                     hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
@@ -8300,19 +8561,13 @@ ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], r
 }
 
 /* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part
-   of dq; blocks add their parts in the workspace (keep_turns says when), and hopper_grad_dq stores the sums. Both
+   of dq; blocks add their parts in the workspace when it is their turn, and store_dq_sums stores the sums. Both
    consumers leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of all
    128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
    only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
    every thread, then the next four, as they are in its accumulator. */
 
-/* The parts of a tile of queries are added from its first keys to its last, so that dq has the same bits in each run
-   (with ATTN_PRECISION_FAST whoever comes first adds; m.turns is NULL). Its count in m.turns says whose turn it is: of
-   so many tiles of keys the parts are in. The first part is stored, for nothing is there yet. Nobody waits for ever,
-   however few blocks run at once: tasks are taken in their order, which has a head's first keys first, so who waits,
-   waits for a task that was taken before, and a block does its tasks in the order in which it took them: the earliest
-   one that is not done never waits. And hardly anybody waits for long: all begin with the last queries, so after the
-   first tiles each is a step behind the keys before its own.
+/* Turns are stage 2's (add_to_dq): a block does its tasks in the order in which it took their tickets.
        The consumers do not wait for global memory: two warps of the producer's do it for them, which go from tile to
    tile as they do. One tells them by an mbarrier when it is their turn; it may be a tile ahead of them. The other sees
    by a second mbarrier that they have added, and counts. */
@@ -8324,7 +8579,7 @@ ATTN__DEVICE void each_turn(const hopper_grad_work &m, const grad_places<Shape> 
         hw::mbarrier_wait(at.moving_full + slot, phase);
         const uint32_t flags = hw::load_shared_word(words);
         if (flags == NO_TASK) break;
-        int *const count = m.turns + hw::load_shared_word(words + 12);
+        int *const count = m.g.turns + hw::load_shared_word(words + 12);
         hw::mbarrier_arrive(at.moving_empty + slot);
         f(count, (int)(flags >> TURN_AT), slot, phase);
     }
@@ -8332,7 +8587,7 @@ ATTN__DEVICE void each_turn(const hopper_grad_work &m, const grad_places<Shape> 
 template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     const int warp = hw::warp();
-    if (!m.turns || warp > 2 || hw::lane() != 0) return;
+    if (!m.g.turns || warp > 2 || hw::lane() != 0) return;
     if (warp == 1) each_turn(m, at, [&](const int *count, int turn, uint32_t slot, uint32_t phase) {
         hw::wait_for_count(count, turn);
         hw::mbarrier_wait(at.added + slot, phase ^ 1);      /* the turn of two tiles before is over */
@@ -8343,14 +8598,6 @@ template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, c
         hw::publish_count(count, turn + 1);
     });
 }
-/* Four numbers to the sums, or the first that are there */
-ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
-{
-    const uint32_t bits[4] = {bits_of(part[0]), bits_of(part[1]), bits_of(part[2]), bits_of(part[3])};
-    if (first) hw::store_global(to, bits);
-    else hw::add_to_global(to, part);
-}
-
 /* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it has
    the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
    found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too.) Rare.
@@ -8654,7 +8901,7 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     leave_gradients(at, c, t, r);
     add_grads<T, Shape>(t, r);
     const uint32_t flags = hw::load_shared_word(t.words), place = hw::load_shared_word(t.words + 12);
-    const bool last = (flags & LAST) != 0, first = m.turns && flags >> TURN_AT == 0;
+    const bool last = (flags & LAST) != 0, first = m.g.turns && flags >> TURN_AT == 0;
     float dq[half / 2];
     if (starts_early<Shape>) start_scores<T, Shape, false>(at, c, grad_tile_at(at, c, tile + !last), r);
     hw::wgmma_wait<starts_early<Shape>>();
@@ -8666,10 +8913,10 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     if (starts_early<Shape>) hw::wgmma_keep(r.s);
     if (starts_early<Shape> && holds_fixed<Shape, false>) hw::wgmma_keep(r.held);
     float *const to = dq_part<Shape>(m, place);
-    if (m.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
+    if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
     add_dq<Shape>(to, dq, c.number, first);
     hw::sync_warp();
-    if (m.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
+    if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
     return last;
 }
 
@@ -8728,7 +8975,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.turns));
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.g.turns));
         if (shape::all) init_slots(at.turn, at.added, 2, 4 * shape::consumers);
         for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
@@ -8742,50 +8989,6 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T, shape, Extra>(m, at);
-    }
-#else
-    hw::missing();
-#endif
-}
-
-/* Without turns the workspace's sums of dq are zeros before that kernel; after it they are stored, four numbers by a
-   thread. */
-ATTN__KERNEL(128, 1) void hopper_clear_dq(ATTN__PARAM hopper_grad_work m)
-{
-    const int64_t all = batch_of_rows(m.g.p) * m.g.p.heads * m.g.padded * m.dq_columns;
-    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
-        ((float *)m.g.p.workspace)[n] = 0.0f;
-}
-/* A tile of a head's sums: its rows in the arrays, of which those from `end` on are not its entry's */
-ATTN__DEVICE row_span rows_of_dq_tile(const hopper_grad_work &m, int tile)
-{
-    constexpr int each = GRAD_ROWS / GRAD_MOVING;
-    if (!m.g.rows.count) return {tile * GRAD_MOVING, (int)m.g.p.queries};
-    if (tile / each >= *m.g.rows.count) return {0, 0};
-    const packed_tile of = m.g.rows.tiles[tile / each];
-    return {of.row + tile % each * GRAD_MOVING, rows_of_entry(m.g.p, of.entry, false).end};
-}
-template <class T> ATTN__KERNEL(128, 1) void hopper_grad_dq(ATTN__PARAM hopper_grad_work m)
-{
-#if ATTN__HAVE_WGMMA
-    const params &p = m.g.p;
-    const int columns = m.dq_columns, lanes = columns * 16, l = hw::lane();
-    const int64_t tiles = m.g.padded / GRAD_MOVING, all = batch_of_rows(p) * p.heads * tiles * lanes;
-    for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128) {
-        const int inside = (int)(n % lanes), row = inside % 128 / 32 * 16 + l / 4;
-        const int64_t tile = n / lanes, b = tile / tiles / p.heads, h = tile / tiles % p.heads;
-        const int column = inside / 128 * 8 + l % 4 * 2;
-        const float *const from = (const float *)p.workspace + 4 * n;
-        const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
-        const row_span rows = rows_of_dq_tile(m, (int)(tile % tiles));
-        ATTN__UNROLL for (int e = 0; e < 2; e++) {
-            const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
-            if (i >= rows.end || column >= p.size_q) continue;
-            float x = some ? from[2 * e] * p.scale : 0.0f, y = some ? from[2 * e + 1] * p.scale : 0.0f;
-            if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
-            if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
-            else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);
-        }
     }
 #else
     hw::missing();
@@ -8807,14 +9010,17 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     f((const void *)mma_weights<T, D, Extra>);
     if constexpr (ATTN_CUDA_GRADIENTS) {
         f((const void *)mma_grad_queries<T, D, Extra>);
-        f((const void *)mma_grad_keys<T, D, Extra, true, !shape::in_two>);
-        if (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, !shape::in_two, true>);
+        f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
+        if constexpr (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, OF_VALUES>);
+        if constexpr (mma_has_all<T, D, Extra>) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
     }
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
     f((const void *)merge_splits);
     f((const void *)find_packed_tiles);
+    f((const void *)clear_dq_sums);
+    if constexpr (ATTN_CUDA_GRADIENTS) each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
@@ -8822,13 +9028,16 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
         each_mma_kernel_as<decltype(type), D, false>(f);
         each_mma_kernel_as<decltype(type), D, true>(f);
     });
-    if constexpr (ATTN_CUDA_GRADIENTS) f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+    if constexpr (ATTN_CUDA_GRADIENTS) {
+        f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
+        f((const void *)mma_grad_prepare<grad_shape<D, false, true>::queries>);
+    }
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
         f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys_small<halves, true>, 1, NUMBERS>);
         if constexpr (ATTN_CUDA_GRADIENTS) {
             f((const void *)mma_grad_queries<hw::f32, halves, true>);
-            f((const void *)mma_grad_keys<hw::f32, halves, true, true, true>);
+            f((const void *)mma_grad_keys<hw::f32, halves, true, OF_KEYS | OF_VALUES>);
             f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
         }
     });
@@ -8881,11 +9090,9 @@ template <class F> void each_hopper_kernel(head_pairs<>, F f)
         f((const void *)hopper_pairs_prepare<T>);
         if constexpr (ATTN_CUDA_GRADIENTS) {
             f((const void *)hopper_grad_prepare<T>);
-            f((const void *)hopper_grad_dq<T>);
         }
     });
     f((const void *)find_mask_tiles);
-    f((const void *)hopper_clear_dq);
 }
 template <class Heads, class... More, class F> void each_hopper_kernel(head_pairs<Heads, More...>, F f)
 {
@@ -8907,7 +9114,7 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
 }
 
 /* The arrays of a call that TMA moves, and their maps: what of, where it lies, for tiles of how many rows, of how many
-   heads in them (hopper_order), whether the driver made it. Most: of each input of a backward, which may need three
+   heads in them (task_order), whether the driver made it. Most: of each input of a backward, which may need three
    more for the forward that finds its stats. A plan keeps them, as bytes: what it lies in is not aligned. */
 enum mapped { MAP_Q, MAP_K, MAP_V, MAP_D_OUT, MAP_OUT };
 struct map_made {
@@ -9038,42 +9245,6 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     return NULL;
 }
 
-/* Do tasks differ in length, so that tickets pay (next_task)? Their counters lie at the front of a stage's
-   workspace. */
-enum { TICKET_BYTES = 256 };
-inline bool has_unequal_tasks(const params &p)
-{
-    return p.left != INT64_MAX || p.right != INT64_MAX || p.key_lengths.rank || p.query_lengths.rank ||
-           has_starts(p) || p.mask.rank;
-}
-
-/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
-inline bool sweeps_once(const params &p)
-{
-    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
-}
-/* And in the order of the keys? (keep_turns) */
-inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
-
-/* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
-   one head come one after the other; but many heads side by side where blocks take turns, so that fewer wait for turns
-   at the same rows. */
-inline hopper_order hopper_order_of(const params &p, bool keys, int rows, int packed = 0)
-{
-    const bool turns = keys && takes_turns(p);
-    const int64_t group = (p.heads / p.heads_kv) >> packed, cache = 32 << 20;
-    const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (turns ? p.size_q * (int64_t)sizeof(float) : 0);
-    const int64_t queries = p.packed_queries ? p.queries / p.batch + 1 : p.queries;         /* of an entry */
-    const int64_t fit = keys ? cache / (queries * group * row_bytes) : cache / (p.keys * row_bytes) * group;
-    const int64_t all = keys ? batch_of_keys(p) * p.heads_kv : batch_of_rows(p) * (p.heads >> packed);
-    hopper_order o;
-    o.packed = packed;
-    o.tiles = (int)(((keys ? p.keys : p.queries << packed) + rows - 1) / rows);
-    if (keys ? p.packed_keys : p.packed_queries) o.tiles = (int)most_packed_tiles(p, rows, keys);
-    o.section = (int)(fit < 1 ? 1 : fit < all ? fit : all);
-    if (!has_unequal_tasks(p) && !turns) o.section = keys ? 1 : (int)group;
-    return o;
-}
 /* With Pairs: of the workspace, and what lies there, found */
 inline int64_t pairs_bytes(const params &p)
 {
@@ -9129,7 +9300,7 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     hopper_work m;
     m.p = p;
     const int packed = hopper_packed(p, dev, Shape::rows);
-    m.order = hopper_order_of(p, false, Shape::rows, packed);
+    m.order = task_order_of(p, false, Shape::rows, packed);
     m.box = rows_of_box(p, Shape::keys);
     if (!map_rows(p, dev, MAP_Q, Shape::rows, &m.q, packed) || !map_rows(p, dev, MAP_K, m.box, &m.k) ||
         !map_rows(p, dev, MAP_V, m.box, &m.v))
@@ -9186,18 +9357,14 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t counts = sweeps_once(p) ? batch_of_rows(p) * p.heads * tiles * (GRAD_ROWS / GRAD_MOVING) : 0;
-    const int64_t turns = (counts * (int64_t)sizeof(int) + 255) / 256 * 256;
-    const int64_t before = TICKET_BYTES + flags + turns, of_mask = before + of_rows + of_keys;
+    const int64_t of_mask = flags + of_rows + of_keys;
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
-    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, at ? at + bytes : NULL, m ? &m->g : NULL);
+    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, sweeps_once(p), at ? at + bytes : NULL,
+                                            m ? &m->g : NULL);
     if (m) {
-        const bool ordered = takes_turns(p);
-        m->tickets = has_unequal_tasks(p) || ordered ? (int *)at : NULL;
-        m->turns = ordered ? (int *)(void *)(at + TICKET_BYTES + flags) : NULL;
-        m->nonfinite = (int *)(void *)(at + TICKET_BYTES);
+        m->nonfinite = (int *)(void *)at;
         m->padded_keys = tiles_k * GRAD_ROWS;
-        if (packed) m->g.rows = table_at(p, at + before), m->g.keys = table_at(p, at + before + of_rows);
+        if (packed) m->g.rows = table_at(p, at + flags), m->g.keys = table_at(p, at + flags + of_rows);
     }
     return all;
 }
@@ -9221,8 +9388,8 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
         behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);
     if (backward && sweeps_once(p)) {
-        const int64_t sums = batch_of_rows(p) * p.heads * grad_tiles(p, false) * GRAD_ROWS * dq_columns(p);
-        if (behind < sums * (int64_t)sizeof(float)) behind = sums * (int64_t)sizeof(float);
+        const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
+        if (behind < sums) behind = sums;
     }
     bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
@@ -9232,27 +9399,14 @@ template <class T, class shape, bool Extra>
 int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
-    m.order = hopper_order_of(p, !shape::queries, shape::rows);
-    m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.order.tiles;
+    m.g.order = task_order_of(p, !shape::queries, shape::rows);
+    m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
     const int error = launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
                              GRAD_THREADS, shape::shared_bytes, stream, m);
-    if (m.tickets) m.tickets++;             /* the next kernel's */
+    if (m.g.tickets) m.g.tickets++;             /* the next kernel's */
     return error;
 }
 
-/* After what hopper_backward_as has prepared */
-template <class T, class Heads>
-int hopper_sweep_once(hopper_grad_work &m, const device &dev, const queue &stream)
-{
-    const params &p = m.g.p;
-    m.dq_columns = Heads::panels_qk;
-    const int64_t sums = batch_of_rows(p) * p.heads * m.g.padded * m.dq_columns;
-    int error = m.turns ? 0 : launch(hopper_clear_dq, blocks_for((sums + 511) / 512), 128, 0, stream, m);
-    if (!error) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
-    if (!error)
-        error = launch(hopper_grad_dq<T>, blocks_for((sums / 4 + 127) / 128), 128, 0, stream, m);
-    return error;
-}
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
@@ -9277,7 +9431,13 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if constexpr (!Extra && !hopper_grads_in_two<Heads>)
-        if (!error && sweeps_once(p)) return hopper_sweep_once<T, Heads>(m, dev, stream);
+        if (!error && sweeps_once(p)) {
+            const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
+            m.g.dq = dq;
+            return sweep_once<T>(m.g, stream, [&] {
+                return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
+            });
+        }
     if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
     if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
         error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
@@ -9328,6 +9488,9 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine (split-KV)
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
+         of all sums           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
+       clear_dq_sums           128      none           none                          22
+       store_dq_sums           128      none           none                          54         convert dQ
        the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
@@ -9337,8 +9500,6 @@ namespace attn__gpu {
        hopper_grad_kernel      384      99 to 227      10 to 18 mbarriers, GUARD     224 / 56   FA3 backward
                                                                                      232 / 40   dK, dV of 128
          of all sums           384      131, 227       18 mbarriers, GUARD           224 / 56, 232 / 40
-       hopper_clear_dq         128      none           none                          26
-       hopper_grad_dq          128      none           none                          40         convert dQ
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
@@ -9949,8 +10110,11 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
-    return call.backward && s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p)
-               ? "stage 3, wgmma, gradients in one sweep" : s->name;
+    if (call.backward && s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p))
+        return "stage 3, wgmma, gradients in one sweep";
+    if (call.backward && s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
+        return "stage 2, mma.sync, gradients in one sweep";
+    return s->name;
 }
 
 /* mask[b,h,i,j] of so many: what c allows, or what its dropout keeps */

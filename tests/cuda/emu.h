@@ -1298,6 +1298,7 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 /* ---- tensor cores of a warpgroup */
 template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
 template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
+inline void add_to_global(float *to, float x) { *to += x; }
 inline void add_to_global(float *to, const float (&x)[4]) {
     if ((uintptr_t)to % 16) attn_emu::fail("red: an address that is not 16-byte aligned");
     for (int i = 0; i < 4; i++) to[i] += x[i];

@@ -520,7 +520,7 @@ static void stages_compiled(const attn_desc *d, const attn_grad *g) {
 }
 /* One sweep finds dq, dk and dv; with ATTN_PRECISION_FAST dk and dv with the bits that they have without. `once`: heads
    of this size have a kernel for that, and d none of the options that have others. */
-static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
+static void check_sweep(attn_desc d, const attn_grad *of, const char *stage, int size, int once) {
     const int64_t keys = d.k.size[2];
     attn_grad g = *of, fast = *of;
     for (int n = 0; n < 2; n++) {
@@ -529,7 +529,7 @@ static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
         at->dk = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         at->dv = make_out(LAYOUT_PACKED, 4, 1, 2, keys, size);
         d.precision = n ? ATTN_PRECISION_FAST : ATTN_PRECISION_F32;
-        CHECK(explained(&d, at, "stage 3, wgmma") && explained(&d, at, "gradients in one sweep") == once);
+        CHECKF(explained(&d, at, stage) && explained(&d, at, "gradients in one sweep") == once, "heads of %d", size);
         CHECK_STATUS(attn_backward(&d, at, 0), ATTN_OK);
     }
     CHECK(memcmp(g.dk.data, fast.dk.data, (size_t)(2 * keys * size) * sizeof(float)) == 0);
@@ -549,7 +549,7 @@ static void check_sweep(attn_desc d, const attn_grad *of, int size, int once) {
         check_least(&d, &fast);
     }
 }
-static void sweep_of_all(void) {
+static void sweep_of_all(const char *stage) {
     static const int sizes[] = {64, 72, 96, 128, 136};
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         const int size = sizes[n];
@@ -559,14 +559,21 @@ static void sweep_of_all(void) {
         d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         g.d_out = narrow(&above, ATTN_BF16);
         CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
-        check_sweep(d, &g, size, size <= 128);
+        check_sweep(d, &g, stage, size, size <= 128);
         if (n) continue;
         d.softcap = 3.0f; /* that has kernels of its own */
-        check_sweep(d, &g, size, 0);
+        check_sweep(d, &g, stage, size, 0);
         d.softcap = 0.0f, d.precision = ATTN_PRECISION_FAST;
         g.dq = make_out(LAYOUT_PACKED, 4, 1, 4, 64, size); /* alone, that has another kernel */
-        CHECK(explained(&d, &g, "stage 3, wgmma") && !explained(&d, &g, "in one sweep"));
+        CHECK(explained(&d, &g, stage) && !explained(&d, &g, "in one sweep"));
     }
+}
+static void fast_sweep(void) {
+    const int arch = fake_arch();
+    if (!play(80)) return;
+    on_device();
+    sweep_of_all("stage 2, mma.sync");
+    play_as_before(arch);
 }
 /* The forward of stage 3 needs no workspace, and that is what is reported for arrays that are there. With NULL pointers
    it is enough all the same for fewer queries, which stage 2 runs with split keys, and for a driver without TMA. */
@@ -599,7 +606,7 @@ static void fast_workspace(void) {
     }
     fake_set_tma(1);
     stages_compiled(&d, &g);
-    sweep_of_all();
+    sweep_of_all("stage 3, wgmma");
     none = d, none.out.data = 0; /* on the device alone */
     CHECK_STATUS(attn_workspace_size(&none, &size[0], 0), ATTN_OK);
     d.q = attn_view_slice(d.q, 2, 0, 3), d.out = attn_out_slice(d.out, 2, 0, 3);
@@ -786,7 +793,7 @@ static void fast_stats(void) {
             g[n].dq = make_out(LAYOUT_PACKED, 4, 1, 4, 140, 64);
             g[n].dk = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
             g[n].dv = make_out(LAYOUT_PACKED, 4, 1, 2, 300, 64);
-            CHECK(explained(&d, &g[n], at ? "stage 3" : "stage 2, mma.sync (not stage 3"));
+            CHECK(explained(&d, &g[n], at ? "stage 3" : "stage 2, mma.sync, gradients in one sweep (not stage 3"));
             CHECK_STATUS(attn_backward(&d, &g[n], 0), ATTN_OK);
             memset(&d.stats, 0, sizeof d.stats);
         }
@@ -2692,6 +2699,7 @@ const test_case suite_emulated[] = {
     {"emulated.saved_refused", saved_refused},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},
+    {"emulated.fast_sweep", fast_sweep},
     {"emulated.fast_host_cost", fast_host_cost},
     {"emulated.fast_plans", fast_plans},
     {"emulated.fast_plans_refused", fast_plans_refused},

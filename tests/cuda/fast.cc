@@ -850,7 +850,7 @@ static void forward_by_tickets(call &c, const stage &s) {
     with_hopper_shape(p, [&](auto shape) {
         constexpr int rows = decltype(shape)::rows;
         const int packed = hopper_packed(p, c.dev, rows);
-        tasks = (int)(p.batch * p.heads >> packed) * hopper_order_of(p, false, rows, packed).tiles;
+        tasks = (int)(p.batch * p.heads >> packed) * task_order_of(p, false, rows, packed).tiles;
     });
     if (chance(50)) c.p.left = c.p.right = INT64_MAX, c.name += ", neither causal nor a window after all";
     forward(c, s);
@@ -886,7 +886,7 @@ static void forward_packed(call &c, const stage &s) {
     int64_t fewest = heads * ((p.queries + 127) / 128);
     for (int64_t in_one = 2; in_one <= 16 && p.heads / p.heads_kv % in_one == 0; in_one *= 2)
         fewest = std::min(fewest, heads / in_one * ((p.queries * in_one + 127) / 128));
-    const hopper_order order = hopper_order_of(p, false, 128, hopper_packed(p, c.dev, 128));
+    const task_order order = task_order_of(p, false, 128, hopper_packed(p, c.dev, 128));
     checks++;
     if ((heads >> order.packed) * order.tiles != fewest) fail(c, "tiles", order.tiles, (double)fewest);
     forward(c, s);
@@ -923,6 +923,34 @@ static void backward_in_one(call &c, const stage &s) {
     checks++;
     if (fake_counted().launches != timings * (others + of_sums))
         fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));
+}
+/* Whatever keys and values hold that no query may attend to, gradients have the same bits. */
+static void backward_beside_any(call &c, const stage &s) {
+    static const double odd[3] = {NAN, INFINITY, -INFINITY};
+    params &p = c.p;
+    tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
+    shared_vector<unsigned char> want[3];
+    c.key_lengths.resize((size_t)p.batch);
+    for (int32_t &x : c.key_lengths) x = draw(0, (int)p.keys - 1);
+    integers(p.key_lengths, c.key_lengths, p.batch, 1);
+    backward(c, s);
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int n = 0; n < 20; n++) {
+            const int64_t j = draw(c.key_lengths[(size_t)b], (int)p.keys - 1), h = draw(0, (int)p.heads_kv - 1);
+            put(c.k, b, h, j, draw(0, (int)p.size_q - 1), odd[n % 3]);
+            put(c.v, b, h, j, draw(0, (int)p.size_v - 1), odd[n % 2]);
+        }
+    for (int n = 0; n < 3; n++) {
+        want[n] = results[n]->memory;
+        poison(*results[n]);
+        if (p.accumulate >> n & 1) set_all(*results[n], 0.25);
+    }
+    calls++, checks++;
+    if (s.backward(p, c.dev, NULL) || fake_failure()[0]) return fail(c, fake_failure(), 0, 1);
+    for (int n = 0; n < 3; n++) {
+        checks++;
+        if (want[n] != results[n]->memory) fail(c, "other bits of a gradient beside keys of any numbers", n, 0);
+    }
 }
 template <class Heads> static void backward_in_one_of(call &c, const stage &s) {
     check_heads<Heads>(c);
@@ -1474,6 +1502,12 @@ static const struct kind {
      {64, 300, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward in one sweep, infinite numbers", 2, backward_in_one, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
+    {"stage 2 backward in one sweep", 1, backward_in_one, 80, 99 * 1024, {1, 300, 0, 0, 8, 64}},
+    {"stage 2 backward in one sweep", 1, backward_in_one, 80, 99 * 1024, {1, 250, 0, 0, 72, 128}},
+    {"stage 2 backward in one sweep, or with everything", 1, backward_in_one, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
+    {"stage 2 backward in one sweep, infinite numbers", 1, backward_in_one, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2 backward in one sweep beside any keys", 1, backward_beside_any, 80, 99 * 1024, {1, 200, 0, 0, 8, 128}},
+    {"stage 3 backward in one sweep beside any keys", 2, backward_beside_any, 90, 227 * 1024, {64, 200, 0, 0, 8, 128}},
     {"stage 3 forward, heads of 192 and 128",
      2,
      forward_of<heads_192_128>,

@@ -611,20 +611,23 @@ static void test_bulk() {
 
 /* ---- additions of many blocks to the same numbers: none is lost */
 ATTN__KERNEL(64, 1) void additions_kernel(ATTN__PARAM small_params p) {
-#if ATTN__HAVE_WGMMA
     const int t = hw::thread();
+    hw::add_to_global(p.x + 64 + t % 16, (float)(t + 1));
+#if ATTN__HAVE_WGMMA
     const float four[4] = {1.0f, 2.0f, (float)t, -1.0f};
     hw::add_to_global(p.x + t % 16 * 4, four);
-#else
-    (void)p;
 #endif
 }
 static void test_additions() {
     small_params p = small_params();
-    p.x = array_of<float>(64);
-    for (int i = 0; i < 64; i++) p.x[i] = (float)i;
+    p.x = array_of<float>(80);
+    for (int i = 0; i < 80; i++) p.x[i] = (float)i;
     check(run(additions_kernel, 64, 0, p, 8), "additions kernel", 0, 0);
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 16; i++) {
+        const float each = (float)(4 * i + 100); /* of threads i, +16, +32, +48 */
+        check(p.x[64 + i] == 64 + i + 8 * each, "addition of one number", p.x[64 + i], 64 + i + 8 * each);
+    }
+    for (int i = 0; has_wgmma && i < 64; i++) {
         const float each[4] = {4, 8, (float)(4 * (i / 4) + 96), -4}; /* of threads i/4, +16, +32, +48 */
         check(p.x[i] == (float)i + 8 * each[i % 4], "addition to global memory", p.x[i], i + 8 * each[i % 4]);
     }
@@ -1043,6 +1046,7 @@ static void all(int mode) {
     test_math();
     test_rounded();
     test_counts();
+    test_additions();
     if (has_mma) {
         test_copies();
         test_mma<hw::bf16>();
@@ -1066,7 +1070,6 @@ static void all(int mode) {
         test_wgmma<hw::bf16, 32, 3>();
         test_wgmma<hw::f16, 32, 11>();
         test_wgmma<hw::bf16, 32, 11>();
-        test_additions();
     }
 #ifdef ATTN_CUDA_HW_HEADER
     test_faults(mode);

@@ -42,9 +42,9 @@
              attn_cuda_use_stream was told by their thread, else on the default stream.
    PLANS     A call asks the runtime where its arrays lie and for tensor maps, a thread's first also what the device can
              do. With a plan (attn_plan_forward, attn_plan_backward) that is done once, and each run launches kernels
-             and does nothing else (where tasks differ in length a counter is set to 0, and int8 keys and values in
-             stage 3 need new maps). On a device a plan has one phase of one task, of none where no result has an
-             element:
+             and does nothing else (where tasks differ in length, or a decode has its keys cut, counters are set to 0,
+             and int8 keys and values in stage 3 need new maps). On a device a plan has one phase of one task, of none
+             where no result has an element:
                  attn_plan_forward(&desc, &plan, &err);                     // loads the kernels, enqueues nothing
                  attn_task(&plan, workspace, 0, 0, 0);                      // as often as you like
              A run has the bits of the call. It is enqueued on the desc.stream of the plan, and may be captured without
@@ -119,15 +119,16 @@
              same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
-             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for.
+             depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
+             where stage 2 cuts the keys into parts, on the number of multiprocessors, too.
              With ATTN_PRECISION_FAST each element of attn_bmm is still a sum in one order: its bits are the same in
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
              as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as
-             it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, and the
-             kernels of a cache, as they are now. Its speed: bench/README.md.
+             it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode
+             whose last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -278,6 +279,7 @@ ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
 /* The same, and what follows from it is computed again each time: the compiler keeps none of it in registers. */
 ATTN__DEVICE int lane_anew() { int l = lane(); asm volatile("" : "+r"(l)); return l; }
 ATTN__DEVICE int thread_anew() { int t = thread(); asm volatile("" : "+r"(t)); return t; }
+ATTN__DEVICE int anew(int x) { asm volatile("" : "+r"(x)); return x; }
 /* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
    error (cudaErrorLaunchFailure), not results that nobody wrote. */
 ATTN__DEVICE void missing() { asm volatile("trap;"); }
@@ -585,6 +587,14 @@ ATTN__DEVICE void publish_count(int *counter, int value)
 {
     asm volatile("fence.acq_rel.gpu;\n"
                  "st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(counter), "r"(value) : "memory");
+}
+/* Where nobody waits, but the last of some blocks is to see what all have written: adds 1, as take_one does, and orders
+   what comes before and after it as publish_count and wait_for_count do. */
+ATTN__DEVICE int publish_one(int *counter)
+{
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
 }
 
 /* A number in global memory, or four neighbours, aligned to 16 bytes, grow by x; each addition is whole, their order is
@@ -4935,7 +4945,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 
 /* ---- the forward. A block goes over the keys that its rows may attend to, `Keys` at a time. K and V tiles have two
    slots each: while one is used the next is under way. Where there are few blocks, the keys are split: each part leaves
-   its sums in the workspace, and merge_splits adds them in their order.
+   its sums in the workspace, and merge_row adds them in their order. In a decode the block that leaves the last part of
+   a tile of rows does that, and nobody waits; of 64 rows its warps would take too long, so merge_splits has a warp for
+   each, and where there are no registers (mma_merges).
        WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
    which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
    warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
@@ -4957,6 +4969,9 @@ template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 /* Blocks of a multiprocessor that there are to be registers for. Weights in two parts (add_codes) take some. */
 template <class T, int D, bool Extra, int WarpsKV, int Kind>
 constexpr int mma_blocks = WarpsKV == 1 || Extra ? 1 : Kind == CODES && !T::is_bf16 && D == 128 ? 2 : 3;
+/* Does the block of a decode that leaves the last part merge them? Beside 256 columns and options it has no registers
+   for that. */
+template <int D, bool Extra> constexpr bool mma_merges = D <= 192 || !Extra;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
 template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, int Kind = NUMBERS> struct mma_shape {
     typedef code_tile<Keys, D, Kind> tile;
@@ -4985,9 +5000,15 @@ struct mma_work {
     int64_t columns;            /* D of the kernel */
     packed_tiles packed;        /* of queries */
     float  *sums, *tops;        /* splits > 1: per group, split and row: D sums; largest score and mass */
+    int    *counts;             /* of a decode: per tile of rows the parts that are there; 0 at first */
 };
 
-/* What a part of the keys leaves for merge_splits, of the thread's rows from `at` on. */
+/* A row of a tile, where its keys are not asked for */
+ATTN__DEVICE tile_row bare_row(const mma_work &m, const entry &in, int b, int group, int row)
+{
+    return {b, group * m.pack + row % m.pack, row / m.pack, row < in.rows_end * m.pack ? 0 : -1, 0, 0};
+}
+/* What a part of the keys leaves for merge_row, of the thread's rows from `at` on. */
 template <int D>
 ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
                              const row_pair &soft, float unit)
@@ -4997,13 +5018,12 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
         ATTN__UNROLL for (int j = 0; j < D / 8; j++)
             ATTN__UNROLL for (int x = 0; x < 2; x++)
                 m.sums[at * D + j * 8 + hw::lane() % 4 * 2 + x] = out[4 * j + 2 * e + x];
-        if (hw::lane() % 4 != 0) continue;
-        m.tops[2 * at] = soft.top[e] * unit;
-        m.tops[2 * at + 1] = soft.mass[e];
+        const uint32_t top_and_mass[2] = {bits_of(soft.top[e] * unit), bits_of(soft.mass[e])};
+        if (hw::lane() % 4 == 0) hw::store_global(m.tops + 2 * at, top_and_mass);
     }
 }
 
-/* The results of the thread's rows, or where their keys are split what merge_splits makes them of. */
+/* The results of the thread's rows, or where their keys are split what merge_row makes them of. */
 template <class T, int D>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
                               const row_pair &soft, float unit)
@@ -5210,6 +5230,11 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
                                                         t.reach.last - n * Keys);
 }
 
+/* Kernels of large heads and of codes have no registers for starts. */
+template <int D, int Kind> ATTN__DEVICE entry entry_of_kernel(const params &p, int b)
+{
+    return D <= MMA_STARTS && Kind == NUMBERS ? entry_of(p, b) : whole_entry(p);
+}
 /* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
 template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
 ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
@@ -5224,7 +5249,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
     const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots;
     const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const entry in = D <= MMA_STARTS && !shape::codes ? entry_of(p, b) : whole_entry(p);
+    const entry in = entry_of_kernel<D, Kind>(p, b);
     const bool busy = at < in.rows_end * m.pack;                    /* has this warp any rows? */
     const tile_row rows[2] = {row_at(p, in, b, group, m.pack, at + g), row_at(p, in, b, group, m.pack, at + g + 8)};
     const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
@@ -5263,9 +5288,77 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out, shared + whole);
     const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
+    const int again = hw::anew(at) + g;             /* a decode's registers do not keep rows while keys are read */
+    constexpr bool bare = WarpsKV > 1 && mma_merges<D, Extra>;
+    const tile_row ends[2] = {bare ? bare_row(m, in, b, group, again) : rows[0],
+                              bare ? bare_row(m, in, b, group, again + 8) : rows[1]};
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, columns>(m, part * p.queries * m.pack + at + g, out, rows, soft, unit_of<Extra>(p));
+        end_of_rows<T, columns>(m, part * p.queries * m.pack + at + g, out, ends, soft, unit_of<Extra>(p));
     hw::sync();                                     /* Q and the slots are free again */
+}
+
+/* A warp makes of a row's parts, in the order of their keys, what one part would have come to. A lane looks at the
+   scale of one of 32 parts; then it has four columns, 32 apart, of eight parts under way. Parts without a key add 0. */
+ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group, int row)
+{
+    enum { AT_ONCE = 8, EACH = 4 };
+    const params &p = m.p;
+    const tile_row r = bare_row(m, in, b, group, row);
+    const int64_t step = p.queries * m.pack, array = row_batch(p, b) * m.groups + group;
+    const int64_t first = array * m.splits * step + row;
+    const int size = p.out.rank ? (int)p.size_v : 0;
+    const auto left_by = [&](int s) { return m.tops + 2 * (first + s * step); };
+    float top = -infinity();
+    ATTN__LOOP for (int s = hw::lane(); s < m.splits; s += 32)
+        if (left_by(s)[1] != 0.0f) top = fmaxf(top, left_by(s)[0]);
+    for (int mask = 16; mask; mask /= 2) top = fmaxf(top, hw::shfl_xor(top, mask));
+    int c = hw::lane();
+    do {
+        float mass = 0.0f, sum[EACH] = {};
+        ATTN__LOOP for (int s0 = 0; s0 < m.splits; s0 += 32) {
+            const float own = s0 + hw::lane() < m.splits ? left_by(s0 + hw::lane())[1] : 0.0f;
+            const float scale = own != 0.0f ? hw::ex2((left_by(s0 + hw::lane())[0] - top) * LOG2E) : 0.0f;
+            const uint32_t some = hw::ballot(own != 0.0f);
+            ATTN__LOOP for (int s = s0; s < least(s0 + 32, m.splits); s += AT_ONCE) {
+                float part[AT_ONCE][EACH];
+                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++)
+                    ATTN__UNROLL for (int j = 0; j < EACH; j++)
+                        part[n][j] = some >> (s - s0 + n) & 1 && c + 32 * j < size
+                                         ? m.sums[(first + (s + n) * step) * m.columns + c + 32 * j] : 0.0f;
+                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++) {
+                    const float factor = hw::shfl(scale, s - s0 + n);
+                    mass += hw::shfl(own, s - s0 + n) * factor;
+                    ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] += part[n][j] * factor;
+                }
+            }
+        }
+        const float factor = finish_row(p, r, top, mass, c == 0);
+        ATTN__UNROLL for (int j = 0; j < EACH; j++)
+            if (c + 32 * j < size)
+                store(p.out, r.b, r.h, r.i, c + 32 * j, bits_of(factor) == 0 ? 0.0f : sum[j] * factor);
+        c += 32 * EACH;
+    } while (hw::any(c < size));
+}
+/* Each tile of rows has a number. */
+struct mma_tile { int b, group, first_row; };
+template <int Rows> ATTN__DEVICE mma_tile tile_of(const mma_work &m, bool packed, int tiles, int number)
+{
+    const int tile = tiles - 1 - number % tiles, groups = (int)m.groups;
+    int b = number / tiles / groups, first_row = tile * Rows;
+    if (packed) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
+    return {b, number / tiles % groups, first_row};
+}
+/* Has this block left the last of a tile's parts? All threads, after a barrier behind what they have left */
+ATTN__DEVICE bool leaves_last(const mma_work &m, int tile)
+{
+    return hw::barrier_or(0, hw::threads(), hw::thread() == 0 && hw::publish_one(m.counts + tile) == m.splits - 1);
+}
+/* Each warp every so many of a tile's rows */
+template <int Rows> ATTN__DEVICE void merge_rows(const mma_work &m, const entry &in, const mma_tile &tile)
+{
+    const int end = least(tile.first_row + Rows, (int)in.rows_end * m.pack);
+    ATTN__LOOP for (int row = tile.first_row + hw::warp(); row < end; row += hw::threads() / 32)
+        merge_row(m, in, tile.b, tile.group, row);
 }
 
 template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
@@ -5281,11 +5374,14 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
         const int tiles = packed ? packed_count(m.packed, (int)m.tiles) : (int)m.tiles, groups = (int)m.groups;
         const int tasks = (int)batch_of_rows(m.p) * groups * tiles * m.splits;
         for (int task = hw::block(); task < tasks; task += hw::blocks()) {  /* causal: those with most keys first */
-            const int of_split = task / m.splits, tile = tiles - 1 - of_split % tiles;
-            int b = of_split / tiles / groups, first_row = tile * rows;
-            if (packed) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
-            mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, b, of_split / tiles % groups, first_row,
+            const mma_tile tile = tile_of<rows>(m, packed, tiles, task / m.splits);
+            mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, tile.b, tile.group, tile.first_row,
                                                                task % m.splits);
+            if constexpr (WarpsKV > 1 && mma_merges<D, Extra>)
+                if (m.splits > 1 && leaves_last(m, hw::anew(task) / m.splits)) {
+                    const mma_tile again = tile_of<rows>(m, packed, tiles, hw::anew(task) / m.splits);
+                    merge_rows<rows>(m, entry_of_kernel<D, Kind>(m.p, again.b), again);
+                }
         }
     } else hw::missing();
 #else
@@ -5293,42 +5389,21 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
 #endif
 }
 
-/* A warp per row adds the parts, in the order of their keys. */
+/* A warp per row */
 ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
     const params &p = m.p;
-    const int64_t per_group = p.queries * m.pack;
-    const int64_t tasks = m.packed.count ? packed_count(m.packed, 0) * m.rows : per_group;
+    const int64_t tasks = m.packed.count ? packed_count(m.packed, 0) * m.rows : p.queries * m.pack;
     const int64_t all = batch_of_rows(p) * m.groups * tasks;
     for (int64_t task = first_task(); task < all; task += all_tasks()) {
         int64_t row = task % tasks, b = task / tasks / m.groups;
-        const int64_t group = task / tasks % m.groups, array = b * m.groups + group;
         if (m.packed.count) {
             const packed_tile tile = m.packed.tiles[row / m.rows];
             b = tile.entry;
             row = (int64_t)tile.row * m.pack + row % m.rows;
-            if (row >= entry_of(p, b).rows_end * m.pack) continue;
         }
-        const tile_row r = row_at(p, entry_of(p, b), b, group, m.pack, (int)row);
-        float top = -infinity(), mass = 0.0f, factor;
-        const int64_t first = array * m.splits * per_group + row;
-        for (int s = 0; s < m.splits; s++)
-            if (m.tops[2 * (first + s * per_group) + 1] != 0.0f) top = fmaxf(top, m.tops[2 * (first + s * per_group)]);
-        for (int s = 0; s < m.splits; s++) {
-            const float *part = m.tops + 2 * (first + s * per_group);
-            if (part[1] != 0.0f) mass += part[1] * hw::ex2((part[0] - top) * LOG2E);
-        }
-        factor = finish_row(p, r, top, mass, hw::lane() == 0);
-        if (!p.out.rank) continue;
-        for (int c = hw::lane(); c < p.size_v; c += 32) {
-            float sum = 0.0f;
-            for (int s = 0; s < m.splits; s++) {
-                const int64_t at = first + s * per_group;
-                if (m.tops[2 * at + 1] != 0.0f)
-                    sum += m.sums[at * m.columns + c] * hw::ex2((m.tops[2 * at] - top) * LOG2E);
-            }
-            store(p.out, b, r.h, r.i, c, bits_of(factor) == 0 ? 0.0f : sum * factor);
-        }
+        const entry in = entry_of(p, b);
+        if (row < in.rows_end * m.pack) merge_row(m, in, (int)b, (int)(task / tasks % m.groups), (int)row);
     }
 }
 
@@ -6410,10 +6485,12 @@ inline int64_t queries_of_entry(const params &p)
     return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 
-/* How many parts the keys are cut into: enough for two blocks per processor, none below 256 keys. All but `p`. */
+/* How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at once
+   (a block more would begin when others have ended, and take as long as they did), none below 256 keys. All but `p`. */
 template <int D> mma_work mma_plan(const params &p, const device &dev)
 {
-    const int64_t group = p.heads / p.heads_kv, wanted = 2 * (int64_t)dev.processors, queries = queries_of_entry(p);
+    const int64_t group = p.heads / p.heads_kv, most_blocks = 2 * (int64_t)dev.processors;
+    const int64_t queries = queries_of_entry(p);
     mma_work m;
     m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
@@ -6423,27 +6500,38 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     m.packed = packed_tiles();
     const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
     if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);
-    int64_t parts = blocks * 2 > wanted ? 1 : (wanted + blocks - 1) / blocks;
+    int64_t parts = most_blocks / blocks;
     if (parts > most_parts) parts = most_parts;
     m.splits = parts > 1 ? (int32_t)parts : 1;
     m.columns = D;
     m.sums = m.tops = NULL;
+    m.counts = NULL;
     return m;
 }
 
+/* So many tiles of a decode have a count, where its blocks merge parts. */
+template <int D> int64_t counts_of(const params &p, const mma_work &m)
+{
+    const bool merges = has_extra(p) ? mma_merges<D, true> : mma_merges<D, false>;
+    return merges && m.splits > 1 && m.rows == MMA_DECODE_ROWS ? batch_of_rows(p) * m.groups * m.tiles : 0;
+}
 /* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
-   there are less than three blocks per processor. */
+   there are two blocks per processor at most, so half as many tiles of rows. */
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
     const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
+    const int64_t tiles = p.packed_queries ? p.heads * most_packed_tiles(p, 1, false) : dev.processors;
+    const int64_t most_counts = p.packed_queries || tiles < rows ? tiles : rows;
     int64_t bytes = 0;
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>, most_rows = mma_shape<D>::rows;
-        const int64_t in_blocks = 3 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
-        const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks, splits = mma_plan<D>(p, dev).splits;
-        if (smaller ? parts > 1 : splits > 1)
-            bytes = (smaller ? most : rows * splits) * (columns + 2) * (int64_t)sizeof(float);
+        const int64_t in_blocks = 2 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
+        const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks;
+        const mma_work m = mma_plan<D>(p, dev);
+        if (smaller ? parts > 1 : m.splits > 1)
+            bytes = (smaller ? most : rows * m.splits) * (columns + 2) * (int64_t)sizeof(float) +
+                    (smaller ? most_counts : counts_of<D>(p, m)) * (int64_t)sizeof(int);
     });
     if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
@@ -6504,11 +6592,15 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
     }
     m.sums = (float *)(void *)((char *)p.workspace + (p.packed_queries ? table_bytes(p, 1, false) : 0));
     m.tops = m.sums + rows * m.splits * m.columns;
+    if (const int64_t counts = counts_of<D>(p, m)) {
+        m.counts = (int *)(void *)(m.tops + 2 * rows * m.splits);
+        if (!error) error = clear_bytes(m.counts, (size_t)counts * sizeof(int), stream);
+    }
     if (!error)
         error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
                              : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
     m.p = p;
-    if (!error && m.splits > 1)
+    if (!error && m.splits > 1 && !m.counts)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
     return error;
 }
@@ -8598,8 +8690,9 @@ template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, c
         hw::publish_count(count, turn + 1);
     });
 }
-/* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it has
-   the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
+
+/* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it
+   has the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
    found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too.) Rare.
    f(column, number) with each such number of a key */
 template <class T, class F>
@@ -9485,7 +9578,8 @@ namespace attn__gpu {
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
        mma_multiply            128      32, 48         all                           244           (matrix products)
-       merge_splits            128      none           none                          96         combine (split-KV)
+       merge_splits            128      none           none                          96         combine; a decode's
+                                                                                                parts its last block
        mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
        mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
          of all sums           128      41, 73         all, 1 (NaN guard)            255        FA2 backward

@@ -13,7 +13,8 @@
    asynchronous units may see or overwrite bytes that no proxy fence has published. setmaxnreg waits for registers as on
    a GPU. What lanes of a warp have to call together (>>hw says it of each function) they meet at, so that one that does
    not come is waited for; what warps of a warpgroup have to call is the same for all four. A block in which nobody can
-   go on is reported with who waits for what. Not modelled: the weak memory model, timing. */
+   go on is reported with who waits for what. What store_global writes other blocks may see late, unless the block
+   publishes it. Not modelled: the weak memory model beyond that, timing. */
 #ifndef ATTN_EMU_H
 #define ATTN_EMU_H
 
@@ -114,6 +115,12 @@ struct store_op {
     int64_t group;
 }; /* TMA store */
 
+struct late_store {
+    unsigned char *to;
+    uint32_t words[4];
+    size_t bytes;
+}; /* to global memory */
+
 struct thread_state {
     context at;
     unsigned char *stack = NULL;
@@ -173,6 +180,7 @@ struct block_state {
     std::vector<std::deque<wgmma_op>> wgmma;    /* per warpgroup, in order */
     std::vector<size_t> wgmma_done;             /* of these, the first so many: they run in order */
     std::vector<tma_op> tma;
+    std::vector<late_store> late; /* that other blocks do not see yet, in order */
     barrier_state barriers[16];
     std::vector<uint16_t> dirty; /* per word of shared memory: 1 + the thread that wrote it, no fence yet */
     unsigned char *shared = NULL;
@@ -440,6 +448,20 @@ inline void finish_stores(int may_be_left) {
         t.stores[0].read();
         t.stores.erase(t.stores.begin());
     }
+}
+
+/* ---- stores to global memory (those by store_global), which other blocks see when the block publishes them or ends,
+   or as early as they like */
+inline void land_stores() {
+    for (const late_store &s : block->late) memcpy(s.to, s.words, s.bytes);
+    block->late.clear();
+}
+inline void store_late(void *to, const uint32_t *words, size_t bytes) {
+    late_store s;
+    s.to = (unsigned char *)to, s.bytes = bytes;
+    memcpy(s.words, words, bytes);
+    block->late.push_back(s);
+    if (now_timing.copy == EARLY || (now_timing.copy == RANDOM && random_bits() % 8 == 0)) land_stores();
 }
 
 /* ---- cp.async */
@@ -871,6 +893,7 @@ inline void start_block(block_state &b, const block_place &place) {
     count.blocks++;
 }
 inline std::string end_of_block(const block_state &b, const block_place &place) {
+    land_stores();
     if (!b.error.empty()) return b.error;
     const std::string left_out = steps_left_out();
     if (!left_out.empty()) return left_out;
@@ -973,6 +996,7 @@ inline int blocks() { return attn_emu::block->grid; }
 inline int lane() { return thread() % 32; }
 inline int lane_anew() { return lane(); }
 inline int thread_anew() { return thread(); }
+inline int anew(int x) { return x; }
 inline void missing() { attn_emu::fail("a kernel without a body"); }
 
 inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }
@@ -1019,8 +1043,14 @@ inline void wait_for_count(const int *counter, int value) {
     if (*counter < value) attn_emu::wait(attn_emu::A_COUNT, value, (uint64_t)(uintptr_t)counter);
 }
 inline void publish_count(int *counter, int value) {
+    attn_emu::land_stores();
     *counter = value;
     attn_emu::may_pause();
+}
+inline int publish_one(int *counter) {
+    attn_emu::may_pause();
+    attn_emu::land_stores();
+    return (*counter)++;
 }
 inline void come(const char *name) {
     char none;
@@ -1125,7 +1155,7 @@ inline void load_global(uint32_t (&r)[4], const void *from) {
 }
 template <int N> inline void store_global(void *to, const uint32_t (&r)[N]) {
     aligned_to(to, 4 * N);
-    memcpy(to, r, 4 * N);
+    attn_emu::store_late(to, r, 4 * N);
 }
 
 /* ---- cp.async */

@@ -189,6 +189,7 @@ struct wishes {
     bool codes = false;  /* head sizes are multiples of 16 */
     int pages_of = 1;    /* and pages of so many rows */
     bool floats = false; /* q, k, v and gradients are f32 */
+    int least_keys = 512, most_keys = 1500; /* of a decode */
 };
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
@@ -245,7 +246,7 @@ static void random_call(call &c, const wishes &w) {
                        : chance(60) ? size_q
                                     : whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
-    int keys = w.decode ? draw(512, 1500) : draw(1, w.most_rows);
+    int keys = w.decode ? draw(w.least_keys, w.most_keys) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
     if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
@@ -615,12 +616,13 @@ static void give_workspace(call &c, size_t workspace) {
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
+/* Blocks that are alive at once where some count on others, in different timings */
+static const int together[4] = {3, 1, 8, 2};
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
     shared_vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
     const bool in_any_order = sweeps_once(c.p) && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
-    const int together[4] = {3, 1, 8, 2};
     double before[3];
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
                        int64_t x) { /* not what the forward would write again */
@@ -657,12 +659,14 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
 static void run_forward(call &c, size_t workspace, forward_fn forward) {
     shared_vector<unsigned char> first[7];
     tensor *const results[7] = {&c.out, &c.lse, &c.stats, &c.pairs[0], &c.pairs[1], &c.pairs[2], &c.pairs[3]};
-    give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
+        give_workspace(c, workspace); /* with nothing in it that the timing before left */
         for (tensor *t : results) poison(*t);
         set_timing(mode);
         calls++;
+        if (c.p.queries <= 5 && c.p.keys >= 512) fake_together(together[mode % 4]); /* keys may be cut */
         const int error = forward(c.p, c.dev, NULL);
+        fake_together(0);
         if (error || fake_failure()[0]) {
             fail(c, fake_failure(), error, 0);
             continue;
@@ -694,8 +698,10 @@ static void forward_in_little(call &c, const stage &s) {
 template <int Kind> static void decode_as(call &c, const stage &s) {
     params &p = c.p;
     size_t of_decode = 0;
+    bool merges = true; /* else keys that are cut take a second launch */
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, keys = mma_decode_keys<D, Kind>;
+        merges = D <= 192 || !has_extra(p);
         typedef mma_shape<D, keys, 4, Kind> of_four;
         const bool four = D <= 128 && c.dev.shared_bytes > (Kind ? 2 * of_four::shared_bytes + 1024 : 100 * 1024);
         of_decode = (size_t)(four ? of_four::shared_bytes : mma_shape<D, keys, 2, Kind>::shared_bytes);
@@ -706,10 +712,23 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     fake_forget();
     forward(c, s);
     checks++;
-    if ((fake_counted().shared == of_decode) != (p.queries * p.heads / p.heads_kv <= 16))
+    const bool few = p.queries * p.heads / p.heads_kv <= 16;
+    if ((fake_counted().shared == of_decode) != few)
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
+    if (few && merges && fake_counted().launches != timings)
+        fail(c, "launches", (double)fake_counted().launches, timings);
 }
 static void decode(call &c, const stage &s) { decode_as<NUMBERS>(c, s); }
+/* more parts than a warp has lanes, where they fill tiles of 16 rows or of 64 */
+static void decode_in_many_parts(call &c, const stage &s) {
+    c.dev.processors = (int)(c.p.batch * c.p.heads_kv) * draw(17, 20);
+    with_head_size(larger_head(c.p), mma_head_sizes(), [&](auto d) {
+        const int parts = mma_plan<decltype(d)::value>(c.p, c.dev).splits;
+        checks++;
+        if (parts <= 32) fail(c, "parts", parts, 33);
+    });
+    decode(c, s);
+}
 /* Rows of k, v and their scales, those that may count, in pages of a pool in any order, with pages in it that are
    nobody's. Other rows are NaN, and pages without a row that may count have any number in the table. */
 static void put_into_pages(call &c) {
@@ -1482,6 +1501,10 @@ static const struct kind {
     {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
+    {"stage 2 decode, many parts", 1, decode_in_many_parts, 80, 163 * 1024,
+     {0, 0, 0, 1, 8, 64, 0, 0, false, 1, false, 9000, 9500}},
+    {"stage 2 decode, many parts", 1, decode_in_many_parts, 86, 99 * 1024,
+     {0, 0, 0, 1, 136, 256, 0, 0, false, 1, false, 9000, 9500}},
     {"stage 3 forward, cut off", 2, forward_cut_off, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3 forward by tickets", 2, forward_by_tickets, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},
     {"stage 3 forward by tickets", 2, forward_by_tickets, 90, 227 * 1024, {64, 500, 0, 0, 104, 128}},

@@ -658,6 +658,30 @@ static void test_counts() {
     }
 }
 
+/* ---- a count by which the last block sees what all have written */
+ATTN__KERNEL(64, 1) void last_kernel(ATTN__PARAM count_params p) {
+    const int t = hw::thread();
+    float *const own = p.x + 64 + 128 * hw::block();
+    const uint32_t two[2] = {attn__gpu::bits_of((float)(hw::block() + 3 * t)), attn__gpu::bits_of((float)(t % 7))};
+    hw::store_global(own + 2 * t, two);
+    hw::sync();
+    if (!hw::barrier_or(0, 64, t == 0 && hw::publish_one(p.count) == hw::blocks() - 1)) return;
+    float sum = 0.0f;
+    for (int b = 0; b < hw::blocks(); b++) /* what another thread wrote */
+        sum += p.x[64 + 128 * b + 2 * (63 - t)] + 1000.0f * p.x[64 + 128 * b + 2 * (63 - t) + 1];
+    p.x[t] += sum;
+}
+static void test_last() {
+    const int blocks = 8;
+    const count_params p = {array_of<float>(64 + 128 * blocks), array_of<int>(1), 0};
+    check(run(last_kernel, 64, 0, p, blocks), "kernel with a last block", 0, 0);
+    check(p.count[0] == blocks, "count of blocks", p.count[0], blocks);
+    for (int t = 0; t < 64; t++) {
+        const float want = (float)(28 + blocks * (3 * (63 - t) + 1000 * ((63 - t) % 7)));
+        check(p.x[t] == want, "numbers that the last block found", p.x[t], want);
+    }
+}
+
 /* ---- wgmma: C 64xN = A 64xK . B KxN, K = 128: A from shared memory (both majors) and from registers, B in both
    majors. The tiles are written by hand as TMA would. */
 struct wgmma_params {
@@ -1019,6 +1043,7 @@ static void test_together() {
     for (int together = 1; together <= 8; together++) {
         attn_emu::together = together;
         test_counts();
+        test_last();
         const count_params p = {array_of<float>(64), array_of<int>(1), 1}; /* the last block has the first turn */
         const int error = ATTN__LAUNCH(counts_kernel, 3, 64, 0, NULL, p);
         const bool found = attn_emu::last_error.find("a count in global memory to go from 0 to 1") != std::string::npos;
@@ -1047,6 +1072,7 @@ static void all(int mode) {
     test_rounded();
     test_counts();
     test_additions();
+    test_last();
     if (has_mma) {
         test_copies();
         test_mma<hw::bf16>();

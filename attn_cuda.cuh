@@ -4865,10 +4865,10 @@ ATTN__DEVICE void pack_in_parts(uint32_t (&a)[Parts][4], float (&w)[8])
         ATTN__UNROLL for (int x = 0; x < 8 && part + 1 < Parts; x++) w[x] -= half_of<T>(a[part][x / 2], x % 2);
     }
 }
-/* out += weights . a tile of codes times their scales. Edge: pairs may be excluded, which keep out a scale that is not
-   finite (the NaN guard). */
-template <class T, int D, int Keys, int Groups, bool Edge>
-ATTN__DEVICE void add_codes(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t codes, uint32_t scales)
+/* out += weights . a tile of codes times their scales. edge: pairs may be excluded, which keep out a scale that is not
+   finite (the NaN guard). Elsewhere a weight of +0 has merely vanished. */
+template <class T, int D, int Keys, int Groups>
+ATTN__DEVICE void add_codes(float (&out)[D / 2], const float (&s)[Keys / 2], uint32_t codes, uint32_t scales, bool edge)
 {
     constexpr int of_scale = D / 32 / Groups, parts = T::is_bf16 ? 1 : 2;
     const int lane = hw::lane_anew(), g = lane / 4, t = lane % 4;
@@ -4884,7 +4884,7 @@ ATTN__DEVICE void add_codes(float (&out)[D / 2], const float (&s)[Keys / 2], uin
                     hw::load_shared(scale[n], of_keys + (u / of_scale * Keys + 16 * k + 8 * n) * 4);
                 ATTN__UNROLL for (int x = 0; x < 8; x++) {
                     const float weight = s[8 * k + x];
-                    w[x] = Edge && bits_of(weight) == 0 ? 0.0f : weight * float_of(scale[x / 4][x % 2]);
+                    w[x] = edge && bits_of(weight) == 0 ? 0.0f : weight * float_of(scale[x / 4][x % 2]);
                 }
                 pack_in_parts<hw::bf16>(a, w);
             }
@@ -5218,8 +5218,8 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
     if constexpr (shape::codes) {
         constexpr int groups = shape::tile::groups;
         constexpr bool always = !Task::ahead;               /* one copy of it, where registers are few */
-        if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups, true>(out, s, tile, t.v.made);
-        else if (t.v.a.rank) add_codes<T, D, Keys, groups, false>(out, s, tile, t.v.made);
+        if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups>(out, s, tile, t.v.made, edge);
+        else if (t.v.a.rank) add_codes<T, D, Keys, groups>(out, s, tile, t.v.made, false);
         hw::sync_warp();
     }
     copy_keys(t, t.v, n + shape::depth * t.step);

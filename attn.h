@@ -600,8 +600,8 @@ typedef struct attn_desc {
        (out; 64 where the scores are no such products), of gradients also fewer than 32 queries or keys. Rows,
        queries and keys are those of the arrays, where packed those of an entry: in a batch that is not packed a short
        entry may have other bits than alone. attn_bmm and attn_mha say what it does there. On a device it concerns
-       these (see TYPES in attn_cuda.cuh) and attn_backward, whose dq may have other bits in each run (BITS there).
-       attn_explain and attn_explain_backward say whether it is used */
+       these (see TYPES in attn_cuda.cuh) and attn_backward, whose dq may have other bits in each run (BITS there). On a
+       CPU attn_explain and attn_explain_backward say whether it is used */
     int32_t precision ATTN__0;
     int32_t reserved2 ATTN__0;          /* 0 */
 
@@ -932,10 +932,10 @@ ATTN_DEF attn_status attn_alibi_slopes(attn_out slopes, attn_error *err);
    (attn_mha_workspace_size bytes) of the whole come from there too. The same bits as attn_bmm, + bias, attn_forward,
    attn_bmm with f32 arrays between them; with ATTN_PRECISION_FAST, on a CPU that multiplies in bf16 then, and H*Sq
    above 8, with bf16 in the place of q, k and v where their weights and inputs are bf16, and of what w_result
-   multiplies where that is; on a device always, with f16, too, and of gradients of these. Packed: query and out
-   [1,total,E], key and value [1,total,E] where keys are; where key is query, key_starts and key_lengths are needed,
-   too; not on a device. No page_table: pages hold keys that are projected already. With a KV cache, call those
-   yourself. (Vaswani et al. 2017) */
+   multiplies where that is; on a device with f16 or bf16 in the place of all of these and their gradients, where all
+   weights and inputs are (TYPES in attn_cuda.cuh). Packed: query and out [1,total,E], key and value [1,total,E] where
+   keys are; where key is query, key_starts and key_lengths are needed, too; not on a device. No page_table: pages hold
+   keys that are projected already. With a KV cache, call those yourself. (Vaswani et al. 2017) */
 typedef struct attn_mha_desc {
     uint64_t struct_bytes ATTN__0;      /* 0, or sizeof(attn_mha_desc) */
     attn_view query ATTN__0, key ATTN__0, value ATTN__0;
@@ -15440,15 +15440,33 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
     return v;
 }
 
-/* Between the layers: floats; where products of bf16 (on a device of f16, too) are allowed and the weights are of that
-   type, as what they multiply, numbers of this type, as arrays of the caller would be. */
+/* On a device: of all layers alike, since attention's tensor cores want arrays of one type. That of 16 bits which all
+   weights have, as what they multiply, and what goes in or comes out beside a layer that is absent; else f32. */
+static int32_t attn__mha_device_type(const attn__mha_call *a)
+{
+    const int32_t type = a->desc->query.type;
+    int i;
+    if (a->attention.precision != ATTN_PRECISION_FAST || (type != ATTN_BF16 && type != ATTN_F16)) return ATTN_F32;
+    for (i = 0; i < 4; i++) {
+        const attn_view w = attn__view_in(a->desc, &attn__mha_fields[ATTN__H_w_query + i]);
+        const int outer = i < 3 ? attn__mha_input(a->desc, i) : (int)ATTN__H_out;
+        if (w.rank && w.type != type) return ATTN_F32;
+        if ((i < 3 || !w.rank) && attn__view_in(a->desc, &attn__mha_fields[outer]).type != type) return ATTN_F32;
+#ifndef ATTN_NO_BACKWARD
+        if (i == 3 && !w.rank && a->grad && a->grad->d_out.type != type) return ATTN_F32;
+#endif
+    }
+    return type;
+}
+
+/* Between the layers: floats; where products of bf16 are allowed and the weights are bf16, as what they multiply, bf16,
+   as arrays of the caller would be. */
 static int32_t attn__mha_type(const attn__mha_call *a, int i)
 {
     const attn__layer *l = &a->layer[i];
     const attn__call *c = attn__call_of(&a->plan);
-    const int fast = c->on_device ? c->precision == ATTN_PRECISION_FAST : c->pairs != NULL;
-    return fast && l->w.rank && (l->w.type == ATTN_BF16 || (l->w.type == ATTN_F16 && c->on_device)) &&
-           (i == 3 || l->x.type == l->w.type) ? l->w.type : ATTN_F32;
+    if (c->on_device) return attn__mha_device_type(a);
+    return c->pairs && l->w.rank && l->w.type == ATTN_BF16 && (i == 3 || l->x.type == ATTN_BF16) ? ATTN_BF16 : ATTN_F32;
 }
 
 #ifndef ATTN_NO_BACKWARD

@@ -105,9 +105,10 @@
              cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along k or across
              it, whose starts are aligned to 16 bytes. Sums are f32 and rounded once, with scale, bias and what they are
              added to; tensor cores may cut them off: of n terms they are within n units of 2^-23 of the absolute sum.
-             The layers of attn_mha then have arrays of the weights' type between them, where the weights of a layer and
-             its input have one type of 16 bits: q, k, v, what w_result multiplies, and the gradients of these, so that
-             attention takes the tensor cores, too. They are f32 otherwise.
+             The layers of attn_mha then have arrays of 16 bits between them, q, k, v, what w_result multiplies, and the
+             gradients of these, where all weights and what they multiply have one type of 16 bits (and beside a layer
+             that is absent the query, key, value, out or d_out), on any device, so that attention takes the tensor
+             cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
@@ -5378,7 +5379,7 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
             mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, tile.b, tile.group, tile.first_row,
                                                                task % m.splits);
             if constexpr (WarpsKV > 1 && mma_merges<D, Extra>)
-                if (m.splits > 1 && leaves_last(m, hw::anew(task) / m.splits)) {
+                if (m.counts && leaves_last(m, hw::anew(task) / m.splits)) {
                     const mma_tile again = tile_of<rows>(m, packed, tiles, hw::anew(task) / m.splits);
                     merge_rows<rows>(m, entry_of_kernel<D, Kind>(m.p, again.b), again);
                 }
@@ -5688,7 +5689,7 @@ template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
 };
 /* Has it a kernel of all sums? Options leave no registers for it. */
-template <class T, int D, bool Extra> constexpr bool mma_has_all = !T::is_f32 && !Extra && D <= 128;
+template <class T, int D, bool Extra> constexpr bool mma_has_all = !T::is_f32 && !Extra && D <= 128 && D % 32 == 0;
 
 /* One load if the address is 16-byte aligned, else four */
 ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
@@ -6509,20 +6510,23 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     return m;
 }
 
-/* So many tiles of a decode have a count, where its blocks merge parts. */
+/* So many tiles of a decode have a count, where its blocks merge parts. Of more parts one block would read for longer
+   than the second kernel, whose blocks share them, takes to begin. */
+enum { MOST_MERGED = 64 };
 template <int D> int64_t counts_of(const params &p, const mma_work &m)
 {
     const bool merges = has_extra(p) ? mma_merges<D, true> : mma_merges<D, false>;
-    return merges && m.splits > 1 && m.rows == MMA_DECODE_ROWS ? batch_of_rows(p) * m.groups * m.tiles : 0;
+    const bool few = m.splits > 1 && m.splits <= MOST_MERGED;
+    return merges && few && m.rows == MMA_DECODE_ROWS ? batch_of_rows(p) * m.groups * m.tiles : 0;
 }
 /* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
-   there are two blocks per processor at most, so half as many tiles of rows. */
+   there are two blocks per processor at most, so half as many tiles of rows; but of packed entries, whose number of
+   tiles is that of their mean length, each may have one more. */
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
     const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
-    const int64_t tiles = p.packed_queries ? p.heads * most_packed_tiles(p, 1, false) : dev.processors;
-    const int64_t most_counts = p.packed_queries || tiles < rows ? tiles : rows;
+    const int64_t tiles = 2 * (int64_t)dev.processors, most_counts = tiles < rows ? tiles : rows;
     int64_t bytes = 0;
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>, most_rows = mma_shape<D>::rows;
@@ -8166,7 +8170,7 @@ struct hopper_grad_work {
     int64_t padded_keys;        /* keys, rounded up as queries are */
     mask_tiles let;
     int    *nonfinite;          /* of 32 queries: NONFINITE_MOVING of q, _DP of d_out; then of 32 keys: _MOVING, and
-                                   _INSIDE of those before the end of their entry */
+                                   _INSIDE of those before the end of their length */
     hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
@@ -8716,8 +8720,9 @@ ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const para
             ATTN__UNROLL for (int j = 0; j < Shape::moving / 4; j++) {
                 const int query = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
                 const uint32_t q = hw::load_shared_word(moving + chunk_of(query, c / 8, Shape::moving) + c % 8 / 2 * 4);
+                const float of_q = half_of<T>(q, c % 2);        /* infinite, it has made NaN with the zero */
                 float &score = s[j / 2 * 4 + 2 * e + j % 2];
-                score = hw::fma(half_of<T>(q, c % 2), number, score);
+                score = hw::fma(of_q, number, is_finite(of_q) ? score : 0.0f);
             }
         });
 }
@@ -9112,8 +9117,10 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
     f((const void *)merge_splits);
     f((const void *)find_packed_tiles);
-    f((const void *)clear_dq_sums);
-    if constexpr (ATTN_CUDA_GRADIENTS) each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
+    if constexpr (ATTN_CUDA_GRADIENTS) {
+        f((const void *)clear_dq_sums);
+        each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
+    }
 }
 template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More...>, F f)
 {
@@ -9181,9 +9188,7 @@ template <class F> void each_hopper_kernel(head_pairs<>, F f)
     each_type([&](auto type) {
         typedef decltype(type) T;
         f((const void *)hopper_pairs_prepare<T>);
-        if constexpr (ATTN_CUDA_GRADIENTS) {
-            f((const void *)hopper_grad_prepare<T>);
-        }
+        if constexpr (ATTN_CUDA_GRADIENTS) f((const void *)hopper_grad_prepare<T>);
     });
     f((const void *)find_mask_tiles);
 }

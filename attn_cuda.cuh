@@ -6512,7 +6512,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
 
 /* So many tiles of a decode have a count, where its blocks merge parts. Of more parts one block would read for longer
    than the second kernel, whose blocks share them, takes to begin. */
-enum { MOST_MERGED = 64 };
+enum { MOST_MERGED = 36 };
 template <int D> int64_t counts_of(const params &p, const mma_work &m)
 {
     const bool merges = has_extra(p) ? mma_merges<D, true> : mma_merges<D, false>;

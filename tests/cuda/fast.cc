@@ -186,9 +186,9 @@ struct wishes {
        in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
-    bool codes = false;  /* head sizes are multiples of 16 */
-    int pages_of = 1;    /* and pages of so many rows */
-    bool floats = false; /* q, k, v and gradients are f32 */
+    bool codes = false;                     /* head sizes are multiples of 16 */
+    int pages_of = 1;                       /* and pages of so many rows */
+    bool floats = false;                    /* q, k, v and gradients are f32 */
     int least_keys = 512, most_keys = 1500; /* of a decode */
 };
 enum {
@@ -701,7 +701,7 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     bool merges = true; /* else keys that are cut take a second launch */
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value, keys = mma_decode_keys<D, Kind>;
-        merges = D <= 192 || !has_extra(p);
+        merges = (D <= 192 || !has_extra(p)) && mma_plan<D>(p, c.dev).splits <= MOST_MERGED;
         typedef mma_shape<D, keys, 4, Kind> of_four;
         const bool four = D <= 128 && c.dev.shared_bytes > (Kind ? 2 * of_four::shared_bytes + 1024 : 100 * 1024);
         of_decode = (size_t)(four ? of_four::shared_bytes : mma_shape<D, keys, 2, Kind>::shared_bytes);
@@ -1501,9 +1501,17 @@ static const struct kind {
     {"stage 2 decode", 1, decode, 86, 99 * 1024, {0, 0, 0, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 80, 163 * 1024, {0, 0, 1, 2, 8, 128}},
     {"stage 2 decode, with everything", 1, decode, 86, 99 * 1024, {0, 0, 1, 2, 136, 256}},
-    {"stage 2 decode, many parts", 1, decode_in_many_parts, 80, 163 * 1024,
+    {"stage 2 decode, many parts",
+     1,
+     decode_in_many_parts,
+     80,
+     163 * 1024,
      {0, 0, 0, 1, 8, 64, 0, 0, false, 1, false, 9000, 9500}},
-    {"stage 2 decode, many parts", 1, decode_in_many_parts, 86, 99 * 1024,
+    {"stage 2 decode, many parts",
+     1,
+     decode_in_many_parts,
+     86,
+     99 * 1024,
      {0, 0, 0, 1, 136, 256, 0, 0, false, 1, false, 9000, 9500}},
     {"stage 3 forward, cut off", 2, forward_cut_off, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3 forward by tickets", 2, forward_by_tickets, 90, 227 * 1024, {64, 600, 0, 0, 8, 64}},

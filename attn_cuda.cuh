@@ -1101,12 +1101,16 @@ ATTN__DEVICE entry_reach entry_reach_of(const params &p, const entry &e, int64_t
 }
 
 /* Behind the last key that the entry has: as many as the largest of its lengths, or all to the end */
+ATTN__DEVICE int64_t end_of_length(const params &p, const entry &e, int64_t b)     /* of one for all queries */
+{
+    return e.key0 + clamp(load_integer(p.key_lengths, b, 0), 0, e.keys_end - e.key0);
+}
 ATTN__DEVICE int64_t keys_end_of(const params &p, const entry &e, int64_t b)
 {
     const int64_t most = e.keys_end - e.key0;
     int64_t rows = e.rows_end - e.row0, keys = 0;
     if (!p.key_lengths.rank || !p.ragged) return e.keys_end;
-    if (p.key_lengths.rank == 1) return e.key0 + clamp(load_integer(p.key_lengths, b, 0), 0, most);
+    if (p.key_lengths.rank == 1) return end_of_length(p, e, b);
     if (p.query_lengths.rank) rows = clamp(load_integer(p.query_lengths, b, 0), 0, rows);
     if (!p.key_lengths.stride[2] && rows > 1) rows = 1;         /* all the same */
     for (int64_t i = e.row0; i < e.row0 + rows; i++) {
@@ -6511,7 +6515,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
 }
 
 /* So many tiles of a decode have a count, where its blocks merge parts. Of more parts one block would read for longer
-   than the second kernel, whose blocks share them, takes to begin. */
+   than the second kernel, whose blocks share them, takes to begin: computed, not measured. */
 enum { MOST_MERGED = 36 };
 template <int D> int64_t counts_of(const params &p, const mma_work &m)
 {
@@ -6703,7 +6707,7 @@ inline int64_t padded_queries(const params &p, int rows)
 {
     return (p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows) * rows;
 }
-/* Does stage 2? */
+/* Does stage 2 find all gradients in one sweep? */
 inline bool mma_sweeps_once(const params &p)
 {
     bool once = false;
@@ -8203,12 +8207,11 @@ template <int Rows> ATTN__DEVICE int nonfinite_of(const hopper_grad_work &m, int
     return flags;
 }
 
-/* The end of an entry's keys, those of its length: no query may attend to one behind it. */
-ATTN__DEVICE int64_t end_of_length(const params &p, int64_t b)
+/* No query may attend to a key from here on. With a length for each query there may be more of them. */
+ATTN__DEVICE int64_t end_of_numbers(const params &p, int64_t b)
 {
     const entry e = entry_of(p, b);
-    if (p.key_lengths.rank != 1) return e.keys_end;
-    return e.key0 + clamp(load_integer(p.key_lengths, b, 0), 0, e.keys_end - e.key0);
+    return p.key_lengths.rank == 1 ? end_of_length(p, e, b) : e.keys_end;
 }
 
 /* May some number of 32 rows of q be not finite? Not where a row has mass: all its scores would be infinite or NaN. Is
@@ -8246,7 +8249,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         };
         if (keys || p.softcap != 0.0f)              /* that makes scores finite */
             flags |= has_nonfinite(rows) * NONFINITE_MOVING;
-        if (keys && flags) flags |= has_nonfinite(end_of_length(p, entry)) * NONFINITE_INSIDE;
+        if (keys && flags) flags |= has_nonfinite(end_of_numbers(p, entry)) * NONFINITE_INSIDE;
         if (hw::lane() == 0) m.nonfinite[n] = flags;
     }
 }
@@ -8703,7 +8706,7 @@ template <class T, class F>
 ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int key, F f)
 {
     const int64_t row_of_key = entry_of(p, task[0]).key0 + key;
-    if (row_of_key >= end_of_length(p, task[0])) return;
+    if (row_of_key >= end_of_numbers(p, task[0])) return;
     const uint16_t *const row = row_of(p.k, key_batch(p, task[0]), task[1], row_of_key);
     ATTN__LOOP for (int c = 0; c < (int)p.size_q; c++) {
         const float number = half_of<T>(row[c], 0);
@@ -9439,18 +9442,11 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
-/* Are entries packed? hopper_covers: queries and keys, or none */
-inline bool packs_entries(const params &p) { return p.packed_queries && p.packed_keys; }
-/* Tiles of GRAD_ROWS keys or queries that a head has; of packed entries, at most */
-inline int64_t grad_tiles(const params &p, bool keys)
-{
-    if (packs_entries(p)) return most_packed_tiles(p, GRAD_ROWS, keys);
-    return ((keys ? p.keys : p.queries) + GRAD_ROWS - 1) / GRAD_ROWS;
-}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const bool packed = packs_entries(p);
-    const int64_t tiles_k = grad_tiles(p, true), tiles = grad_tiles(p, false);
+    const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */
+    const int64_t tiles_k = packed ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
+    const int64_t tiles = padded_queries(p, GRAD_ROWS) / GRAD_ROWS;
     const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;

@@ -112,12 +112,13 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), where dq and one of these are wanted, heads have
-             at most 128 numbers (stage 2: and kernels of no more, ATTN_CUDA_HEAD_DIMS), the scale is positive and there
-             is no softcap, ALiBi, bias, mask or dropout. The floats of dq are summed in the workspace, in stage 3 64 or
-             128 for each row, in stage 2 as many as its kernel has columns, in the order of the keys: blocks take
-             turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but not the
-             same bits from run to run.
+             products in place of seven (attn_explain_backward tells), where dq and one of these are wanted and heads
+             have at most 128 numbers (stage 2: and kernels of no more, a multiple of 32, ATTN_CUDA_HEAD_DIMS); stage 3
+             where the scale is positive, too, and there is no softcap, ALiBi, bias, mask or dropout. With these stage 2
+             has that sweep alone, whichever of the three are wanted. The floats of dq are summed in the workspace, in
+             stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of the keys:
+             blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound,
+             but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -3971,16 +3972,16 @@ template <class T, int Rows, int D> ATTN__DEVICE void clear_nonfinite(uint32_t t
 }
 
 /* d 16xN becomes NaN where a pair that counts has what is not finite as a factor, in rows [first, last) of a tile of
-   K: find(key, counts) tells of a thread's two rows. One key after the other: this is rare, and must not cost the loop
-   around it registers. */
+   K, from a column on: find(key, counts) tells of a thread's two rows. One key after the other: this is rare, and must
+   not cost the loop around it registers. */
 template <class T, int N, int K, class F>
-ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F find)
+ATTN__DEVICE void mark_where(float (&d)[N / 2], uint32_t tile, int first, int last, F find, int column = 0)
 {
     ATTN__LOOP for (int key = most(first, 0); key < least(last, K); key++) {
         bool counts[2];
         find(key, counts);
         ATTN__UNROLL for (int j = 0; j < N / 8; j++) {
-            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, j, K) + hw::lane() % 4 * 4);
+            const uint32_t two = hw::load_shared_word(tile + chunk_of(key, column / 8 + j, K) + hw::lane() % 4 * 4);
             const uint32_t nonfinite = nonfinite_signs<T>(two) >> 15;
             ATTN__UNROLL for (int x = 0; x < 4; x++)
                 if (counts[x / 2] && (nonfinite >> 16 * (x % 2) & 1)) d[4 * j + x] = float_of(0x7fc00000u);
@@ -5642,7 +5643,8 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq). */
+   finds all gradients (add_to_dq): with options always, where there is a kernel for it (mma_has_all), else where more
+   than dq is wanted. */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
@@ -5692,8 +5694,8 @@ template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr int gradients = All ? tile_bytes<rows, queries> + 16 : 0;      /* of scores; a ticket */
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
 };
-/* Has it a kernel of all sums? Options leave no registers for it. */
-template <class T, int D, bool Extra> constexpr bool mma_has_all = !T::is_f32 && !Extra && D <= 128 && D % 32 == 0;
+/* Has it a kernel of all sums? With options this is the only one then, and finds those that are wanted. */
+template <class T, int D> constexpr bool mma_has_all = !T::is_f32 && D <= 128 && D % 32 == 0;
 
 /* One load if the address is 16-byte aligned, else four */
 ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
@@ -6106,7 +6108,8 @@ template <class T, int Queries, int Rows> ATTN__DEVICE void leave_scores(uint32_
         hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, j / 4, Rows) + l % 4 * 4, hw::pack<T>(ds[j], ds[j + 1]));
 }
 /* A pair that is excluded keeps k out by the NaN guard. Of all others of a key that is not finite the gradient is NaN,
-   for without options its score is not finite either; so is then dq, and k may have zeros there. */
+   for its score is not finite either; so is then dq, and k may have zeros there. But with a softcap that score is
+   finite, and the gradient -0: then mark_gradients. */
 template <class T, int N, int Rows, bool NonFinite>
 ATTN__DEVICE void product_of_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_t k, int query, int column)
 {
@@ -6116,6 +6119,19 @@ ATTN__DEVICE void product_of_gradients(float (&dq)[N / 2], uint32_t gradients, u
         load_left_down(a, gradients, Rows, query, i);
         add_product<T, N, NonFinite>(dq, a, k, Rows, column, i);
     }
+}
+/* down: so many warps have the same columns. Anew: registers are few. */
+template <class T, int N, int Rows>
+ATTN__DEVICE void mark_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_t k, int down)
+{
+    const int thread = hw::thread_anew(), warp = thread / 32, g = thread % 32 / 4;
+    const auto find = [&](int key, bool (&counts)[2]) {
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const uint32_t two = hw::load_shared_word(gradients + chunk_of(key, warp % down * 2 + e, Rows) + g / 2 * 4);
+            counts[e] = (two >> 16 * (g % 2) & 0xffff) != 0;
+        }
+    };
+    mark_where<T, N, Rows>(dq, k, 0, Rows, find, warp / down * N);
 }
 /* Numbers to the sums, or the first that are there: each of 128 threads has one among 128 neighbours, then the next; or
    a thread has four neighbours. */
@@ -6132,15 +6148,16 @@ ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
 }
 /* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory when all warps are
    here. nonfinite: some key of this warp may be so. */
-template <class T, int D, class Shape>
+template <class T, int D, bool Extra, class Shape>
 ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_t gradients, uint32_t k, bool nonfinite)
 {
     constexpr int down = Shape::queries / 16, columns = D * down / 4;           /* of a warp */
     const int warp = hw::thread() / 32, query = warp % down * 16, column = warp / down * columns;
     float dq[columns / 2];
-    if (hw::barrier_or(1, Shape::threads, nonfinite))
+    if (hw::barrier_or(1, Shape::threads, nonfinite)) {
         product_of_gradients<T, columns, Shape::rows, true>(dq, gradients, k, query, column);
-    else product_of_gradients<T, columns, Shape::rows, false>(dq, gradients, k, query, column);
+        if (Extra) mark_gradients<T, columns, Shape::rows>(dq, gradients, k, down);
+    } else product_of_gradients<T, columns, Shape::rows, false>(dq, gradients, k, query, column);
     float *const to = (float *)m.p.workspace + (int64_t)tile * (Shape::queries * D) + hw::thread();
     if (m.turns) {
         if (hw::thread() == 0) hw::wait_for_count(m.turns + tile, turn);
@@ -6155,11 +6172,13 @@ template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int
     return head * ((uint32_t)m.padded / Rows) + (uint32_t)padded_row / Rows;
 }
 
-/* Sums: which gradients. Queries come from the last to the first. */
+/* Sums: which gradients; those of all with options are what is wanted of them. Queries come from the last to the
+   first. */
 template <class T, int D, bool Extra, int Sums>
 ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
 {
     constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
+    constexpr bool chooses = all && Extra;
     typedef grad_shape<D, Extra, all> shape;
     constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
     constexpr int columns = D / halves_each<T>;
@@ -6167,7 +6186,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot, gradients = values + 2 * shape::values;
     const int last_key = first_key + shape::rows;
-    const bool always_edge = Extra && asks(p, ANY_PAIR);
+    const bool always_edge = Extra && asks(p, ANY_PAIR), adds = all && (!chooses || p.dq.rank);
     const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
     const auto part_at = [&](int place) { return parts - 1 - place; };
@@ -6202,12 +6221,13 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         copy_queries(following, now ^ 1);
         const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, of_keys, queries, shape::rows>(
             s, ds, p, tiles, b, h, i0, first_key, edge);
-        if constexpr (all) leave_scores<T, queries, shape::rows>(gradients, ds);
-        if (of_values) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
-        if (of_keys) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
+        if (adds) leave_scores<T, queries, shape::rows>(gradients, ds);
+        if (of_values && (!chooses || p.dv.rank)) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
+        if (of_keys && (!chooses || p.dk.rank)) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
         const uint32_t tile = dq_tile<queries>(m, b, h, i0);
         const int turn = first_key / shape::rows - reach.first / shape::rows;
-        if constexpr (all) add_to_dq<T, D, shape>(m, tile, turn, gradients, k, nonfinite.q);
+        if constexpr (all)
+            if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
         hw::cp_async_wait<0>();
         hw::sync();                                     /* the next tile is there, this one free; all have added */
         if (all && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
@@ -6675,22 +6695,19 @@ inline bool has_unequal_tasks(const params &p)
            has_starts(p) || p.mask.rank;
 }
 
-/* Are all gradients found in one sweep? Larger heads have no kernel for it. */
+/* Without options, are all gradients found in one sweep? Larger heads have no kernel for it. */
 inline bool sweeps_once(const params &p)
 {
     return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
 }
-/* And in the order of the keys? (add_to_dq) */
-inline bool takes_turns(const params &p) { return sweeps_once(p) && p.precision != ATTN_PRECISION_FAST; }
 
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
    one head come one after the other; but many heads side by side where blocks take turns, so that fewer wait for turns
    at the same rows: twice as many as the cache has room for, since few blocks of a head are then a step apart, and read
    the same rows while these are there. (Computed, tests/cuda/schedule.py: where a part is seen in 1.5 times a step,
    causal sweeps of heads of 64 then lose 4 % of their time in place of 8.) */
-inline task_order task_order_of(const params &p, bool keys, int rows, int packed = 0)
+inline task_order task_order_of(const params &p, bool keys, int rows, int packed = 0, bool turns = false)
 {
-    const bool turns = keys && takes_turns(p);
     const int64_t group = (p.heads / p.heads_kv) >> packed, cache = (turns ? 64 : 32) << 20;
     const int64_t row_bytes = (p.size_q + p.size_v) * 2 + (turns ? p.size_q * (int64_t)sizeof(float) : 0);
     const int64_t queries = p.packed_queries ? p.queries / p.batch + 1 : p.queries;         /* of an entry */
@@ -6709,22 +6726,23 @@ inline int64_t padded_queries(const params &p, int rows)
 {
     return (p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows) * rows;
 }
-/* Does stage 2 find all gradients in one sweep? */
+/* Does stage 2 find gradients by the kernel of all sums? */
 inline bool mma_sweeps_once(const params &p)
 {
     bool once = false;
     with_shape(p, [&](auto type, auto d) {
-        once = mma_has_all<decltype(type), decltype(d)::value, false> && sweeps_once(p);
+        once = mma_has_all<decltype(type), decltype(d)::value> && (has_extra(p) || sweeps_once(p));
     });
     return once;
 }
 
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
    finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
-   workspace is. Rows are padded to tiles of `rows`; the keys' kernel takes `queries` at a time, once: and finds dq. */
+   workspace is. Rows are padded to tiles of `rows`; the keys' kernel takes `queries` at a time, once: and finds dq, if
+   that is wanted. */
 static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
 {
-    const bool ordered = once && takes_turns(p);
+    const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
     const int64_t sizes[9] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
@@ -6759,7 +6777,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
 /* Of the sums of dq, which come in the place of what the forward needs */
 inline int64_t dq_bytes(const params &p, int rows, int columns)
 {
-    return batch_of_rows(p) * p.heads * padded_queries(p, rows) * columns * (int64_t)sizeof(float);
+    return !p.dq.rank ? 0 : batch_of_rows(p) * p.heads * padded_queries(p, rows) * columns * (int64_t)sizeof(float);
 }
 static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
@@ -6807,34 +6825,35 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     m.p = as_halves<T>(m.p);
-    m.order = task_order_of(p, true, shape::rows);
+    m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
     if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
     if constexpr (Once) {
         const dq_layout dq = {shape::queries, D, shape::threads};
         m.dq = dq;
         const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, OF_ALL>(m, stream); };
-        return error ? error : sweep_once<T>(m, stream, sums);
+        return error ? error : p.dq.rank ? sweep_once<T>(m, stream, sums) : sums();
+    } else {
+        m.order.section = 1;
+        if (!error && p.dq.rank)
+            error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
+                           shape::threads, shape::shared_queries, stream, m);
+        if constexpr (!(of_keys & OF_VALUES))
+            if (!error && p.dv.rank) error = mma_grad_keys_run<T, D, Extra, OF_VALUES>(m, stream);
+        if (!error && (p.dk.rank || ((of_keys & OF_VALUES) && p.dv.rank)))
+            error = mma_grad_keys_run<T, D, Extra, of_keys>(m, stream);
+        return error;
     }
-    m.order.section = 1;
-    if (!error && p.dq.rank)
-        error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
-                       shape::threads, shape::shared_queries, stream, m);
-    if constexpr (!(of_keys & OF_VALUES))
-        if (!error && p.dv.rank) error = mma_grad_keys_run<T, D, Extra, OF_VALUES>(m, stream);
-    if (!error && (p.dk.rank || ((of_keys & OF_VALUES) && p.dv.rank)))
-        error = mma_grad_keys_run<T, D, Extra, of_keys>(m, stream);
-    return error;
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
     return with_kernels(p, [&](auto type, auto d) {
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
-        constexpr bool all = mma_has_all<T, D, false>;
+        constexpr bool all = mma_has_all<T, D>;
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return all && sweeps_once(p) ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
-                   : has_extra(p)        ? mma_backward_as<T, D, true, false>(p, dev, stream)
-                                         : mma_backward_as<T, D, T::is_f32, false>(p, dev, stream);
+            return has_extra(p)            ? mma_backward_as<T, D, true, all>(p, dev, stream)
+                   : all && sweeps_once(p) ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
+                                           : mma_backward_as<T, D, T::is_f32, false>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -9111,12 +9130,12 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
                                            CODES_IN_GROUPS>);
     }
     f((const void *)mma_weights<T, D, Extra>);
-    if constexpr (ATTN_CUDA_GRADIENTS) {
+    if constexpr (ATTN_CUDA_GRADIENTS && !(Extra && mma_has_all<T, D>)) {
         f((const void *)mma_grad_queries<T, D, Extra>);
         f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
         if constexpr (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, OF_VALUES>);
-        if constexpr (mma_has_all<T, D, Extra>) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
     }
+    if constexpr (ATTN_CUDA_GRADIENTS && mma_has_all<T, D>) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
@@ -9495,7 +9514,7 @@ template <class T, class shape, bool Extra>
 int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
-    m.g.order = task_order_of(p, !shape::queries, shape::rows);
+    m.g.order = task_order_of(p, !shape::queries, shape::rows, 0, m.g.turns != NULL);
     m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
     const int error = launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
                              GRAD_THREADS, shape::shared_bytes, stream, m);
@@ -10207,9 +10226,10 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
-    if (call.backward && s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p))
+    if (!call.backward || *why) return s->name;
+    if (s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p))
         return "stage 3, wgmma, gradients in one sweep";
-    if (call.backward && s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
+    if (s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
         return "stage 2, mma.sync, gradients in one sweep";
     return s->name;
 }

@@ -618,11 +618,16 @@ static void set_all(tensor &t, double x) {
 }
 /* Blocks that are alive at once where some count on others, in different timings */
 static const int together[4] = {3, 1, 8, 2};
+/* Does the sweep over keys of a stage's backward add to dq? */
+static bool adds_to_dq(const params &p, forward_fn backward) {
+    return p.dq.rank && (backward == mma_backward ? mma_sweeps_once(p) : sweeps_once(p));
+}
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
     shared_vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
-    const bool in_any_order = sweeps_once(c.p) && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
+    const bool once = adds_to_dq(c.p, backward);
+    const bool in_any_order = once && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
     double before[3];
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
                        int64_t x) { /* not what the forward would write again */
@@ -637,7 +642,7 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
             if (before[n] != 0) set_all(*results[n], before[n]);
         }
         set_timing(mode);
-        if (sweeps_once(c.p)) fake_together(together[mode % 4]);
+        if (once) fake_together(together[mode % 4]);
         calls++;
         const int error = backward(c.p, c.dev, NULL);
         fake_together(0);
@@ -929,19 +934,27 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
     check_heads<Heads>(c);
     backward(c, s);
 }
-/* dq, dk and dv come from one kernel and one behind it, with ATTN_PRECISION_FAST also one in front; or from those of
-   other calls, where there are options or one of the gradients is not wanted. How many were launched tells: one more
-   comes first. */
+/* The kernels that find gradients. dq, dk and dv come from one and one behind it, with ATTN_PRECISION_FAST also one in
+   front; or from those of other calls, where gradients are not wanted or, in stage 3, there are options. With these
+   stage 2 has one kernel, whatever is wanted. */
+static long kernels_of_gradients(const params &p, forward_fn backward) {
+    bool in_two = false; /* dk and dv have a kernel each */
+    with_head_size(larger_head(p), mma_head_sizes(),
+                   [&](auto d) { in_two = backward == mma_backward && decltype(d)::value > 128; });
+    if (adds_to_dq(p, backward)) return p.precision == ATTN_PRECISION_FAST ? 3 : 2;
+    if (backward == mma_backward && mma_sweeps_once(p)) return 1;
+    return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
+}
+/* How many were launched tells: one more comes first. */
 static void backward_in_one(call &c, const stage &s) {
     const params &p = c.p;
     const bool fast = chance(30);
     if (fast) c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";
     backward(c, s);
-    if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too; dk and dv have a kernel each */
-    const long others = 1, of_sums = sweeps_once(p) ? 2 + fast : (p.dq.rank != 0) + (p.dk.rank || p.dv.rank);
+    if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
     checks++;
-    if (fake_counted().launches != timings * (others + of_sums))
-        fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));
+    const long want = timings * (1 + kernels_of_gradients(p, s.backward));
+    if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
 /* Whatever keys and values hold that no query may attend to, gradients have the same bits. */
 static void backward_beside_any(call &c, const stage &s) {
@@ -1535,9 +1548,27 @@ static const struct kind {
     {"stage 3, long backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
     {"stage 2 backward in one sweep", 1, backward_in_one, 80, 99 * 1024, {1, 300, 0, 0, 8, 64}},
     {"stage 2 backward in one sweep", 1, backward_in_one, 80, 99 * 1024, {1, 250, 0, 0, 72, 128}},
-    {"stage 2 backward in one sweep, or with everything", 1, backward_in_one, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
+    {"stage 2 backward in one sweep, with everything", 1, backward_in_one, 80, 99 * 1024, {1, 150, 1, 0, 8, 128}},
+    {"stage 2 backward in one sweep, softcap and ALiBi",
+     1,
+     backward_in_one,
+     80,
+     99 * 1024,
+     {1, 250, OF_SCORES, 0, 8, 64}},
+    {"stage 2 backward in one sweep, bias, mask, dropout",
+     1,
+     backward_in_one,
+     80,
+     99 * 1024,
+     {1, 200, OF_PAIRS, 0, 8, 128}},
     {"stage 2 backward in one sweep, infinite numbers", 1, backward_in_one, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2 backward in one sweep beside any keys", 1, backward_beside_any, 80, 99 * 1024, {1, 200, 0, 0, 8, 128}},
+    {"stage 2 backward in one sweep beside any keys, with everything",
+     1,
+     backward_beside_any,
+     80,
+     99 * 1024,
+     {1, 150, 1, 0, 8, 64}},
     {"stage 3 backward in one sweep beside any keys", 2, backward_beside_any, 90, 227 * 1024, {64, 200, 0, 0, 8, 128}},
     {"stage 3 forward, heads of 192 and 128",
      2,
@@ -1694,8 +1725,8 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    /* one sweep leaves calls with options to other kernels */
-    if (k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
+    /* stage 3 leaves calls with options to other kernels */
+    if (k.stage == 2 && k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
     else if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";

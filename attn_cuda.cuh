@@ -4195,15 +4195,17 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 template <class T, int N, int D, int RowsA, bool Anew = false>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
-    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
-    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
-        uint32_t a[4], b[4];
-        load_left(a, left, RowsA, row, k);
-        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right(b, right, N, n, k);
-            hw::mma<T>(s + n / 2, a, b[0], b[1]);
-            hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+    if constexpr (T::is_f32) product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
+    else {
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
+        ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+            uint32_t a[4], b[4];
+            load_left(a, left, RowsA, row, k);
+            ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+                load_right(b, right, N, n, k);
+                hw::mma<T>(s + n / 2, a, b[0], b[1]);
+                hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+            }
         }
     }
 }

@@ -112,13 +112,12 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), where dq and one of these are wanted and heads
-             have at most 128 numbers (stage 2: and kernels of no more, a multiple of 32, ATTN_CUDA_HEAD_DIMS); stage 3
-             where the scale is positive, too, and there is no softcap, ALiBi, bias, mask or dropout. With these stage 2
-             has that sweep alone, whichever of the three are wanted. The floats of dq are summed in the workspace, in
-             stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of the keys:
-             blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound,
-             but not the same bits from run to run.
+             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers: stage 2 always,
+             where its kernel has no more columns, and a multiple of 32 (ATTN_CUDA_HEAD_DIMS); stage 3 where dq and one
+             of these are wanted, the scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The
+             floats of dq are summed in the workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its
+             kernel has columns, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait,
+             and dq is a sum in any order: the same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -4196,15 +4195,17 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
 template <class T, int N, int D, int RowsA, bool Anew = false>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
-    if constexpr (T::is_f32) return product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
-    ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
-    ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
-        uint32_t a[4], b[4];
-        load_left(a, left, RowsA, row, k);
-        ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-            load_right(b, right, N, n, k);
-            hw::mma<T>(s + n / 2, a, b[0], b[1]);
-            hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+    if constexpr (T::is_f32) product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
+    else {
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
+        ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
+            uint32_t a[4], b[4];
+            load_left(a, left, RowsA, row, k);
+            ATTN__UNROLL for (int n = 0; n < N; n += 16) {
+                load_right(b, right, N, n, k);
+                hw::mma<T>(s + n / 2, a, b[0], b[1]);
+                hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+            }
         }
     }
 }
@@ -5503,11 +5504,11 @@ ATTN__DEVICE void store_pairs(const attn__array &a, const float (&x)[N / 2], con
 }
 
 /* Masked scores of the keys from key0 on become weights. none: of the thread's rows what an excluded pair has */
-template <int N, bool Extra>
+template <int N>
 ATTN__DEVICE void weigh_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], const row_norm (&of)[2],
                              const float (&none)[2], int key0)
 {
-    const bool drops = Extra && p.weights_after_dropout && p.dropout != 0.0f;
+    const bool drops = p.weights_after_dropout && p.dropout != 0.0f;
     uint64_t kept[2] = {~0ull, ~0ull};
     if (drops) kept_in_tile<N>(kept, p, rows, key0);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
@@ -5521,21 +5522,21 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], const params &p, const tile_row 
 }
 
 /* Scores take the step that makes them those of the array `which`. */
-template <int N, bool Extra>
+template <int N>
 ATTN__DEVICE void next_scores(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, bool edge,
                               int which)
 {
+    const bool extra = has_extra(p);                /* asked here: to write the numbers takes longer than options do */
     if (which == OF_RAW) scale_scores(s, p);
-    if (Extra && which == OF_SOFTCAP) {
+    if (extra && which == OF_SOFTCAP) {
         float slope[N / 2];
         soften_scores(s, slope, p, inverse_softcap(p));
     }
-    if (which != OF_MASKED) return;
-    if (Extra) mask_rows_of_tile<N, true, true>(s, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
-    else if (edge) mask_tile<N, true>(s, rows, key0);
+    if (which == OF_MASKED && (extra || edge))
+        mask_rows_of_tile<N, true, true>(s, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
 }
 
-template <class T, int D, bool Extra>
+template <class T, int D>
 ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared, int b, int h, int first_row, int part)
 {
     typedef weights_shape<D> shape;
@@ -5582,8 +5583,8 @@ ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared,
         else ATTN__UNROLL for (int j = 0; j < keys / 2; j++) s[j] = -infinity();
         ATTN__LOOP for (int which = OF_RAW; which < m.steps; which++) {        /* one copy of what is long */
             const attn__array &to = pair_array(p, which);
-            if (reached) next_scores<keys, Extra>(s, p, rows, n * keys, edge, which);
-            if (which == OF_WEIGHTS) weigh_tile<keys, Extra>(s, p, rows, of, none, n * keys);
+            if (reached) next_scores<keys>(s, p, rows, n * keys, edge, which);
+            if (which == OF_WEIGHTS) weigh_tile<keys>(s, p, rows, of, none, n * keys);
             if (to.rank) store_pairs<keys>(to, s, rows, n * keys, (int)p.keys, m.wide >> which & 1);
         }
     }
@@ -5591,8 +5592,8 @@ ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared,
     hw::sync();                                     /* the tiles are free again */
 }
 
-template <class T, int D, bool Extra>
-ATTN__KERNEL(weights_shape<D>::threads, Extra ? 3 : 4) void mma_weights(ATTN__PARAM weights_work m)
+template <class T, int D>
+ATTN__KERNEL(weights_shape<D>::threads, 3) void mma_weights(ATTN__PARAM weights_work m)
 {
 #if ATTN__HAVE_MMA
     ATTN__SHARED(shared);
@@ -5600,8 +5601,8 @@ ATTN__KERNEL(weights_shape<D>::threads, Extra ? 3 : 4) void mma_weights(ATTN__PA
     const int heads = (int)m.p.heads, tasks = (int)m.p.batch * heads * tiles * m.parts;
     for (int task = hw::block(); task < tasks; task += hw::blocks()) {
         const int tile = task / m.parts;
-        mma_weights_task<T, D, Extra>(m, shared, tile / tiles / heads, tile / tiles % heads, tile % tiles * rows,
-                                      task % m.parts);
+        mma_weights_task<T, D>(m, shared, tile / tiles / heads, tile / tiles % heads, tile % tiles * rows,
+                               task % m.parts);
     }
 #else
     hw::missing();
@@ -5643,8 +5644,8 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq): with options always, where there is a kernel for it (mma_has_all), else where more
-   than dq is wanted. */
+   finds all gradients (add_to_dq). Where stage 2 has a kernel for that (mma_has_all), it has no other: with options that
+   one finds those that are wanted. */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
@@ -5654,8 +5655,7 @@ struct dq_layout { int16_t rows, columns, apart; };      /* short: kernel parame
 struct grad_work {
     params  p;
     int64_t padded;             /* queries, rounded up to whole tiles; rows beyond the last have no keys */
-    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score (in powers of 2 where nothing but the scale makes
-                                           scores of products), 1/mass, what gradients lose */
+    float  *base, *inverse, *shift;     /* [B,H,padded]  largest score, 1/mass, what gradients lose */
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* of GRAD_ROWS, where entries are packed: in these arrays tiles are in this order */
@@ -5663,6 +5663,7 @@ struct grad_work {
     int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
     task_order order;
     dq_layout dq;
+    float   unit;               /* of base: LOG2E (powers of 2) for kernels whose scores are scaled products; else 1 */
 };
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
@@ -5694,7 +5695,7 @@ template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr int gradients = All ? tile_bytes<rows, queries> + 16 : 0;      /* of scores; a ticket */
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
 };
-/* Has it a kernel of all sums? With options this is the only one then, and finds those that are wanted. */
+/* Has it a kernel of all sums? That is the only one then. */
 template <class T, int D> constexpr bool mma_has_all = !T::is_f32 && D <= 128 && D % 32 == 0;
 
 /* One load if the address is 16-byte aligned, else four */
@@ -5775,7 +5776,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
     if (is_inside(r)) {
         const row_norm of = norm_of_row(p, b, h, i);
-        g.base = has_extra(p) || p.d_out.type == ATTN_F32 ? of.base : of.base * LOG2E;
+        g.base = of.base * m.unit;
         g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
     }
@@ -6646,7 +6647,7 @@ inline int64_t stats_bytes(const params &p)
     if (!p.weights.rank || p.stats.rank) return 0;
     return (batch_of_rows(p) * p.heads * p.queries * 2 * (int64_t)sizeof(float) + 255) / 256 * 256;
 }
-template <class T, int D, bool Extra> int mma_weights_run(const params &p, const device &dev, const queue &stream)
+template <class T, int D> int mma_weights_run(const params &p, const device &dev, const queue &stream)
 {
     typedef weights_shape<D> shape;
     const int64_t blocks = p.batch * p.heads * ((p.queries + shape::rows - 1) / shape::rows);
@@ -6659,7 +6660,7 @@ template <class T, int D, bool Extra> int mma_weights_run(const params &p, const
         m.steps = which + 1;
         m.wide |= has_aligned_rows(a, p.batch, p.heads, p.queries) << which;
     }
-    return launch(mma_weights<T, D, Extra>, blocks_for(blocks * m.parts), shape::threads, shape::shared_bytes, stream,
+    return launch(mma_weights<T, D>, blocks_for(blocks * m.parts), shape::threads, shape::shared_bytes, stream,
                   m);
 }
 /* A forward's results, by `rows` those that rows have */
@@ -6678,8 +6679,7 @@ static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const d
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         if constexpr (T::is_f32) return (int)cudaErrorInvalidValue;     /* no stage but the first covers it */
-        else return has_extra(p) ? mma_weights_run<T, D, true>(p, dev, stream)
-                                 : mma_weights_run<T, D, false>(p, dev, stream);
+        else return mma_weights_run<T, D>(p, dev, stream);
     });
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
@@ -6695,7 +6695,8 @@ inline bool has_unequal_tasks(const params &p)
            has_starts(p) || p.mask.rank;
 }
 
-/* Without options, are all gradients found in one sweep? Larger heads have no kernel for it. */
+/* Are all gradients found in one sweep by a kernel without options? Larger heads have none. Where there is one, other
+   calls have the kernels of options: those with some, and those for dq, or dk and dv, alone, which are rare. */
 inline bool sweeps_once(const params &p)
 {
     return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
@@ -6731,7 +6732,7 @@ inline bool mma_sweeps_once(const params &p)
 {
     bool once = false;
     with_shape(p, [&](auto type, auto d) {
-        once = mma_has_all<decltype(type), decltype(d)::value> && (has_extra(p) || sweeps_once(p));
+        once = mma_has_all<decltype(type), decltype(d)::value>;
     });
     return once;
 }
@@ -6825,6 +6826,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     m.p = as_halves<T>(m.p);
+    m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
     if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
     if constexpr (Once) {
@@ -6850,10 +6852,10 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         constexpr bool all = mma_has_all<T, D>;
+        const bool plain = all ? sweeps_once(p) : !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return has_extra(p)            ? mma_backward_as<T, D, true, all>(p, dev, stream)
-                   : all && sweeps_once(p) ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
-                                           : mma_backward_as<T, D, T::is_f32, false>(p, dev, stream);
+            return plain ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
+                         : mma_backward_as<T, D, true, all>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -9129,8 +9131,8 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES_IN_GROUPS>, mma_decode_warps<D>,
                                            CODES_IN_GROUPS>);
     }
-    f((const void *)mma_weights<T, D, Extra>);
-    if constexpr (ATTN_CUDA_GRADIENTS && !(Extra && mma_has_all<T, D>)) {
+    if constexpr (!Extra) f((const void *)mma_weights<T, D>);
+    if constexpr (ATTN_CUDA_GRADIENTS && !mma_has_all<T, D>) {
         f((const void *)mma_grad_queries<T, D, Extra>);
         f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
         if constexpr (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, OF_VALUES>);
@@ -9196,8 +9198,10 @@ template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128
 template <class T, class Heads, bool Extra, class F> void each_hopper_gradient(F f)
 {
     constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, Extra>);
-    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, Extra>);
+    if constexpr (Extra || !hopper_grads_with_extra<Heads>) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, Extra>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, Extra>);
+    }
     if constexpr (Extra) {
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
         f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
@@ -9534,6 +9538,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     if (!map_rows(p, dev, MAP_Q, queries::box, &m.q) || !map_rows(p, dev, MAP_D_OUT, queries::box, &m.d_out) ||
         !map_rows(p, dev, MAP_K, keys::box, &m.k) || !map_rows(p, dev, MAP_V, keys::box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
+    m.g.unit = Extra ? 1.0f : LOG2E;
     forward_fn *const forward =
         p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = find_stats(m.g, forward, dev, stream);
@@ -9553,10 +9558,12 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
                 return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
             });
         }
-    if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
-    if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
-        error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
-    if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(m, dev, stream);
+    if constexpr (Extra || !hopper_grads_with_extra<Heads>) {
+        if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
+        if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
+            error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
+        if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(m, dev, stream);
+    }
     return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
@@ -9569,7 +9576,7 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
             constexpr bool extra = hopper_grads_with_extra<Heads>;
             if constexpr (ATTN_CUDA_GRADIENTS)
                 return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
-                       : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                       : !sweeps_once(p)  ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
                                           : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
             return (int)cudaErrorInvalidValue;
         });

@@ -935,8 +935,7 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
     backward(c, s);
 }
 /* The kernels that find gradients. dq, dk and dv come from one and one behind it, with ATTN_PRECISION_FAST also one in
-   front; or from those of other calls, where gradients are not wanted or, in stage 3, there are options. With these
-   stage 2 has one kernel, whatever is wanted. */
+   front. Where dq is not wanted, stage 2 has the one alone; stage 3 has others there, and with options. */
 static long kernels_of_gradients(const params &p, forward_fn backward) {
     bool in_two = false; /* dk and dv have a kernel each */
     with_head_size(larger_head(p), mma_head_sizes(),

@@ -126,7 +126,7 @@
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
+             stage 2; its forward as it is now; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
              as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as
              it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode
              whose last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
@@ -3820,7 +3820,7 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
    Stage 2: 16-bit types, and f32 in parts, on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its
    guarded products serve stage 3 too.
 
-   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
+   A warp has 16 rows of a product, or several blocks of 16. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
    lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
    next product: weights need not leave the registers.
@@ -3892,7 +3892,8 @@ ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, i
     const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
-/* The same from a lane's address for the first of a tile's operands. */
+/* The same by a lane's address for the first of a tile's operands, n rows and 16k columns further; or n columns and 16k
+   rows. A tile's start is aligned, so what exchanges chunks can be exchanged in the address. */
 ATTN__DEVICE uint32_t left_address(uint32_t tile, int rows, int row, int l)
 {
     return tile + chunk_of(row + l % 16, l / 16, rows);
@@ -5041,7 +5042,8 @@ template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 
     static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
     static constexpr int rows_of_block = tile_threads / 32 * 16, rows = RowBlocks * rows_of_block;
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
-    static constexpr bool one_slot = slot > 8192, tight = RowBlocks > 1 && D > 64;
+    static constexpr bool one_slot = slot > 8192;
+    static constexpr bool tight = RowBlocks > 1 && D > 64;      /* no register is to keep addresses from tile to tile */
     static constexpr int scales = codes ? tile::scale_bytes : 0;
     static constexpr int all_slots = (one_slot ? 2 : 4) * slot;
     static constexpr int copied = all_slots + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
@@ -9753,7 +9755,7 @@ namespace attn__gpu {
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           217
        tiled_multiply          256      17             all                           168
-       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       mma_forward_kernel      128      48, 64, 64     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
@@ -9778,8 +9780,9 @@ namespace attn__gpu {
        rotate                  128      none           none                          113        rotary
 
    mma_multiply has 32 KB for tiles of 64 by 64 elements, 48 for 128 by 128.
-   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
+   mma_forward_kernel has tiles of 128 rows; with options or head sizes above 128 of 64, and with head sizes above 64
+   where a multiprocessor does not hold two blocks of 64 KB, or has no two of 128 rows: then 48 KB. Of a decode it has
+   two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
    do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks (two of the
    kernel of f16, 128 columns and codes with a scale for each row). Codes with a scale for 32 have 36, 38 and 42 KB.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three

@@ -126,7 +126,7 @@
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
+             stage 2; its forward as it is now; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
              as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as
              it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode
              whose last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
@@ -281,6 +281,7 @@ ATTN__DEVICE int lane()    { return (int)(threadIdx.x % 32); }
 ATTN__DEVICE int lane_anew() { int l = lane(); asm volatile("" : "+r"(l)); return l; }
 ATTN__DEVICE int thread_anew() { int t = thread(); asm volatile("" : "+r"(t)); return t; }
 ATTN__DEVICE int anew(int x) { asm volatile("" : "+r"(x)); return x; }
+ATTN__DEVICE void *anew(void *x) { asm volatile("" : "+l"(x)); return x; }
 /* The body of a kernel that this architecture cannot have or does not need. Were it launched all the same, that is an
    error (cudaErrorLaunchFailure), not results that nobody wrote. */
 ATTN__DEVICE void missing() { asm volatile("trap;"); }
@@ -3819,7 +3820,7 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
    Stage 2: 16-bit types, and f32 in parts, on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its
    guarded products serve stage 3 too.
 
-   A warp has 16 rows of a product. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
+   A warp has 16 rows of a product, or several blocks of 16. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
    lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
    8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
    next product: weights need not leave the registers.
@@ -3848,7 +3849,11 @@ ATTN__DEVICE uint32_t wgmma_down(int k) { return (uint32_t)(k * (16 * 128 >> 4))
 ATTN__DEVICE uint64_t wgmma_desc(uint32_t tile) { return tile | (uint64_t)(1024 >> 4) << 32 | 1ull << 62; }
 
 /* The threads that copy a tile, and their barrier: a block or, where each warp has tiles of its own, a warp. */
-template <int Threads> ATTN__DEVICE int tile_thread() { return Threads == 32 ? hw::lane() : hw::thread(); }
+template <int Threads, bool Anew = false> ATTN__DEVICE int tile_thread()
+{
+    if (Anew) return Threads == 32 ? hw::lane_anew() : hw::thread_anew();
+    return Threads == 32 ? hw::lane() : hw::thread();
+}
 template <int Threads> ATTN__DEVICE void sync_tile()
 {
     if (Threads == 32) hw::sync_warp();
@@ -3887,16 +3892,36 @@ ATTN__DEVICE void load_right(uint32_t (&b)[4], uint32_t tile, int rows, int n, i
     const int l = Anew ? hw::lane_anew() : hw::lane();
     hw::ldmatrix(b, tile + chunk_of(n + l % 8 + l / 16 * 8, 2 * k + l / 8 % 2, rows));
 }
-ATTN__DEVICE void load_right_down(uint32_t (&b)[4], uint32_t tile, int rows, int n, int k)
+/* The same by a lane's address for the first of a tile's operands, n rows and 16k columns further; or n columns and 16k
+   rows. A tile's start is aligned, so what exchanges chunks can be exchanged in the address. */
+ATTN__DEVICE uint32_t left_address(uint32_t tile, int rows, int row, int l)
 {
-    const int l = hw::lane();
-    hw::ldmatrix_transposed(b, tile + chunk_of(16 * k + l % 16, n / 8 + l / 16, rows));
+    return tile + chunk_of(row + l % 16, l / 16, rows);
+}
+ATTN__DEVICE uint32_t right_address(uint32_t tile, int rows, int l)
+{
+    return tile + chunk_of(l % 8 + l / 16 * 8, l / 8 % 2, rows);
+}
+ATTN__DEVICE void load_along(uint32_t (&r)[4], uint32_t address, int rows, int n, int k)
+{
+    hw::ldmatrix(r, (address ^ k % 4 * 32) + k / 4 * rows * 128 + n * 128);
+}
+ATTN__DEVICE uint32_t down_address(uint32_t tile, int rows, int l) { return tile + chunk_of(l % 16, l / 16, rows); }
+ATTN__DEVICE void load_down(uint32_t (&r)[4], uint32_t address, int rows, int n, int k)
+{
+    hw::ldmatrix_transposed(r, (address ^ n / 8 % 8 * 16) + n / 64 * rows * 128 + k * 16 * 128);
 }
 
 ATTN__DEVICE void load_left_down(uint32_t (&a)[4], uint32_t tile, int rows, int column, int k)  /* its rows: column.. */
 {
     const int l = hw::lane();
     hw::ldmatrix_transposed(a, tile + chunk_of(16 * k + l % 8 + l / 16 * 8, column / 8 + l / 8 % 2, rows));
+}
+
+/* The numbers of a warp with one block of 16 rows as those of a warp with several */
+template <class Number, int N> ATTN__DEVICE Number (&one_block(Number (&of)[N]))[1][N]
+{
+    return reinterpret_cast<Number (&)[1][N]>(of);
 }
 
 /* columns 16k.. of an accumulator as a left operand */
@@ -4116,29 +4141,37 @@ ATTN__DEVICE void add_weighted_floats(float (&d)[N / 2], const float (&s)[K / 2]
     }
 }
 
-/* d 16xN += a left operand . rows 16k.. of a tile, from a column on; NonFinite: as if it had zeros where it is not
-   finite */
-template <class T, int N, bool NonFinite>
-ATTN__DEVICE void add_product(float (&d)[N / 2], const uint32_t (&a)[4], uint32_t tile, int rows, int column, int k)
+/* d 16xN of each of `Blocks` += its left operand . rows 16k.. of a tile, from a column on (from: down_address);
+   NonFinite: as if it had zeros where it is not finite. An operand on the right is loaded once for all. */
+template <class T, int N, bool NonFinite, int Blocks>
+ATTN__DEVICE void add_product(float (&d)[Blocks][N / 2], const uint32_t (&a)[Blocks][4], uint32_t from, int rows,
+                              int column, int k)
 {
     uint32_t b[4];
     ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-        load_right_down(b, tile, rows, column + n, k);
+        load_down(b, from, rows, column + n, k);
         ATTN__UNROLL for (int i = 0; i < 4 * NonFinite; i++) b[i] &= ~halves_not_finite<T>(b[i]);
-        hw::mma<T>(d + n / 2, a, b[0], b[1]);
-        hw::mma<T>(d + n / 2 + 4, a, b[2], b[3]);
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++) {
+            hw::mma<T>(d[r] + n / 2, a[r], b[0], b[1]);
+            hw::mma<T>(d[r] + n / 2 + 4, a[r], b[2], b[3]);
+        }
     }
 }
 
-/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns; NonFinite: as above */
-template <class T, int N, int K, bool NonFinite, bool Apart = true>
-ATTN__DEVICE void add_weighted(float (&d)[N / 2], const float (&s)[K / 2], uint32_t tile)
+/* d 16xN += the weights s (16 rows, K columns) . a tile of K rows and N columns, for each block of 16 rows; NonFinite:
+   as above */
+template <class T, int N, int K, bool NonFinite, bool Apart = true, bool Anew = false, int Blocks>
+ATTN__DEVICE void add_weighted(float (&d)[Blocks][N / 2], const float (&s)[Blocks][K / 2], uint32_t tile)
 {
-    if constexpr (T::is_f32) add_weighted_floats<N, K, NonFinite, Apart>(d, s, tile);
-    else ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
-        uint32_t a[4];
-        pack_left<T>(a, s, k);
-        add_product<T, N, NonFinite>(d, a, tile, K, 0, k);
+    if constexpr (T::is_f32) {
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++) add_weighted_floats<N, K, NonFinite, Apart>(d[r], s[r], tile);
+        return;
+    }
+    const uint32_t from = down_address(tile, K, Anew ? hw::lane_anew() : hw::lane());
+    ATTN__UNROLL for (int k = 0; k < K / 16; k++) {
+        uint32_t a[Blocks][4];
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++) pack_left<T>(a[r], s[r], k);
+        add_product<T, N, NonFinite>(d, a, from, K, 0, k);
     }
 }
 
@@ -4149,29 +4182,32 @@ ATTN__DEVICE void add_tile(float (&d)[N / 2], const float (&s)[K / 2], uint32_t 
     if (nonfinite) {
         if constexpr (T::is_f32) add_without_parts<N, K>(d, s, tile, 0, K, false);
         else mark_nonfinite<T, N, K>(d, s, tile, 0, K);
-        add_weighted<T, N, K, true>(d, s, tile);
-    } else add_weighted<T, N, K, false>(d, s, tile);
+        add_weighted<T, N, K, true>(one_block(d), one_block(s), tile);
+    } else add_weighted<T, N, K, false>(one_block(d), one_block(s), tile);
 }
 
 /* The forward's, for all threads that use the tile (a block's by barrier 1): out += weights . a tile of V, whose keys
-   [first, last) some row may attend to; edge: not every row; busy: this warp has rows. In f32 it looks at all tiles. */
-template <class T, int D, int Keys, int Threads>
-ATTN__DEVICE void add_values(float (&out)[D / halves_each<T> / 2], const float (&s)[Keys / 2], uint32_t tile, bool edge,
-                             bool busy, int first, int last)
+   [first, last) some row may attend to; edge: not every row; busy: how many of this warp's blocks of 16 rows have any.
+   In f32 it looks at all tiles. */
+template <class T, int D, int Keys, int Threads, bool Anew, int Blocks>
+ATTN__DEVICE void add_values(float (&out)[Blocks][D / halves_each<T> / 2], const float (&s)[Blocks][Keys / 2],
+                             uint32_t tile, bool edge, int busy, int first, int last)
 {
     constexpr int columns = D / halves_each<T>;
     const bool looks = edge || T::is_f32;
     bool nonfinite = looks && has_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
     if (looks) nonfinite = Threads == 32 ? hw::any(nonfinite) : hw::barrier_or(1, Threads, nonfinite);
     if (nonfinite) {
-        if constexpr (T::is_f32) {
-            if (busy) add_without_parts<columns, Keys>(out, s, tile, first, last, !edge);
-        } else if (busy) mark_nonfinite<T, D, Keys>(out, s, tile, first, last);
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++) {
+            if (r >= busy) continue;
+            if constexpr (T::is_f32) add_without_parts<columns, Keys>(out[r], s[r], tile, first, last, !edge);
+            else mark_nonfinite<T, D, Keys>(out[r], s[r], tile, first, last);
+        }
         sync_tile<Threads>();
         clear_nonfinite<T, Keys, D>(tile, tile_thread<Threads>(), Threads);
         sync_tile<Threads>();
     }
-    if (busy) add_weighted<T, columns, Keys, false, false>(out, s, tile);
+    if (busy) add_weighted<T, columns, Keys, false, false, Anew>(out, s, tile);
 }
 
 /* Is one of a warp's products infinite or NaN? If a row on the left or the right is nonfinite, one is. */
@@ -4191,23 +4227,36 @@ template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
     return hw::any(is_nan(zero));
 }
 
-/* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns */
-template <class T, int N, int D, int RowsA, bool Anew = false>
-ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+/* s 16xN = rows row.. of a tile of RowsA . transposed tile of N rows, over D columns. Of several blocks of 16 rows each
+   lies RowsA / Blocks after the one before; an operand on the right is loaded once for all. */
+template <class T, int N, int D, int RowsA, bool Anew = false, int Blocks>
+ATTN__DEVICE void product_of_blocks(float (&s)[Blocks][N / 2], uint32_t left, int row, uint32_t right)
 {
-    if constexpr (T::is_f32) product_of_floats<N, D, RowsA, Anew>(s, left, row, right);
-    else {
-        ATTN__UNROLL for (int j = 0; j < N / 2; j++) s[j] = 0.0f;
+    if constexpr (T::is_f32) {
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++)
+            product_of_floats<N, D, RowsA, Anew>(s[r], left, row + r * (RowsA / Blocks), right);
+    } else {
+        const int lane = Anew ? hw::lane_anew() : hw::lane();
+        const uint32_t from = left_address(left, RowsA, row, lane), other = right_address(right, N, lane);
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+            ATTN__UNROLL for (int r = 0; r < Blocks; r++) s[r][j] = 0.0f;
         ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
-            uint32_t a[4], b[4];
-            load_left(a, left, RowsA, row, k);
+            uint32_t a[Blocks][4], b[4];
+            ATTN__UNROLL for (int r = 0; r < Blocks; r++) load_along(a[r], from, RowsA, r * (RowsA / Blocks), k);
             ATTN__UNROLL for (int n = 0; n < N; n += 16) {
-                load_right(b, right, N, n, k);
-                hw::mma<T>(s + n / 2, a, b[0], b[1]);
-                hw::mma<T>(s + n / 2 + 4, a, b[2], b[3]);
+                load_along(b, other, N, n, k);
+                ATTN__UNROLL for (int r = 0; r < Blocks; r++) {
+                    hw::mma<T>(s[r] + n / 2, a[r], b[0], b[1]);
+                    hw::mma<T>(s[r] + n / 2 + 4, a[r], b[2], b[3]);
+                }
             }
         }
     }
+}
+template <class T, int N, int D, int RowsA>
+ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
+{
+    product_of_blocks<T, N, D, RowsA>(one_block(s), left, row, right);
 }
 
 /* any_nonfinite of these products; those of f32 then are what f32 makes of them */
@@ -4658,10 +4707,10 @@ ATTN__DEVICE tile_reach reach_of_block(const tile_row (&rows)[2], tile_reach *re
 template <int D> constexpr int copy_across = D <= 16 ? 2 : D <= 32 ? 4 : 8;
 struct row_place { const uint16_t *from; bool inside; };
 /* place_of(r, row): where the thread's row `row` + r of the tile lies; r grows by Threads / Across. */
-template <int D, int Rows, int Threads, int Across, class F>
+template <int D, int Rows, int Threads, int Across, bool Anew, class F>
 ATTN__DEVICE void copy_across_rows(uint32_t to, int64_t columns, F place_of)
 {
-    const int row = tile_thread<Threads>() / Across, column = tile_thread<Threads>() % Across * 8;
+    const int thread = tile_thread<Threads, Anew>(), row = thread / Across, column = thread % Across * 8;
     const uint32_t at = to + chunk_of(row, column / 8, Rows);
     ATTN__UNROLL for (int r = 0; r < Rows; r += Threads / Across) {
         const row_place place = place_of(r, row);
@@ -4673,13 +4722,13 @@ ATTN__DEVICE void copy_across_rows(uint32_t to, int64_t columns, F place_of)
                              place.inside && column + c < columns);
     }
 }
-template <int D, int Rows, int Threads, int Across = copy_across<D>, class Number>
+template <int D, int Rows, int Threads, int Across = copy_across<D>, bool Anew = false, class Number>
 ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, int64_t b, int64_t h, Number row0,
                             Number first, Number last)
 {
     if constexpr (Across > 0) {
-        const uint16_t *next = row_of(a, b, h, row0 + tile_thread<Threads>() / Across);
-        copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int row) {
+        const uint16_t *next = row_of(a, b, h, row0 + tile_thread<Threads, Anew>() / Across);
+        copy_across_rows<D, Rows, Threads, Across, Anew>(to, columns, [&](int r, int row) {
             const row_place place = {next, row0 + row + r >= first && row0 + row + r < last};
             next += Threads / Across * a.stride[2];
             return place;
@@ -4715,11 +4764,11 @@ ATTN__DEVICE paged_row find_paged_row(const params &p, int b, int j, int first, 
     return at;
 }
 /* Rows of one head into shared memory, `own` being the lane's */
-template <int D, int Rows, int Threads, int Across = copy_across<D>>
+template <int D, int Rows, int Threads, int Across = copy_across<D>, bool Anew = false>
 ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t columns, const paged_row &own)
 {
     const int lane = hw::lane_anew();
-    copy_across_rows<D, Rows, Threads, Across>(to, columns, [&](int r, int) {
+    copy_across_rows<D, Rows, Threads, Across, Anew>(to, columns, [&](int r, int) {
         const int l = r / (Threads / Across) * (32 / Across) + lane / Across;
         const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
         const row_place place = {row_of(a, page, 0, row), page >= 0};
@@ -4951,21 +5000,27 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 }
 
 /* ---- the forward. A block goes over the keys that its rows may attend to, `Keys` at a time. K and V tiles have two
-   slots each: while one is used the next is under way. Where there are few blocks, the keys are split: each part leaves
-   its sums in the workspace, and merge_row adds them in their order. In a decode the block that leaves the last part of
-   a tile of rows does that, and nobody waits; of 64 rows its warps would take too long, so merge_splits has a warp for
-   each, and where there are no registers (mma_merges).
-       WarpsKV is 1: four warps have 16 rows each and go over the same tiles together. WarpsKV is more, for a decode,
-   which has at most 16 rows: so many warps, or two, have the same rows and split their keys. Each takes every
-   warps_kv-th tile, copies it into slots of its own and waits for no other; at the end merge_warps adds their sums in
-   their order.
+   slots each: while one is used the next is under way. Tiles of more than 8 KB have one each: that of V is under way
+   while scores are found, the next of K while values are weighted. Where there are few blocks, the keys are split: each
+   part leaves its sums in the workspace, and merge_row adds them in their order. In a decode the block that leaves the
+   last part of a tile of rows does that, and nobody waits; of more rows its warps would take too long, so merge_splits
+   has a warp for each, and where there are no registers (mma_merges).
+       WarpsKV is 1: four warps go over the same tiles together, and each has `RowBlocks` blocks of 16 rows. What it
+   loads of K and V at a time (512 bytes, four clocks of shared memory) makes two products for each block, and two are
+   four clocks of an A100's tensor cores: with one block these wait for shared memory, with two it has half the traffic.
+   The blocks of a warp lie 64 rows apart, so that all warps have rows where only the first 64 exist.
+       WarpsKV is more, for a decode, which has at most 16 rows: so many warps, or two, have the same rows and split
+   their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits for no other; at the end
+   merge_warps adds their sums in their order.
        Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. A slot
    is copied into as soon as its product is done, so the next two tiles are under way. */
-/* Keys of a tile. Shared memory of a block with D 128: 80 KB, which fits twice into an A100's 164 KB; or with 32 keys
-   48 KB, twice into the 100 KB of sm_86, sm_89 and sm_120. With D 256: 96 KB, which every device but sm_75 has. Options
-   take registers and code, so these tiles are smaller. */
+/* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
+   48 KB with D up to 64, twice into the 100 KB of sm_86, sm_89 and sm_120; with D 128 64 KB, twice into an A100's 164
+   KB, or 48 KB with one block of 16 rows (mma_small_shape). Sums of more columns, and options, leave no registers for a
+   second block of rows; options take code, too, so their tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
+template <int D, bool Extra> constexpr int mma_row_blocks = !Extra && D <= 128 ? 2 : 1;
 /* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
    times latency is 25 KB on an H200. Numbers take 54 to 72 KB of shared memory: two blocks fit on an A100, three on an
    H100. Where two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. A lane looks up a row of a
@@ -4980,15 +5035,18 @@ constexpr int mma_blocks = WarpsKV == 1 || Extra ? 1 : Kind == CODES && !T::is_b
    for that. */
 template <int D, bool Extra> constexpr bool mma_merges = D <= 192 || !Extra;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
-template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, int Kind = NUMBERS> struct mma_shape {
+template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 1> struct mma_shape {
     typedef code_tile<Keys, D, Kind> tile;
-    static constexpr int kind = Kind;
+    static constexpr int kind = Kind, row_blocks = RowBlocks;
     static constexpr bool codes = Kind != NUMBERS;
     static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
-    static constexpr int rows = tile_threads / 32 * 16;
+    static constexpr int rows_of_block = tile_threads / 32 * 16, rows = RowBlocks * rows_of_block;
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
+    static constexpr bool one_slot = slot > 8192;
+    static constexpr bool tight = RowBlocks > 1 && D > 64;      /* no register is to keep addresses from tile to tile */
     static constexpr int scales = codes ? tile::scale_bytes : 0;
-    static constexpr int copied = 4 * slot + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
+    static constexpr int all_slots = (one_slot ? 2 : 4) * slot;
+    static constexpr int copied = all_slots + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
     static constexpr int most = codes && copied < summed ? summed : copied;
     static constexpr int slots = codes ? (most + 255) / 256 * 256 : most;       /* of the threads that share tiles */
     static_assert(!codes || (slot % 256 == 0 && tile_bytes<rows, D> % 256 == 0), "code_at exchanges within 256 bytes");
@@ -4997,6 +5055,11 @@ template <int D, int Keys = mma_keys<D, false>, int WarpsKV = 1, int Kind = NUMB
 };
 template <int D, int Kind = NUMBERS>
 using mma_decode_shape = mma_shape<D, mma_decode_keys<D, Kind>, mma_decode_warps<D>, Kind>;
+template <int D, bool Extra>
+using mma_tile_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, mma_row_blocks<D, Extra>>;
+/* Where these do not fit, or tiles of so many rows are few */
+template <int D, bool Extra>
+using mma_small_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, D <= 64 ? mma_row_blocks<D, Extra> : 1>;
 enum { MMA_DECODE_ROWS = 16 };
 enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
@@ -5098,17 +5161,46 @@ ATTN__DEVICE void copy_packed(uint32_t to, const mma_work &m, int b, int group, 
     });
 }
 
-/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. */
-template <int Columns, bool Extra, int Keys>
-ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
-                              const tile_row (&rows)[2], int key0, bool edge)
+/* The rows of a warp. A thread knows its own, two of each block of 16; or, where all that is asked of them is which
+   keys they may attend to, a lane knows one, for registers are few, and tells the others at an edge. */
+template <int RowBlocks, bool ByLane> struct rows_of_warp {
+    static constexpr bool by_lane = ByLane;
+    static constexpr int known = ByLane ? 1 : 2 * RowBlocks;
+    tile_row of[known];
+};
+/* Which row of the warp's tile the n-th is that this thread knows; blocks of 16 lie `step` apart. */
+template <class Rows> ATTN__DEVICE int known_row(int n, int step, int blocks)
 {
-    const auto alibi_at = [&](int e) { return alibi_of(p, rows[e]); };
+    const int l = hw::lane();
+    return Rows::by_lane ? l / 16 % blocks * step + l % 16 : n / 2 * step + l / 4 + n % 2 * 8;
+}
+/* This thread's two of block r */
+template <class Rows> ATTN__DEVICE void two_rows(tile_row (&two)[2], const Rows &rows, int r)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        two[e] = rows.of[Rows::by_lane ? 0 : 2 * r + e];
+        if (!Rows::by_lane) continue;
+        two[e].first = hw::shfl(rows.of[0].first, 16 * r + hw::lane() / 4 + 8 * e);
+        two[e].last = hw::shfl(rows.of[0].last, 16 * r + hw::lane() / 4 + 8 * e);
+    }
+}
+
+/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. rows: block r of
+   a warp's, of which a thread has two. */
+template <int Columns, bool Extra, int Keys, class Rows>
+ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
+                              const Rows &rows, int r, int key0, bool edge)
+{
     const float scale = scale_of<Extra>(p), top[2] = {soft.top[0], soft.top[1]};
+    tile_row two[2];
+    const auto alibi_at = [&](int e) { return alibi_of(p, two[e]); };
     float rescale[2];
-    if (edge) softmax_keys<Keys, Extra, true, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
-    else softmax_keys<Keys, Extra, false, true>(s, soft, p, rows, key0, scale, rescale, alibi_at);
-    if (Extra) drop_tile<Keys>(s, p, rows, key0);
+    if (!Rows::by_lane) two_rows(two, rows, r);
+    if (edge) {
+        if (Rows::by_lane) two_rows(two, rows, r);
+        softmax_keys<Keys, Extra, true, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
+    } else softmax_keys<Keys, Extra, false, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
+    if (Extra) drop_tile<Keys>(s, p, two, key0);
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
 
@@ -5116,7 +5208,7 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
 ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
 {
     attn__array head = a;
-    head.data = (void *)row_of(a, b, h, row);
+    head.data = hw::anew((void *)row_of(a, b, h, row));     /* else parts of the sum may be kept instead */
     return head;
 }
 
@@ -5130,10 +5222,13 @@ template <class Scales> struct tiled_head {
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
-template <int D, bool Extra, int Keys, int WarpsKV, int Kind, bool Floats> struct task_keys {
-    typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
+template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, bool Floats> struct task_keys {
+    typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
     typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
+    static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
+    /* Registers do not keep what tells of rows while keys are read: it is found again. */
+    static constexpr bool bare = by_lane || (WarpsKV > 1 && mma_merges<D, Extra>);
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
     static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
@@ -5148,15 +5243,16 @@ template <class Task>
 ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &reach, int split,
                                int step, uint32_t slots)
 {
-    constexpr bool codes = Task::shape::codes;
+    typedef typename Task::shape shape;
+    constexpr bool codes = shape::codes;
     const params &p = m.p;
     const int head = group * m.pack / (int)(p.heads / p.heads_kv), batch = p.page ? 0 : b;
     const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
-    const uint32_t scales = slots + 4 * Task::shape::slot;
+    const uint32_t scales = slots + shape::all_slots;
     Task t = {p, b, head, step, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
               {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
-              {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + 2 * Task::shape::slot,
-               scales + Task::shape::scales, {}}};
+              {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + shape::all_slots / 2,
+               scales + shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
     return t;
 }
@@ -5166,7 +5262,7 @@ template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
     constexpr int D = Task::size, Keys = Task::keys, across = shape::codes ? codes_across<D> : copy_across<D>;
     const int row = shape::codes ? hw::lane_anew() % Keys : row_of_lane<Keys, shape::tile_threads, across>();
     const int key = n * Keys + row;
-    t.own = find_paged_row(t.p, t.b, key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
+    t.own = find_paged_row(t.p, hw::anew(t.b), key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
 }
 template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
 {
@@ -5174,7 +5270,7 @@ template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
 }
 template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slots, int n)
 {
-    return slots + (n & t.step ? Task::shape::slot : 0);
+    return slots + (!Task::shape::one_slot && n & t.step ? Task::shape::slot : 0);
 }
 /* Starts to copy tile n of t.k or t.v. With codes the one two tiles before is used up, and the scales of the one before
    have arrived. */
@@ -5194,30 +5290,58 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
             load_scales(from.scales, from.scale, t.head, from.columns, t.own);
         }
     } else if (any) {
-        if (!Task::ahead || t.p.page) copy_paged_rows<D, Keys, sharing>(to, from.a, from.columns, t.own);
-        else copy_rows<D, Keys, sharing>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first, t.reach.last);
+        constexpr int across = copy_across<D>;
+        if (!Task::ahead || t.p.page)
+            copy_paged_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, t.own);
+        else
+            copy_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
+                                                      t.reach.last);
     }
     hw::cp_async_commit();
 }
-/* The products of tile n, once its copy has ended, by which the copy of a later one starts: scores of the rows from
-   row0 on; out += weights . values. */
-template <class T, int Rows, class Task, int N>
-ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[N], uint32_t q, int row0, int n, bool busy)
+/* What is copied before the first tile's scores are found */
+template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
+{
+    ATTN__UNROLL for (int n = 0; n < Task::shape::depth; n++) {
+        copy_keys(t, t.k, first + n * t.step);
+        if (Task::shape::one_slot) continue;
+        copy_keys(t, t.v, first + n * t.step);
+        look_ahead(t, first + (n + 1) * t.step);
+    }
+}
+/* What is copied while the scores of tile n are found, or its values weighted. All threads have left a slot then. */
+template <class Task> ATTN__DEVICE void copy_beside_scores(Task &t, int n)
+{
+    if (Task::shape::one_slot) copy_keys(t, t.v, n), look_ahead(t, n + t.step);
+    else copy_keys(t, t.k, n + Task::shape::depth * t.step);
+}
+template <class Task> ATTN__DEVICE void copy_beside_values(Task &t, int n)
+{
+    constexpr int depth = Task::shape::depth;
+    if (Task::shape::one_slot) copy_keys(t, t.k, n + t.step);
+    else copy_keys(t, t.v, n + depth * t.step), look_ahead(t, n + (depth + 1) * t.step);
+}
+/* The products of tile n, once its copy has ended: scores of a warp's blocks of rows, the first from row0 on; out +=
+   weights . values. */
+template <class T, class Task, int Blocks, int N>
+ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[Blocks][N], uint32_t q, int row0, int n, int busy)
 {
     typedef typename Task::shape shape;
+    constexpr bool anew = shape::tight || T::is_f32;
     const uint32_t tile = slot_of(t, t.k.slots, n);
     if constexpr (shape::codes) {
-        product_of_codes<T, Task::size, Task::keys, shape::tile::groups>(s, q, tile, t.k.made);
+        product_of_codes<T, Task::size, Task::keys, shape::tile::groups>(s[0], q, tile, t.k.made);
         hw::sync_warp();
     }
-    copy_keys(t, t.k, n + shape::depth * t.step);
+    copy_beside_scores(t, n);
     if constexpr (!shape::codes)
-        if (busy) product_of_rows<T, Task::keys, Task::size, Rows, true>(s, q, row0, tile);
+        if (busy) product_of_blocks<T, Task::keys, Task::size, shape::rows, anew>(s, q, row0, tile);
     if constexpr (T::is_f32)
-        if (busy) mend_nonfinite<T, Task::keys, Task::size, Rows>(s, q, row0, tile);
+        if (busy) mend_nonfinite<T, Task::keys, Task::size, shape::rows>(s[0], q, row0, tile);
 }
-template <class T, class Task, int N, int M>
-ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], int n, bool edge, bool busy)
+template <class T, class Task, int Blocks, int N, int M>
+ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (&s)[Blocks][N], int n, bool edge,
+                                 int busy)
 {
     typedef typename Task::shape shape;
     constexpr int D = Task::size, Keys = Task::keys;
@@ -5225,16 +5349,16 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[M], const float (&s)[N], 
     if constexpr (shape::codes) {
         constexpr int groups = shape::tile::groups;
         constexpr bool always = !Task::ahead;               /* one copy of it, where registers are few */
-        if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups>(out, s, tile, t.v.made, edge);
-        else if (t.v.a.rank) add_codes<T, D, Keys, groups>(out, s, tile, t.v.made, false);
+        if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups>(out[0], s[0], tile, t.v.made, edge);
+        else if (t.v.a.rank) add_codes<T, D, Keys, groups>(out[0], s[0], tile, t.v.made, false);
         hw::sync_warp();
     }
-    copy_keys(t, t.v, n + shape::depth * t.step);
-    look_ahead(t, n + (shape::depth + 1) * t.step);
+    copy_beside_values(t, n);
     if constexpr (!shape::codes)
         if (t.v.a.rank)
-            add_values<T, D, Keys, shape::tile_threads>(out, s, tile, edge, busy, t.reach.first - n * Keys,
-                                                        t.reach.last - n * Keys);
+            add_values<T, D, Keys, shape::tile_threads, shape::tight>(out, s, tile, edge, busy,
+                                                                      t.reach.first - n * Keys,
+                                                                      t.reach.last - n * Keys);
 }
 
 /* Kernels of large heads and of codes have no registers for starts. */
@@ -5242,65 +5366,121 @@ template <int D, int Kind> ATTN__DEVICE entry entry_of_kernel(const params &p, i
 {
     return D <= MMA_STARTS && Kind == NUMBERS ? entry_of(p, b) : whole_entry(p);
 }
-/* A block's tile of rows, from first_row on (>>mma: rows of a call), and part of their keys. */
-template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
-ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int b, int group, int first_row, int split)
+/* Each tile of rows has a number. Codes have no starts, and where no register is free, the compiler is told. */
+struct mma_tile { int b, group, first_row; };
+template <int Kind> ATTN__DEVICE bool has_packed(const mma_work &m)
 {
-    typedef task_keys<D, Extra, Keys, WarpsKV, Kind, T::is_f32> task;
-    typedef mma_shape<D, Keys, WarpsKV, Kind> shape;
-    constexpr int whole = tile_bytes<shape::rows, D>, sharing = shape::tile_threads;
-    constexpr int depth = shape::depth, left = 2 * depth - 1;       /* tiles of K and V that may be under way */
-    constexpr int columns = D / halves_each<T>;
+    return Kind != CODES_IN_GROUPS && m.packed.count;
+}
+template <int Kind> ATTN__DEVICE int tiles_of_group(const mma_work &m)
+{
+    return has_packed<Kind>(m) ? packed_count(m.packed, (int)m.tiles) : (int)m.tiles;
+}
+template <class Shape> ATTN__DEVICE mma_tile tile_of(const mma_work &m, int number)
+{
+    const int tiles = tiles_of_group<Shape::kind>(m), tile = tiles - 1 - number % tiles, groups = (int)m.groups;
+    int b = number / tiles / groups, first_row = tile * Shape::rows;
+    if (has_packed<Shape::kind>(m)) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
+    return {b, number / tiles % groups, first_row};
+}
+/* The results of a warp's rows. What their task is, is found again. */
+template <class T, class Task, int RowBlocks, int N, class Rows>
+ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const float (&out)[RowBlocks][N],
+                              const row_pair (&soft)[RowBlocks], const Rows &rows)
+{
+    typedef typename Task::shape shape;
+    const mma_tile tile = tile_of<shape>(m, number / m.splits);
+    const entry in = entry_of_kernel<Task::size, shape::kind>(m.p, tile.b);
+    const int64_t part = (row_batch(m.p, tile.b) * m.groups + tile.group) * m.splits + number % m.splits;
+    ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) {
+        const int row = hw::anew(tile.first_row + row0 + r * shape::rows_of_block) + hw::lane() / 4;
+        tile_row ends[2];
+        if constexpr (Task::bare) {
+            ends[0] = bare_row(m, in, tile.b, tile.group, row);
+            ends[1] = bare_row(m, in, tile.b, tile.group, row + 8);
+        } else two_rows(ends, rows, r);
+        end_of_rows<T, 2 * N>(m, part * m.p.queries * m.pack + row, out[r], ends, soft[r], unit_of<Task::extra>(m.p));
+    }
+}
+
+/* The rows of the warp whose first is `at`; what those of the block may attend to */
+template <int RowBlocks, class Rows>
+ATTN__DEVICE tile_reach find_rows_of(Rows &rows, const mma_work &m, const entry &in, const mma_tile &tile, int at,
+                                     int step, tile_reach *reaches)
+{
+    tile_reach reach = no_rows();
+    ATTN__UNROLL for (int n = 0; n < Rows::known; n++) {
+        rows.of[n] = row_at(m.p, in, tile.b, tile.group, m.pack, at + known_row<Rows>(n, step, RowBlocks));
+        join(reach, reach_of_row(rows.of[n]));
+    }
+    return join_block(reach, reaches);
+}
+/* The keys of a task, from tile `first` on, each warp's own where they split them */
+template <class T, class Task, int Blocks, int N, class Rows>
+ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft)[Blocks], const Rows &rows, uint32_t q,
+                               int row0, int first, int busy)
+{
+    typedef typename Task::shape shape;
+    constexpr int Keys = Task::keys, left = shape::one_slot ? 0 : 2 * shape::depth - 1;     /* that may be under way */
+    const bool always_edge = Task::extra && asks(t.p, ANY_PAIR);
+    for (int n = first; n < t.tiles.end; n += t.step) {
+        const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
+        float s[Blocks][Keys / 2];
+        hw::cp_async_wait<left>();                      /* K of this tile */
+        sync_tile<shape::tile_threads>();
+        scores_of_tile<T>(t, s, q, row0, n, busy);
+        ATTN__UNROLL for (int r = 0; r < Blocks; r++)
+            if (r < busy) mma_softmax<2 * N, Task::extra, Keys>(t.p, s[r], out[r], soft[r], rows, r, n * Keys, edge);
+        hw::cp_async_wait<left>();                      /* V of this tile */
+        sync_tile<shape::tile_threads>();
+        values_of_tile<T>(t, out, s, n, edge, busy);
+    }
+    hw::cp_async_wait<0>();
+}
+
+/* A task: a block's tile of rows (>>mma: rows of a call), and part of their keys. */
+template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks>
+ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int number)
+{
+    typedef task_keys<D, Extra, Keys, WarpsKV, Kind, RowBlocks, T::is_f32> task;
+    typedef typename task::shape shape;
+    typedef rows_of_warp<RowBlocks, task::by_lane> warp_rows;
+    constexpr int whole = tile_bytes<shape::rows, D>, step = shape::rows_of_block, columns = D / halves_each<T>;
     const params &p = m.p;
+    const mma_tile tile = tile_of<shape>(m, number / m.splits);
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
-    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = first_row + row0, g = hw::lane() / 4;
+    const int row0 = WarpsKV > 1 ? 0 : hw::warp() * 16, at = tile.first_row + row0;
     const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots;
-    const bool always_edge = Extra && asks(p, ANY_PAIR);
-    const entry in = entry_of_kernel<D, Kind>(p, b);
-    const bool busy = at < in.rows_end * m.pack;                    /* has this warp any rows? */
-    const tile_row rows[2] = {row_at(p, in, b, group, m.pack, at + g), row_at(p, in, b, group, m.pack, at + g + 8)};
-    const tile_reach reach = reach_of_block(rows, (tile_reach *)(shared + whole + warps_kv * shape::slots));
-    task t = keys_of_task<task>(m, b, group, in, reach, split, warps_kv, slots);
-    row_pair soft = no_keys();
-    float out[columns / 2];
+    const entry in = entry_of_kernel<D, Kind>(p, tile.b);
+    warp_rows rows;
+    const tile_reach reach = find_rows_of<RowBlocks>(rows, m, in, tile, at, step,
+                                                     (tile_reach *)(shared + whole + warps_kv * shape::slots));
+    task t = keys_of_task<task>(m, tile.b, tile.group, in, reach, number % m.splits, warps_kv, slots);
+    row_pair soft[RowBlocks];
+    float out[RowBlocks][columns / 2];
+    int busy = 0;                                       /* blocks of this warp that have any rows */
 
     const int first = t.tiles.first + warp_kv;
     look_ahead(t, first);
     if (WarpsKV == 1 || hw::warp() < 2)
-        copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, b, group, first_row, (int)in.rows_end);
+        copy_packed<D, shape::rows, WarpsKV == 1 ? 128 : 64>(q, m, tile.b, tile.group, tile.first_row,
+                                                             (int)in.rows_end);
     if (WarpsKV > 1) hw::cp_async_commit();
-    ATTN__UNROLL for (int n = 0; n < depth; n++) {
-        copy_keys(t, t.k, first + n * warps_kv);
-        copy_keys(t, t.v, first + n * warps_kv);
-        look_ahead(t, first + (n + 1) * warps_kv);
-    }
-    if (WarpsKV > 1) hw::cp_async_wait<2 * depth>(), hw::sync();            /* Q, of which each warp reads all */
+    copy_first(t, first);
+    if (WarpsKV > 1) hw::cp_async_wait<2 * shape::depth>(), hw::sync();     /* Q, of which each warp reads all */
     if constexpr (shape::codes) order_queries<D>(q);
-    ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[j] = 0.0f;
-
-    for (int n = first; n < t.tiles.end; n += warps_kv) {
-        const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
-        float s[Keys / 2];
-        hw::cp_async_wait<left>();                      /* K of this tile */
-        sync_tile<sharing>();
-        scores_of_tile<T, shape::rows>(t, s, q, row0, n, busy);
-        if (busy) mma_softmax<columns, Extra, Keys>(p, s, out, soft, rows, n * Keys, edge);
-        hw::cp_async_wait<left>();                      /* V of this tile */
-        sync_tile<sharing>();
-        values_of_tile<T>(t, out, s, n, edge, busy);
+    ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) {
+        busy += at + r * step < in.rows_end * m.pack;
+        soft[r] = no_keys();
+        ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[r][j] = 0.0f;
     }
-    hw::cp_async_wait<0>();
-    join_masses(soft);
-    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out, soft, scale_of<Extra>(p), shared + whole);
+    go_over_keys<T>(t, out, soft, rows, q, row0, first, busy);
+    ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) join_masses(soft[r]);
+    if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out[0], soft[0], scale_of<Extra>(p), shared + whole);
     if constexpr (shape::codes)
-        if (warp_kv == 0) order_columns<D>(out, shared + whole);
-    const int64_t part = (row_batch(p, b) * m.groups + group) * m.splits + split;
-    const int again = hw::anew(at) + g;             /* a decode's registers do not keep rows while keys are read */
-    constexpr bool bare = WarpsKV > 1 && mma_merges<D, Extra>;
-    const tile_row ends[2] = {bare ? bare_row(m, in, b, group, again) : rows[0],
-                              bare ? bare_row(m, in, b, group, again + 8) : rows[1]};
+        if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_rows<T, columns>(m, part * p.queries * m.pack + at + g, out, ends, soft, unit_of<Extra>(p));
+        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows);
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -5346,15 +5526,6 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
         c += 32 * EACH;
     } while (hw::any(c < size));
 }
-/* Each tile of rows has a number. */
-struct mma_tile { int b, group, first_row; };
-template <int Rows> ATTN__DEVICE mma_tile tile_of(const mma_work &m, bool packed, int tiles, int number)
-{
-    const int tile = tiles - 1 - number % tiles, groups = (int)m.groups;
-    int b = number / tiles / groups, first_row = tile * Rows;
-    if (packed) b = m.packed.tiles[tile].entry, first_row = m.packed.tiles[tile].row * m.pack;
-    return {b, number / tiles % groups, first_row};
-}
 /* Has this block left the last of a tile's parts? All threads, after a barrier behind what they have left */
 ATTN__DEVICE bool leaves_last(const mma_work &m, int tile)
 {
@@ -5368,26 +5539,21 @@ template <int Rows> ATTN__DEVICE void merge_rows(const mma_work &m, const entry 
         merge_row(m, in, tile.b, tile.group, row);
 }
 
-template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind>
+template <class T, int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks>
 ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || T::is_f32 || WarpsKV > 1 || Keys == mma_keys<D, Extra>) {  /* else not sm_90's */
+    if constexpr (!ATTN__SM90_ALONE || RowBlocks == 1 || D <= 64) {     /* else not sm_90's */
         ATTN__SHARED(shared);
-        constexpr int rows = mma_shape<D, Keys, WarpsKV>::rows;
-        /* Codes have no starts. Where no register is free, the compiler is told. */
-        const bool packed = Kind != CODES_IN_GROUPS && m.packed.count;
-        const int tiles = packed ? packed_count(m.packed, (int)m.tiles) : (int)m.tiles, groups = (int)m.groups;
-        const int tasks = (int)batch_of_rows(m.p) * groups * tiles * m.splits;
-        for (int task = hw::block(); task < tasks; task += hw::blocks()) {  /* causal: those with most keys first */
-            const mma_tile tile = tile_of<rows>(m, packed, tiles, task / m.splits);
-            mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind>(m, shared, tile.b, tile.group, tile.first_row,
-                                                               task % m.splits);
+        typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
+        const auto tasks = [&] { return (int)batch_of_rows(m.p) * (int)m.groups * tiles_of_group<Kind>(m) * m.splits; };
+        for (int task = hw::block(); task < tasks(); task += hw::blocks()) {    /* causal: those with most keys first */
+            mma_forward_task<T, D, Extra, Keys, WarpsKV, Kind, RowBlocks>(m, shared, task);
             if constexpr (WarpsKV > 1 && mma_merges<D, Extra>)
                 if (m.counts && leaves_last(m, hw::anew(task) / m.splits)) {
-                    const mma_tile again = tile_of<rows>(m, packed, tiles, hw::anew(task) / m.splits);
-                    merge_rows<rows>(m, entry_of_kernel<D, Kind>(m.p, again.b), again);
+                    const mma_tile again = tile_of<shape>(m, hw::anew(task) / m.splits);
+                    merge_rows<shape::rows>(m, entry_of_kernel<D, Kind>(m.p, again.b), again);
                 }
         }
     } else hw::missing();
@@ -5644,8 +5810,8 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq). Where stage 2 has a kernel for that (mma_has_all), it has no other: with options that
-   one finds those that are wanted. */
+   finds all gradients (add_to_dq). Where stage 2 has a kernel for that (mma_has_all), it has no other: the one with
+   options finds those that are wanted. */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
@@ -6118,7 +6284,7 @@ ATTN__DEVICE void product_of_gradients(float (&dq)[N / 2], uint32_t gradients, u
     ATTN__UNROLL for (int i = 0; i < Rows / 16; i++) {
         uint32_t a[4];
         load_left_down(a, gradients, Rows, query, i);
-        add_product<T, N, NonFinite>(dq, a, k, Rows, column, i);
+        add_product<T, N, NonFinite>(one_block(dq), one_block(a), down_address(k, Rows, hw::lane()), Rows, column, i);
     }
 }
 /* down: so many warps have the same columns. Anew: registers are few. */
@@ -6468,7 +6634,7 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
     if (why) return why;
     ATTN__WANT(with_shape(p, [&](auto, auto size) {
         constexpr int D = decltype(size)::value;
-        fits = mma_shape<D>::shared_bytes <= d.shared_bytes &&
+        fits = mma_small_shape<D, false>::shared_bytes <= d.shared_bytes &&
                (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
                               grad_shape<D, false>::shared_keys <= d.shared_bytes &&
                               (D > 128 || grad_shape<D, false, true>::shared_keys <= d.shared_bytes)));
@@ -6511,20 +6677,40 @@ inline int64_t queries_of_entry(const params &p)
     return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 
-/* How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at once
-   (a block more would begin when others have ended, and take as long as they did), none below 256 keys. All but `p`. */
-template <int D> mma_work mma_plan(const params &p, const device &dev)
+inline bool fits_twice(int shared_bytes, const device &dev)
 {
-    const int64_t group = p.heads / p.heads_kv, most_blocks = 2 * (int64_t)dev.processors;
+    return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
+}
+
+/* Tiles of so many rows, or those of a decode. Returns how many there are, for each of which a block is. */
+inline int64_t lay_rows(mma_work &m, const params &p, int rows)
+{
     const int64_t queries = queries_of_entry(p);
-    mma_work m;
-    m.pack = queries < mma_shape<D>::rows ? (int32_t)group : 1;
+    m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : mma_shape<D>::rows;
+    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
+    return p.batch * m.groups * m.tiles;
+}
+/* How many rows tiles have: as many as a kernel can, where two such blocks fit into a multiprocessor and there are two
+   for each; few are better in more, smaller ones. sm_90a has the kernel of these alone, for other calls are stage 3's.
+       How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at
+   once (a block more would begin when others have ended, and take as long as they did), none below 256 keys. All but
+   `p`. */
+template <int D> mma_work mma_plan(const params &p, const device &dev)
+{
+    typedef mma_tile_shape<D, false> large;
+    typedef mma_small_shape<D, false> small;
+    const bool plain = is_16_bit(p.q) && !has_extra(p);
+    const int64_t most_blocks = 2 * (int64_t)dev.processors;
+    const int64_t most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
+    mma_work m;
+    int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows);
+    if (plain && large::rows != small::rows &&
+        (dev.compiled >= 90 || blocks < most_blocks || !fits_twice(large::shared_bytes, dev)))
+        blocks = lay_rows(m, p, small::rows);
     m.packed = packed_tiles();
-    const int64_t blocks = p.batch * m.groups * m.tiles, most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
     if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);
     int64_t parts = most_blocks / blocks;
     if (parts > most_parts) parts = most_parts;
@@ -6554,7 +6740,8 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
     const int64_t tiles = 2 * (int64_t)dev.processors, most_counts = tiles < rows ? tiles : rows;
     int64_t bytes = 0;
     with_shape(p, [&](auto type, auto d) {
-        constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>, most_rows = mma_shape<D>::rows;
+        constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>;
+        constexpr int most_rows = mma_tile_shape<D, false>::rows;
         const int64_t in_blocks = 2 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
         const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks;
         const mma_work m = mma_plan<D>(p, dev);
@@ -6567,19 +6754,11 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
 }
 
 /* Shape: of a block, which in a decode may have fewer warps than the kernel's WarpsKV. */
-template <class T, int D, bool Extra, int Keys, int WarpsKV = 1, class Shape = mma_shape<D, Keys, WarpsKV>>
+template <class T, int D, bool Extra, int Keys, int WarpsKV, class Shape>
 int mma_forward_run(const mma_work &m, int grid, const queue &stream)
 {
-    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV, Shape::kind>, grid, Shape::threads,
+    return launch(mma_forward_kernel<T, D, Extra, Keys, WarpsKV, Shape::kind, Shape::row_blocks>, grid, Shape::threads,
                   Shape::shared_bytes, stream, m);
-}
-
-/* Keys of a tile on devices of which a multiprocessor does not hold two blocks with mma_keys. It has 1 KB more than a
-   block may have, and reserves 1 KB for each block. */
-template <int D, bool Extra> constexpr int mma_keys_small = D > 64 && D <= 128 ? 32 : mma_keys<D, Extra>;
-inline bool fits_twice(int shared_bytes, const device &dev)
-{
-    return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
 template <class T, int D, bool Extra, int Kind>
 int mma_decode_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
@@ -6600,12 +6779,12 @@ int mma_forward_launch(const mma_work &m, const device &dev, int grid, const que
             return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
                              : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
     }
-    if constexpr (!T::is_f32) {                         /* which has one kernel, whatever the rows */
+    if constexpr (!T::is_f32)                           /* which has one kernel, whatever the rows */
         if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
-        if (fits_twice(mma_shape<D>::shared_bytes, dev))
-            return mma_forward_run<T, D, Extra, mma_keys<D, Extra>>(m, grid, stream);
-    }
-    return mma_forward_run<T, D, Extra, mma_keys_small<D, Extra>>(m, grid, stream);
+    typedef mma_tile_shape<D, Extra> large;
+    typedef mma_small_shape<D, Extra> small;
+    return m.rows == large::rows ? mma_forward_run<T, D, Extra, mma_keys<D, Extra>, 1, large>(m, grid, stream)
+                                 : mma_forward_run<T, D, Extra, mma_keys<D, Extra>, 1, small>(m, grid, stream);
 }
 template <class T, int D> int mma_forward_as(const params &p, const device &dev, const queue &stream)
 {
@@ -9123,13 +9302,13 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys<D, Extra>, 1, NUMBERS>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_keys_small<D, Extra>, 1, NUMBERS>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, mma_decode_warps<D>, NUMBERS>);
+    constexpr int keys = mma_keys<D, Extra>, warps = mma_decode_warps<D>, groups = CODES_IN_GROUPS;
+    f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_tile_shape<D, Extra>::row_blocks>);
+    f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_small_shape<D, Extra>::row_blocks>);
+    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
     if constexpr (!Extra && D % 32 == 0) {
-        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, mma_decode_warps<D>, CODES>);
-        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES_IN_GROUPS>, mma_decode_warps<D>,
-                                           CODES_IN_GROUPS>);
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, warps, CODES, 1>);
+        f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, groups>, warps, groups, 1>);
     }
     if constexpr (!Extra) f((const void *)mma_weights<T, D>);
     if constexpr (ATTN_CUDA_GRADIENTS && !mma_has_all<T, D>) {
@@ -9160,7 +9339,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
     }
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
-        f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys_small<halves, true>, 1, NUMBERS>);
+        f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys<halves, true>, 1, NUMBERS, 1>);
         if constexpr (ATTN_CUDA_GRADIENTS) {
             f((const void *)mma_grad_queries<hw::f32, halves, true>);
             f((const void *)mma_grad_keys<hw::f32, halves, true, OF_KEYS | OF_VALUES>);
@@ -9602,7 +9781,7 @@ namespace attn__gpu {
        tiled_grad_keys         256      58             all                           255        dK, dV
        tiled_grad_bias         256      58             all                           217
        tiled_multiply          256      17             all                           168
-       mma_forward_kernel      128      40, 80, 96     all, 1 (NaN guard)            255        FA2 forward
+       mma_forward_kernel      128      48, 64, 64     all, 1 (NaN guard)            255        FA2 forward
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
@@ -9627,8 +9806,9 @@ namespace attn__gpu {
        rotate                  128      none           none                          113        rotary
 
    mma_multiply has 32 KB for tiles of 64 by 64 elements, 48 for 128 by 128.
-   mma_forward_kernel has 48 KB in place of 80 where a multiprocessor does not hold two blocks of 80. Of a decode it
-   has two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
+   mma_forward_kernel has tiles of 128 rows; with options or head sizes above 128 of 64, and with head sizes above 64
+   where a multiprocessor does not hold two blocks of 64 KB, or has no two of 128 rows: then 48 KB. Of a decode it has
+   two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four
    do not fit; there it has at most 168 registers without options, so that an H100 holds three blocks (two of the
    kernel of f16, 128 columns and codes with a scale for each row). Codes with a scale for 32 have 36, 38 and 42 KB.
    "224 / 56": setmaxnreg gives so many to a thread of a consumer and of the producer. hopper_forward_kernel has three

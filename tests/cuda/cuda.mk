@@ -115,7 +115,7 @@ $(DEVICE)/cache $(DEVICE)/calls: $(DEVICE)/%: bench/cuda_%.cu $(DEVICE)/libkerne
 $(DEVICE)/repeat: tests/cuda/repeat.cu bench/cuda.cu $(DEVICE)/libkernels.so
 	$(DEVICE_CC) $< $(DEVICE_LINK) -o $@
 # What a build for sm_90 without the "a" has, of few head sizes: all of stage 2, of which a build for sm_90a leaves out
-# the kernels for little shared memory.
+# the kernels of many queries.
 PLAIN_CC = $(subst sm_90a,sm_90,$(subst compute_90a,compute_90,$(DEVICE_CC)))
 $(DEVICE_OBJ)/kernels-plain.o: examples/cuda/kernels.cu attn_cuda.cuh attn.h | $(DEVICE_OBJ)
 	$(PLAIN_CC) -DATTN_CUDA_HEAD_DIMS=128 -c $< -o $@

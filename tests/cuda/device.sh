@@ -98,7 +98,7 @@ run_steps() {
     done
     if [ -x "$dir/fast-plain" ]; then
         step "stage 2 against float64, built for sm_90 without a" 60 \
-            "kernels of little shared memory: $dir/fast-plain 12 1 \"stage 2\"" "$dir/fast-plain" 4 1 "stage 2"
+            "kernels of many queries: $dir/fast-plain 12 1 \"stage 2\"" "$dir/fast-plain" 4 1 "stage 2"
     else skipped "stage 2 against float64, built for sm_90 without a (only with DEVICE_ARCH=90a)"; fi
     for check in memcheck racecheck synccheck; do
         [ $check != racecheck ] || follows_arrivals || continue

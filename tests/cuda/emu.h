@@ -997,6 +997,7 @@ inline int lane() { return thread() % 32; }
 inline int lane_anew() { return lane(); }
 inline int thread_anew() { return thread(); }
 inline int anew(int x) { return x; }
+inline void *anew(void *x) { return x; }
 inline void missing() { attn_emu::fail("a kernel without a body"); }
 
 inline void sync() { attn_emu::barrier_sync("sync", 0, threads(), false); }

@@ -698,6 +698,24 @@ static void forward_in_little(call &c, const stage &s) {
     checks++;
     if (2 * (fake_counted().shared + 1024) > 100 * 1024) fail(c, "shared memory", (double)fake_counted().shared, 50176);
 }
+/* Tiles of 128 rows: of head sizes from 65 to 128 where there are two for each multiprocessor. That these ran, and
+   tiles of 64 rows where there are fewer, this memory tells. */
+template <void (*test)(call &, const stage &)> static void in_large_tiles(call &c, const stage &s) {
+    const params &p = c.p;
+    const int64_t group = p.heads / p.heads_kv;
+    const int64_t tiles = p.queries < 128 ? p.batch * p.heads_kv * ((p.queries * group + 127) / 128)
+                                          : p.batch * p.heads * ((p.queries + 127) / 128);
+    c.dev.processors = 1;
+    fake_forget();
+    test(c, s);
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        if (test != forward || decltype(d)::value != 128 || has_extra(p) || p.queries * group <= 16) return;
+        const size_t want = tiles >= 2 && c.dev.compiled < 90 ? mma_tile_shape<128, false>::shared_bytes
+                                                              : mma_small_shape<128, false>::shared_bytes;
+        checks++;
+        if (fake_counted().shared != want) fail(c, "shared memory", (double)fake_counted().shared, (double)want);
+    });
+}
 /* Some results are not wanted. Up to 16 rows the warps of a block share the keys, two where the device has little
    shared memory or head sizes are above 128, else four: that these kernels ran, and no others, this memory tells. */
 template <int Kind> static void decode_as(call &c, const stage &s) {
@@ -1665,6 +1683,15 @@ static const struct kind {
     {"stage 2 f32, forward, infinite numbers", 1, forward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, ends", 1, forward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
+    {"stage 2, large tiles", 1, in_large_tiles<forward>, 80, 163 * 1024, {1, 300, 0, 0, 72, 128}},
+    {"stage 2, large tiles, infinite numbers", 1, in_large_tiles<forward>, 80, 163 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2, large tiles, pages",
+     1,
+     in_pages<in_large_tiles<forward>>,
+     80,
+     163 * 1024,
+     {1, 200, 0, 0, 72, 128, 0, 80}},
+    {"stage 2, large tiles, entries", 1, in_large_tiles<forward_of_entries>, 80, 163 * 1024, {1, 150, 0, 0, 72, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -1674,7 +1701,8 @@ static int largest_of_floats() {                                 /* in f32 */
     return largest;
 }
 /* What this program's kernels are compiled for, 75, 80 or 90; 0: the emulator, which has all of them. A build for
-   sm_90a (90) has no kernels for little shared memory, for such a device has more; the others have none of stage 3. */
+   sm_90a (90) has stage 2's kernels of few queries, and chooses them for the shared memory that such a device has; the
+   others have none of stage 3. */
 static int built_for() {
 #ifdef __CUDACC__
     return device_of(0).compiled;
@@ -1689,13 +1717,14 @@ static const char *left_out(const kind &k) {
     if (k.w.floats && std::max(k.w.most_d, 1) > largest_of_floats()) return "this build has no heads of f32 so large";
     if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
     if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";
-    if (built_for() == 90 && k.arch == 86) return "built for sm_90a, which has no kernels for little shared memory";
+    if (built_for() == 90 && k.arch == 86) return "built for sm_90a, where shared memory is never little";
     return NULL;
 }
 /* In a build for sm_90a the gradients of stage 2, which other devices find in 99 KB, have what its device has. */
 static device device_for(const kind &k) {
     device d;
-    d.arch = d.compiled = k.arch;
+    d.arch = k.arch;
+    d.compiled = built_for() == 90 ? 90 : k.arch;
     d.shared_bytes = built_for() == 90 ? std::max(k.shared_bytes, 227 * 1024) : k.shared_bytes;
     d.processors = 4;
     d.encode = attn__hw::tensor_map_encoder();
@@ -1707,7 +1736,7 @@ static device device_for(const kind &k) {
 static void launch_without_body() {
     mma_work m = mma_work();
     if (built_for() != 90) return;
-    mma_forward_run<attn__hw::bf16, 128, false, mma_keys_small<128, false>>(m, 1, NULL);
+    mma_forward_run<attn__hw::bf16, 128, false, mma_keys<128, false>, 1, mma_tile_shape<128, false>>(m, 1, NULL);
     checks++;
     if (cudaDeviceSynchronize() == cudaSuccess) failures++, printf("FAIL a kernel without a body: no error\n");
 }

@@ -191,6 +191,7 @@ struct wishes {
     bool floats = false;                    /* q, k, v and gradients are f32 */
     int least_keys = 512, most_keys = 1500; /* of a decode */
 };
+enum { COLUMN = 3 }; /* of q and k, where something in them is infinite on both sides */
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
@@ -943,7 +944,8 @@ static void backward_in_one(call &c, const stage &s) {
     if (fake_counted().launches != timings * (others + of_sums))
         fail(c, "launches", (double)fake_counted().launches, (double)(timings * (others + of_sums)));
 }
-/* Whatever keys and values hold that no query may attend to, gradients have the same bits. */
+/* Whatever keys and values hold that no query may attend to, gradients have the same bits: in the column where a query
+   is infinite, too. */
 static void backward_beside_any(call &c, const stage &s) {
     static const double odd[3] = {NAN, INFINITY, -INFINITY};
     params &p = c.p;
@@ -956,7 +958,8 @@ static void backward_beside_any(call &c, const stage &s) {
     for (int64_t b = 0; b < p.batch; b++)
         for (int n = 0; n < 20; n++) {
             const int64_t j = draw(c.key_lengths[(size_t)b], (int)p.keys - 1), h = draw(0, (int)p.heads_kv - 1);
-            put(c.k, b, h, j, draw(0, (int)p.size_q - 1), odd[n % 3]);
+            put(c.k, b, h, j, c.infinite ? COLUMN : draw(0, (int)p.size_q - 1),
+                c.infinite && n % 4 == 3 ? 0 : odd[n % 3]);
             put(c.v, b, h, j, draw(0, (int)p.size_v - 1), odd[n % 2]);
         }
     for (int n = 0; n < 3; n++) {
@@ -1539,6 +1542,18 @@ static const struct kind {
     {"stage 2 backward in one sweep, infinite numbers", 1, backward_in_one, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2 backward in one sweep beside any keys", 1, backward_beside_any, 80, 99 * 1024, {1, 200, 0, 0, 8, 128}},
     {"stage 3 backward in one sweep beside any keys", 2, backward_beside_any, 90, 227 * 1024, {64, 200, 0, 0, 8, 128}},
+    {"stage 2 backward beside any keys, infinite on both sides",
+     1,
+     backward_beside_any,
+     80,
+     99 * 1024,
+     {0, 0, 0, 0, 0, 0}},
+    {"stage 3 backward beside any keys, infinite on both sides",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {0, 0, 0, 0, 0, 0}},
     {"stage 3 forward, heads of 192 and 128",
      2,
      forward_of<heads_192_128>,
@@ -1709,6 +1724,25 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
+/* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as a
+   mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above; a
+   softcap makes all scores finite, and slopes of 0 meet what is infinite. */
+static void infinite_on_both_sides(call &c, const kind &k, int i) {
+    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, shapes[k.stage == 2 ? 1 + i % 2 : i % 3]);
+    const params &p = c.p;
+    for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
+        if (x == COLUMN) put(c.q, b, h, r, x, r % 16 == 5 ? INFINITY : 0.5 + fabs(number()));
+    });
+    for_all(c.k, [&](int64_t b, int64_t h, int64_t j, int64_t x) {
+        if (x == COLUMN) put(c.k, b, h, j, x, j % 8 == 3 ? -INFINITY : -0.5 - fabs(number()));
+    });
+    c.infinite = 3, c.name += " infinite q and k in one column";
+    if (i % 3 == 1) put(c.q, 0, 0, p.queries / 3, COLUMN, 0), c.name += ", with a 0";
+    if (i % 3 == 2) put(c.q, 0, 0, p.queries / 3, COLUMN, -INFINITY), c.name += ", of either sign";
+    if (i / 2 % 2) c.p.right = 0, c.name += ", causal";
+    if (i / 4 % 2) c.p.softcap = 2, c.name += ", softcap";
+}
+
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
    an infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
 static void ends_call(call &c, int i) {
@@ -1814,6 +1848,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
             else if (k.test == forward_of_ends) ends_call(c, i);
+            else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);
             k.test(c, stages[k.stage]);

@@ -1736,9 +1736,9 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
 }
 
-/* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as a
-   mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above; a
-   softcap makes all scores finite, and slopes of 0 meet what is infinite. */
+/* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as
+   a mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above;
+   a softcap makes all scores finite, and slopes of 0 meet what is infinite. */
 static void infinite_on_both_sides(call &c, const kind &k, int i) {
     start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 2 : i % (largest_head < 128 ? 2 : 3)]);
     const params &p = c.p;

@@ -6,7 +6,7 @@
 
 dir=$out/cuda${FULL:+-full}
 items="program:fast sanitized program:emulated suite:special suite:mha program:primitives program:trimmed uneven
-       suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers steps:run steps:first"
+       suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers ring steps:run steps:first"
 calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 
@@ -94,6 +94,8 @@ item_python() {
         { failed "$what" "$dir/python.log"; return; }
     ok "$what: $(tail -n 1 "$dir/python.log")"
 }
+# One sequence over processes, each of which has its keys on a device.
+item_ring() { sh tests/mpi.sh "emulated:$dir/fast.o"; }
 # The benchmark beside PyTorch: what becomes of rows that are wrong, die or hang; its rows, tiny, where PyTorch is.
 item_peers() {
     what="bench/cuda_peers.py"

@@ -15,10 +15,10 @@ COMMIT   = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 MAKEFLAGS += -j$(or $(JOBS),2)
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: help test demo demo-mpi demo-train demo-gpt demo-generate examples conformance check check-machines sanitize \
-        golden fuzz fuzz-libfuzzer wheels mutants exhaustive bench bench-peers bench-scaling bench-strips \
-        bench-versions bench-sequences bench-wasm measure format clean test-bindings test-embed install \
-        install-shared install-files uninstall web test-web help-all ALWAYS
+.PHONY: help test demo demo-mpi demo-mpi-cuda demo-train demo-gpt demo-generate examples conformance check \
+        check-machines sanitize golden fuzz fuzz-libfuzzer wheels mutants exhaustive bench bench-peers \
+        bench-scaling bench-strips bench-versions bench-sequences bench-wasm measure format clean test-bindings \
+        test-embed install install-shared install-files uninstall web test-web help-all ALWAYS
 
 LISTED = sed -n 's/^\([a-z-]*\): *[^\#]*\#\# */\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
              printf '%-18s %s\n' "$$name" "$$text"; done
@@ -47,6 +47,9 @@ demo-generate: build/generate-apart build/tiny_gpt.bin ## Write a text with the 
 
 demo-mpi: | build ## Spread the keys of one sequence over 1, 2 and 4 processes (MPICC=mpicc, MPIRUN=mpirun): equal bits, times.
 	@MPICC="$(MPICC)" MPIRUN="$(MPIRUN)" sh tests/mpi.sh
+
+demo-mpi-cuda: | build ## The same with keys and values on the GPUs here, which the processes share.
+	@MPICC="$(MPICC)" MPIRUN="$(MPIRUN)" NVCC="$(NVCC)" sh tests/mpi.sh cuda
 
 examples: $(EXAMPLES:%=build/%) ## Build and run every program in examples/; each checks its own results.
 	@NAMES="$(EXAMPLES)" sh tests/examples.sh
@@ -157,7 +160,7 @@ bench-strips: | build ## Count the instructions for a multiply-add in the innerm
 	@sh bench/strips.sh
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/web/ examples/ examples/cuda/ \
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/cuda/stand_in/ tests/web/ examples/ examples/cuda/ \
 	    examples/embed/ examples/mpi/ examples/web/ bench/))
 
 clean: ## Remove build/.

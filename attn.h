@@ -15441,7 +15441,7 @@ static attn_view attn__take_view(attn__map *m, int64_t batch, int64_t rows, int6
 }
 
 /* On a device: of all layers alike, since attention's tensor cores want arrays of one type. That of 16 bits which all
-   weights have, as what they multiply, and what goes in or comes out beside a layer that is absent; else f32. */
+   weights have, as what they multiply, and without w_result what comes out; else f32. */
 static int32_t attn__mha_device_type(const attn__mha_call *a)
 {
     const int32_t type = a->desc->query.type;

@@ -106,9 +106,8 @@
              it, whose starts are aligned to 16 bytes. Sums are f32 and rounded once, with scale, bias and what they are
              added to; tensor cores may cut them off: of n terms they are within n units of 2^-23 of the absolute sum.
              The layers of attn_mha then have arrays of 16 bits between them, q, k, v, what w_result multiplies, and the
-             gradients of these, where all weights and what they multiply have one type of 16 bits (and beside a layer
-             that is absent the query, key, value, out or d_out), on any device, so that attention takes the tensor
-             cores, too. They are f32 otherwise.
+             gradients of these, where query, key, value and all weights have one type of 16 bits (without w_result out
+             or d_out, too), on any device, so that attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five

@@ -4,7 +4,15 @@
    ranks before have left of each row (attn_desc.carry_out, carry_in), so that the last one has the bits of one process
    that has all keys. Many blocks are on their way at once, as in a pipeline; with --causal a block ends at the rank
    that has its last key. For the gradients the blocks travel once more, with out, stats and the sums for dq; dk and dv
-   stay. Rank 0 has the queries, gets the results, and compares them with one call. */
+   stay. Rank 0 has the queries, gets the results, and compares them with one call.
+       With RING_CUDA keys and values lie on GPUs, one for each rank, or several ranks have one:
+       nvcc -O3 -std=c++17 -arch=native -c ../cuda/kernels.cu (Hopper: -arch=sm_90a)
+       mpicc -O2 -DRING_CUDA -I/usr/local/cuda/include ring.c kernels.o -L/usr/local/cuda/lib64 -lcudart -lstdc++ -lm
+   Blocks then come and go by way of host memory; --device-memory: MPI takes them from the device and leaves them there,
+   as CUDA-aware MPI does. Results are within the bounds of one call, not its bits. */
+#ifdef RING_CUDA
+#define ATTN_CUDA
+#endif
 #define ATTN_IMPLEMENTATION
 #include "../../attn.h"
 #include "../numbers.h"
@@ -14,14 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { H = 8, D = 64, BLOCK = 128, SLOTS = 4 }; /* SLOTS: blocks that a rank holds at once */
-enum { ROWS = H * BLOCK, VECTORS = ROWS * D };  /* of a block */
+#ifndef HEADS
+#define HEADS 8
+#endif
+enum { H = HEADS, D = 64, BLOCK = 128, SLOTS = 4 }; /* SLOTS: blocks that come, go and wait at once */
+enum { ROWS = H * BLOCK, VECTORS = ROWS * D };      /* of a block */
 
 typedef struct ring {
-    int rank, ranks, causal;
+    int rank, ranks, causal, device_memory;
     int64_t tokens, blocks;
     int64_t first, keys;    /* of this rank */
-    float *k, *v, *dk, *dv; /* [H, keys, D] */
+    float *k, *v, *dk, *dv; /* [H, keys, D], on the device */
+    float *working;         /* the block in work, on the device; NULL: it stays where MPI leaves it */
+    int64_t *position;      /* of its first query, on the device */
     /* of rank 0: block by block, [blocks][H, BLOCK, .] */
     float *q, *d_out, *out, *stats, *dq;
     double waited; /* seconds of the journey at hand */
@@ -38,6 +51,43 @@ static float *take(int64_t floats) {
     if (!p) stop("no memory");
     return p;
 }
+
+/* ---- the device of a rank: a GPU, or this machine itself */
+#ifdef RING_CUDA
+#include <cuda_runtime_api.h>
+enum { ON_DEVICE = 1 };
+static void must_cuda(cudaError_t error) {
+    if (error != cudaSuccess) stop(cudaGetErrorString(error));
+}
+static void choose_device(int rank) {
+    int devices;
+    must_cuda(cudaGetDeviceCount(&devices));
+    must_cuda(cudaSetDevice(rank % devices));
+}
+static void *take_on_device(size_t bytes) {
+    void *p;
+    must_cuda(cudaMalloc(&p, bytes ? bytes : 1));
+    must_cuda(cudaMemset(p, 0, bytes));
+    return p;
+}
+static void free_on_device(void *p) { must_cuda(cudaFree(p)); }
+/* From anywhere to anywhere, when what was enqueued before is done */
+static void copy(void *to, const void *from, size_t bytes) {
+    if (to != from) must_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    must_cuda(cudaDeviceSynchronize());
+}
+#else
+enum { ON_DEVICE = 0 };
+static void choose_device(int rank) { (void)rank; }
+static void *take_on_device(size_t bytes) { return take((int64_t)(bytes / sizeof(float))); }
+static void free_on_device(void *p) { free(p); }
+static void copy(void *to, const void *from, size_t bytes) {
+    if (to != from) memcpy(to, from, bytes);
+}
+#endif
+static float *floats_on_device(int64_t n) { return (float *)take_on_device((size_t)n * sizeof(float)); }
+static void copy_floats(float *to, const float *from, int64_t n) { copy(to, from, (size_t)n * sizeof *to); }
+
 static void must(attn_status status, const attn_error *err) {
     char text[200];
     if (status == ATTN_OK) return;
@@ -57,6 +107,13 @@ static void make_tokens(int which, int64_t first, int64_t n, float *to) {
     for (int64_t h = 0; h < H; h++)
         for (int64_t i = 0; i < n * D; i++) *to++ = number((uint64_t)which, (uint64_t)(h << 40 | (first * D + i)));
 }
+static float *tokens_on_device(int which, int64_t first, int64_t n) {
+    float *made = take(H * n * D), *there = floats_on_device(H * n * D);
+    make_tokens(which, first, n, made);
+    copy_floats(there, made, H * n * D);
+    free(made);
+    return there;
+}
 
 /* ---- who has which keys: multiples of ATTN_PART_KEYS. Causal, a rank's keys meet the queries from there on: the first
    ranks have fewer, so that all have as much to do. */
@@ -73,8 +130,8 @@ static int last_rank(const ring *r, int64_t block) {
     return rank;
 }
 
-/* ---- a journey: `load` fills a block at rank 0, `work` is what each rank does with it and what it leaves in `result`
-   if it is the last one; the results come back to rank 0, one after the other in `results`. */
+/* ---- a journey: `load` fills a block at rank 0, `work` is what each rank does with it on its device, and what it
+   leaves in `result` if it is the last one; the results come back to rank 0, one after the other in `results`. */
 typedef struct journey {
     int floats, result_floats;
     void (*load)(const ring *r, int64_t block, float *at);
@@ -94,7 +151,7 @@ static int64_t next_block(const ring *r, int64_t block) { /* the next one that c
 }
 static double travel(ring *r, const journey *j) {
     const int pitch = j->floats + j->result_floats;
-    float *slots = take((int64_t)pitch * SLOTS);
+    float *slots = r->working ? take((int64_t)pitch * SLOTS) : floats_on_device((int64_t)pitch * SLOTS);
     MPI_Request arriving[SLOTS], leaving[SLOTS], *back = (MPI_Request *)malloc((size_t)r->blocks * sizeof *back);
     int64_t block = next_block(r, -1), n = 0, next;
     if (!back) stop("no memory");
@@ -113,7 +170,7 @@ static double travel(ring *r, const journey *j) {
         MPI_Irecv(slots, j->floats, MPI_FLOAT, r->rank - 1, (int)block, MPI_COMM_WORLD, &arriving[0]);
     for (; block < r->blocks; block = next, n++) {
         const int slot = (int)(n % SLOTS), other = (int)((n + 1) % SLOTS), is_last = last_rank(r, block) == r->rank;
-        float *at = slots + (int64_t)slot * pitch, *result = at + j->floats;
+        float *at = slots + (int64_t)slot * pitch, *result = at + j->floats, *working = r->working ? r->working : at;
         next = next_block(r, block);
         if (r->rank == 0) {
             wait_for(r, &leaving[slot]);
@@ -127,7 +184,10 @@ static double travel(ring *r, const journey *j) {
             wait_for(r, &arriving[slot]);
         }
         if (is_last && r->rank == 0) result = j->results + block * j->result_floats;
-        j->work(r, block, at, result);
+        copy_floats(working, at, j->floats);
+        j->work(r, block, working, working + j->floats);
+        if (is_last) copy_floats(result, working + j->floats, j->result_floats);
+        else copy_floats(at, working, j->floats);
         if (!is_last) MPI_Isend(at, j->floats, MPI_FLOAT, r->rank + 1, (int)block, MPI_COMM_WORLD, &leaving[slot]);
         else if (r->rank > 0)
             MPI_Isend(result, j->result_floats, MPI_FLOAT, 0, (int)block, MPI_COMM_WORLD, &leaving[slot]);
@@ -136,33 +196,33 @@ static double travel(ring *r, const journey *j) {
     for (int64_t b = 0; b < r->blocks; b++) wait_for(r, &back[b]);
     const double seconds = MPI_Wtime() - began;
     free(back);
-    free(slots);
+    if (r->working) free(slots);
+    else free_on_device(slots);
     return seconds;
 }
 
 /* ---- what a rank does with a block: its own keys, for queries that come from elsewhere */
-static attn_desc call_of(const ring *r, int64_t *position, int64_t block, float *q) {
+static attn_desc call_of(const ring *r, int64_t block, float *q) {
+    /* gradients on a device take no key_origin; positions from this rank's first key on do as well */
+    const int64_t origin = ON_DEVICE ? 0 : r->first, position = block * BLOCK - r->first + origin;
     attn_desc d = {0};
-    *position = block * BLOCK;
+    copy(r->position, &position, sizeof position);
     d.q = attn_view_bhsd(q, 1, H, BLOCK, D);
     d.k = attn_view_bhsd(r->k, 1, H, r->keys, D);
     d.v = attn_view_bhsd(r->v, 1, H, r->keys, D);
     d.causal = r->causal;
     d.align = ATTN_ALIGN_POSITIONS;
-    d.positions = attn_view_i64(position, 1, 1, 0, 0, 0);
-    d.key_origin = r->first;
+    d.positions = attn_view_i64(r->position, 1, 1, 0, 0, 0);
+    d.key_origin = origin;
     return d;
 }
 /* On the way forward: q, then what is carried. The result: out, then stats. */
 enum { CARRY = ROWS * (D + 2), FORWARD = VECTORS + CARRY, FORWARD_RESULT = VECTORS + 2 * ROWS };
-static void load_forward(const ring *r, int64_t block, float *at) {
-    memcpy(at, r->q + block * VECTORS, VECTORS * sizeof *at);
-}
+static void load_forward(const ring *r, int64_t block, float *at) { copy_floats(at, r->q + block * VECTORS, VECTORS); }
 static void work_forward(ring *r, int64_t block, float *at, float *result) {
     const attn_out carry = attn_out_bhsd(at + VECTORS, 1, H, BLOCK, D + 2);
     attn_error err;
-    int64_t position;
-    attn_desc d = call_of(r, &position, block, at);
+    attn_desc d = call_of(r, block, at);
     if (r->rank > 0) d.carry_in = attn_view_of(carry);
     if (last_rank(r, block) > r->rank) d.carry_out = carry; /* in place */
     else {
@@ -172,17 +232,16 @@ static void work_forward(ring *r, int64_t block, float *at, float *result) {
     must(attn_forward(&d, &err), &err);
 }
 /* On the way for gradients: q, d_out, out, stats, dq so far. The result: dq. */
-enum { BACKWARD = 4 * VECTORS + 2 * ROWS };
+enum { BACKWARD = 4 * VECTORS + 2 * ROWS, MOST = BACKWARD + VECTORS };
 static void load_backward(const ring *r, int64_t block, float *at) {
-    memcpy(at, r->q + block * VECTORS, VECTORS * sizeof *at);
-    memcpy(at + VECTORS, r->d_out + block * VECTORS, VECTORS * sizeof *at);
-    memcpy(at + 2 * VECTORS, r->out + block * FORWARD_RESULT, FORWARD_RESULT * sizeof *at);
+    copy_floats(at, r->q + block * VECTORS, VECTORS);
+    copy_floats(at + VECTORS, r->d_out + block * VECTORS, VECTORS);
+    copy_floats(at + 2 * VECTORS, r->out + block * FORWARD_RESULT, FORWARD_RESULT);
 }
 static void work_backward(ring *r, int64_t block, float *at, float *result) {
     float *dq = at + 2 * VECTORS + FORWARD_RESULT;
     attn_error err;
-    int64_t position;
-    attn_desc d = call_of(r, &position, block, at);
+    attn_desc d = call_of(r, block, at);
     attn_grad g = {0};
     d.out = attn_out_bhsd(at + 2 * VECTORS, 1, H, BLOCK, D);
     d.stats = attn_out_bhsd(at + 3 * VECTORS, 1, H, BLOCK, 2);
@@ -193,7 +252,7 @@ static void work_backward(ring *r, int64_t block, float *at, float *result) {
     g.accumulate = ATTN_GRAD_K | ATTN_GRAD_V; /* over the blocks; dq over the ranks */
     if (r->rank > 0) g.accumulate |= ATTN_GRAD_Q;
     must(attn_backward(&d, &g, &err), &err);
-    if (last_rank(r, block) == r->rank) memcpy(result, dq, VECTORS * sizeof *dq);
+    if (last_rank(r, block) == r->rank) copy_floats(result, dq, VECTORS);
 }
 
 /* ---- rank 0 compares: from [blocks][H, BLOCK, n] and [H, tokens, n] */
@@ -212,8 +271,9 @@ static double worst(const ring *r, const float *blocks, int64_t pitch, const flo
     return apart / most;
 }
 /* Gradients of keys, rank by rank, into one array [H, tokens, D] of rank 0. */
-static float *gather(const ring *r, const float *mine) {
-    float *all = r->rank ? NULL : take(H * r->tokens * D);
+static float *gather(const ring *r, const float *on_device) {
+    float *all = r->rank ? NULL : take(H * r->tokens * D), *mine = take(H * r->keys * D);
+    copy_floats(mine, on_device, H * r->keys * D);
     for (int64_t h = 0; h < H; h++)
         for (int rank = 0; rank < r->ranks; rank++) {
             const int n = (int)((first_key(r, rank + 1) - first_key(r, rank)) * D), tag = (int)h;
@@ -222,6 +282,7 @@ static float *gather(const ring *r, const float *mine) {
             else if (r->rank == 0) MPI_Recv(to, n, MPI_FLOAT, rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             else if (r->rank == rank) MPI_Send(mine + h * n, n, MPI_FLOAT, 0, tag, MPI_COMM_WORLD);
         }
+    free(mine);
     return all;
 }
 static int compare(ring *r, const float *dk, const float *dv, double seconds[2]) {
@@ -253,8 +314,8 @@ static int compare(ring *r, const float *dk, const float *dv, double seconds[2])
     printf("; backward %.3f s, %.2f times\n", MPI_Wtime() - began, (MPI_Wtime() - began) / seconds[1]);
 
     int same = 1, ignored;
-    worst(r, r->out, FORWARD_RESULT, out, D, &same);
-    worst(r, r->out + VECTORS, FORWARD_RESULT, stats, 2, &same);
+    const double off_out = worst(r, r->out, FORWARD_RESULT, out, D, &same);
+    const double off_stats = worst(r, r->out + VECTORS, FORWARD_RESULT, stats, 2, &same);
     const double off_q = worst(r, r->dq, VECTORS, want[0], D, &ignored);
     double off_kv[2] = {0, 0}, most[2] = {0, 0};
     for (int64_t i = 0; i < n; i++)
@@ -263,12 +324,14 @@ static int compare(ring *r, const float *dk, const float *dv, double seconds[2])
             if (!(fabs(a - b) <= off_kv[x])) off_kv[x] = fabs(a - b);
             if (fabs(b) > most[x]) most[x] = fabs(b);
         }
-    printf("out and stats: %s\n", same ? "the same bits" : "WRONG: other bits");
+    if (ON_DEVICE) printf("out and stats off by %.1e, %.1e of the largest\n", off_out, off_stats);
+    else printf("out and stats: %s\n", same ? "the same bits" : "WRONG: other bits");
     printf("gradients off by %.1e (dq), %.1e (dk), %.1e (dv) of the largest\n", off_q, off_kv[0] / most[0],
            off_kv[1] / most[1]);
     for (int x = 0; x < 3; x++) free(want[x]);
     free(q), free(k), free(v), free(out), free(stats), free(d_out);
-    return same && off_q <= 4e-6 && off_kv[0] <= 4e-6 * most[0] && off_kv[1] <= 4e-6 * most[1];
+    return (ON_DEVICE ? off_out <= 4e-6 && off_stats <= 4e-6 : same) && off_q <= 4e-6 && off_kv[0] <= 4e-6 * most[0] &&
+           off_kv[1] <= 4e-6 * most[1];
 }
 static void tell(const ring *r, const char *what, double seconds) {
     double mine[2] = {seconds, r->waited}, *all = (double *)malloc((size_t)r->ranks * sizeof mine);
@@ -290,6 +353,7 @@ int main(int argc, char **argv) {
     r.tokens = 4096;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--causal")) r.causal = 1;
+        else if (ON_DEVICE && !strcmp(argv[i], "--device-memory")) r.device_memory = 1;
         else if (!take_whole(r.rank == 0 ? stderr : NULL, "ring", "TOKENS", argv[i], BLOCK, 1 << 20, &r.tokens)) {
             MPI_Finalize();
             return 2;
@@ -303,9 +367,11 @@ int main(int argc, char **argv) {
     r.blocks = r.tokens / BLOCK;
     r.first = first_key(&r, r.rank);
     r.keys = first_key(&r, r.rank + 1) - r.first;
-    r.k = take(H * r.keys * D), r.v = take(H * r.keys * D), r.dk = take(H * r.keys * D), r.dv = take(H * r.keys * D);
-    make_tokens(1, r.first, r.keys, r.k);
-    make_tokens(2, r.first, r.keys, r.v);
+    choose_device(r.rank);
+    r.k = tokens_on_device(1, r.first, r.keys), r.v = tokens_on_device(2, r.first, r.keys);
+    r.dk = floats_on_device(H * r.keys * D), r.dv = floats_on_device(H * r.keys * D);
+    r.position = (int64_t *)take_on_device(sizeof *r.position);
+    if (ON_DEVICE && !r.device_memory) r.working = floats_on_device(MOST);
     if (r.rank == 0) {
         r.q = take(r.blocks * VECTORS), r.d_out = take(r.blocks * VECTORS), r.dq = take(r.blocks * VECTORS);
         r.out = take(r.blocks * FORWARD_RESULT);
@@ -329,7 +395,9 @@ int main(int argc, char **argv) {
     MPI_Bcast(&good, 1, MPI_INT, 0, MPI_COMM_WORLD);
     good = !fflush(stdout) && !ferror(stdout) && good;
     MPI_Finalize();
-    free(r.k), free(r.v), free(r.dk), free(r.dv), free(dk), free(dv);
+    free_on_device(r.k), free_on_device(r.v), free_on_device(r.dk), free_on_device(r.dv), free_on_device(r.position);
+    if (r.working) free_on_device(r.working);
+    free(dk), free(dv);
     free(r.q), free(r.d_out), free(r.dq), free(r.out);
     return !good;
 }

@@ -3,7 +3,7 @@
         test-cuda-run cuda-device-first test-cuda bench-cuda
 
 CUDA          = build/cuda$(if $(FULL),-full)
-CUDA_PROGRAMS = emulated suites primitives fast trimmed
+CUDA_PROGRAMS = emulated suites primitives fast trimmed uneven
 CUDA_LIBRARIES = libattn_emulated.so libbench_emulated.so
 test-cuda-emulated: $(CUDA_PROGRAMS:%=$(CUDA)/%) $(CUDA_LIBRARIES:%=$(CUDA)/%) ## Run the GPU kernels in an emulator (FULL=1: minutes).
 	@FULL="$(FULL)" CXX="$(CXX)" VENV="$(VENV)" sh tests/cuda/emulated.sh
@@ -58,6 +58,10 @@ $(CUDA)/primitives: $(CUDA)/primitives.o
 $(CUDA)/trimmed.o: CUDA_SOME = 64
 $(CUDA)/trimmed.o: CXXFLAGS += -DATTN_CUDA_BF16=0 -DATTN_CUDA_GRADIENTS=0 $(if $(FULL),-DATTN_CUDA_HEAD_DIMS=64)
 $(CUDA)/trimmed: $(CUDA)/trimmed.o $(CUDA)/attn.o
+# Kernels of columns that are no multiple of 32; compiled for as long as it takes to run a few calls.
+$(CUDA)/uneven.o: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
+	$(CXX) -std=c++17 -O0 -Wall -Wextra -DATTN_CUDA_HEAD_DIMS=48,80 -DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0 -I. -c $< -o $@
+$(CUDA)/uneven: $(CUDA)/uneven.o
 $(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
 $(CUDA)/bench.o: bench/cuda.cu attn.h attn_cuda.cuh | $(CUDA)

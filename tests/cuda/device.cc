@@ -45,6 +45,8 @@ void fake_release(void *block, void *stream) {
     counts.releases++;
     attn_emu::last_stream = stream;
     counts.device = current;
+    for (size_t i = ranges.size(); block && i-- > 0;)
+        if (ranges[i].data == block) ranges.erase(ranges.begin() + (long)i);
     free(block);
 }
 void fake_fail_allocations(int fail) { failing = fail; }

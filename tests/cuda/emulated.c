@@ -2052,32 +2052,40 @@ static void fast_product_gradients(void) {
 }
 
 /* ---- attn_mha with it: of 16 bits between the layers, too */
+enum { ABSENT = -1 };
 static attn_view take_typed(int32_t type, double deviation, int rank, int64_t n0, int64_t n1, int64_t n2) {
-    attn_view v = make_filled(LAYOUT_PACKED, deviation, rank, n0, n1, n2, 0);
+    attn_view v = {0};
+    if (type == ABSENT) return v;
+    v = make_filled(LAYOUT_PACKED, deviation, rank, n0, n1, n2, 0);
     return type == ATTN_F32 ? v : retyped(&v, type, LAYOUT_PACKED);
 }
 
 enum { MHA_BATCH = 2, MHA_ROWS = 70, MHA_KEYS = 45, MHA_WIDTH = 72, MHA_HEADS = 4, MHA_HEADS_KV = 2, MHA_SIZE = 24 };
-static void make_mha(attn_mha_desc *m, attn_mha_grad *g, int32_t type, int self, int biases) {
-    const int64_t of_q = MHA_HEADS * MHA_SIZE, of_k = MHA_HEADS_KV * MHA_SIZE, width = self ? MHA_WIDTH : 40;
+/* types: of query and key, of each layer's weights, of d_out; ABSENT: there is no key, or no layer
+   behind attention */
+enum { OF_QUERY, OF_KEY, OF_WEIGHTS, OF_D_OUT = OF_WEIGHTS + 4, MHA_TYPES };
+static void make_mha(attn_mha_desc *m, attn_mha_grad *g, const int32_t *types, int biases) {
+    const int32_t *w = types + OF_WEIGHTS, type = types[OF_QUERY];
+    const int64_t of_q = MHA_HEADS * MHA_SIZE, of_k = MHA_HEADS_KV * MHA_SIZE, of_out = w[3] == ABSENT ? of_q : 64;
+    const int64_t key = types[OF_KEY] == ABSENT ? MHA_WIDTH : 40;
     memset(m, 0, sizeof *m);
     memset(g, 0, sizeof *g);
     m->query = take_typed(type, 1, 3, MHA_BATCH, MHA_ROWS, MHA_WIDTH);
-    if (!self) m->key = take_typed(type, 1, 3, MHA_BATCH, MHA_KEYS, width);
-    m->w_query = take_typed(type, 0.2, 2, of_q, MHA_WIDTH, 0);
-    m->w_key = take_typed(type, 0.2, 2, of_k, width, 0);
-    m->w_value = take_typed(type, 0.2, 2, of_k, width, 0);
-    m->w_result = take_typed(type, 0.2, 2, 64, of_q, 0);
+    m->key = take_typed(types[OF_KEY], 1, 3, MHA_BATCH, MHA_KEYS, key);
+    m->w_query = take_typed(w[0], 0.2, 2, of_q, MHA_WIDTH, 0);
+    m->w_key = take_typed(w[1], 0.2, 2, of_k, key, 0);
+    m->w_value = take_typed(w[2], 0.2, 2, of_k, key, 0);
+    m->w_result = take_typed(w[3], 0.2, 2, of_out, of_q, 0);
     if (biases) m->b_query = take_typed(type, 1, 1, of_q, 0, 0);
     if (biases) m->b_value = take_typed(ATTN_F32, 1, 1, of_k, 0, 0);
-    if (biases) m->b_result = take_typed(type, 1, 1, 64, 0, 0);
+    if (biases) m->b_result = take_typed(type, 1, 1, of_out, 0, 0);
     m->heads = MHA_HEADS;
     m->heads_kv = MHA_HEADS_KV;
-    g->d_out = take_typed(type, 1, 3, MHA_BATCH, MHA_ROWS, 64);
+    g->d_out = take_typed(types[OF_D_OUT], 1, 3, MHA_BATCH, MHA_ROWS, of_out);
 }
 /* Fresh results: out, dquery, dkey, of each weight, of each bias; on the device with FAST, on the CPU without */
 enum { MHA_OUTS = 10 };
-static void run_layers(attn_mha_desc *m, attn_mha_grad *g, int device, int32_t type, attn_out *outs) {
+static void run_layers(attn_mha_desc *m, attn_mha_grad *g, int device, int32_t type, int32_t of_out, attn_out *outs) {
     const attn_view *of[MHA_OUTS] = {0,           &m->query,    &m->key,     &m->w_query, &m->w_key,
                                      &m->w_value, &m->w_result, &m->b_query, &m->b_value, &m->b_result};
     attn_out *grads[MHA_OUTS] = {&m->out,      &g->dquery,    &g->dkey,     &g->dw_query, &g->dw_key,
@@ -2093,7 +2101,7 @@ static void run_layers(attn_mha_desc *m, attn_mha_grad *g, int device, int32_t t
         if (i && !of[i]->rank) continue;
         outs[i] = i ? make_out_of(i < 3 ? type : ATTN_F32, LAYOUT_PACKED, of[i]->rank, of[i]->size[0], of[i]->size[1],
                                   of[i]->size[2], 0)
-                    : make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, 64, 0);
+                    : make_out_of(of_out, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, g->d_out.size[2], 0);
         *grads[i] = outs[i];
     }
     if (device) on_device();
@@ -2124,61 +2132,122 @@ static void bmm_gradients(attn_view x, attn_view w, attn_view dy, attn_out dx, a
     on_device();
     CHECK_STATUS(attn_bmm_backward(x, attn_view_swap(w, 0, 1), dy, dx, dw_turned, 0, &o, 0), ATTN_OK);
 }
-/* Without biases: what attn_bmm and attention make of arrays of this type, one after the other, bit for bit */
-static void check_mha_pieces(const attn_mha_desc *m, const attn_mha_grad *g, int32_t type, const attn_out *outs) {
+/* Without biases, with a key: what attn_bmm and attention make of arrays of this type, one after the other, bit for
+   bit; attn_mha's out, or gradients */
+static void check_mha_pieces(const attn_mha_desc *m, const attn_mha_grad *g, int32_t type, int gradients,
+                             const attn_out *outs) {
     attn_out y[3] = {by_bmm(m->query, m->w_query, type), by_bmm(m->key, m->w_key, type),
                      by_bmm(m->key, m->w_value, type)};
-    attn_out heads = make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, MHA_HEADS * MHA_SIZE, 0), dy[4];
-    attn_out own[4] = {same_lines(&outs[0]), same_lines(&outs[1]), same_lines(&outs[3]), same_lines(&outs[6])};
+    attn_out own[MHA_OUTS] = {{0}}, dy[3], heads;
     attn_desc d;
     attn_grad inner;
     memset(&d, 0, sizeof d);
     memset(&inner, 0, sizeof inner);
+    for (int i = 0; i < MHA_OUTS; i++)
+        if (outs[i].rank) own[i] = same_lines(&outs[i]);
+    heads = m->w_result.rank || gradients
+                ? make_out_of(type, LAYOUT_PACKED, 3, MHA_BATCH, MHA_ROWS, MHA_HEADS * MHA_SIZE, 0)
+                : own[0];
     d.q = attn_view_of(as_heads(y[0], MHA_HEADS));
     d.k = attn_view_of(as_heads(y[1], MHA_HEADS_KV));
     d.v = attn_view_of(as_heads(y[2], MHA_HEADS_KV));
     d.out = as_heads(heads, MHA_HEADS);
-    d.stats = make_out(LAYOUT_PACKED, 4, MHA_BATCH, MHA_HEADS, MHA_ROWS, 2);
+    if (gradients) d.stats = make_out(LAYOUT_PACKED, 4, MHA_BATCH, MHA_HEADS, MHA_ROWS, 2);
     d.causal = 1;
     d.align = ATTN_ALIGN_TOP_LEFT;
     on_device();
     CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
-    bmm_in(attn_view_of(heads), attn_view_swap(m->w_result, 0, 1), own[0], ATTN_PRECISION_FAST, 4);
-    check_same(&own[0], &outs[0], "out of layers and pieces");
-    for (int i = 0; i < 4; i++) dy[i] = same_lines(i < 3 ? &y[i] : &heads);
-    bmm_gradients(attn_view_of(heads), m->w_result, g->d_out, dy[3], own[3]);
-    check_same(&own[3], &outs[6], "dw_result of layers and pieces");
-    inner.d_out = attn_view_of(as_heads(dy[3], MHA_HEADS));
+    if (!gradients) {
+        if (m->w_result.rank)
+            bmm_in(attn_view_of(heads), attn_view_swap(m->w_result, 0, 1), own[0], ATTN_PRECISION_FAST, 4);
+        check_same(&own[0], &outs[0], "out of layers and pieces");
+        return;
+    }
+    for (int i = 0; i < 3; i++) dy[i] = same_lines(&y[i]);
+    if (m->w_result.rank) {
+        const attn_out d_heads = same_lines(&heads);
+        bmm_gradients(attn_view_of(heads), m->w_result, g->d_out, d_heads, own[6]);
+        check_same(&own[6], &outs[6], "dw_result of layers and pieces");
+        inner.d_out = attn_view_of(as_heads(d_heads, MHA_HEADS));
+    } else {
+        inner.d_out =
+            attn_view_typed((attn_type)g->d_out.type, g->d_out.data, 4, MHA_BATCH, MHA_ROWS, MHA_HEADS, MHA_SIZE);
+        inner.d_out = attn_view_swap(inner.d_out, 1, 2);
+    }
     inner.dq = as_heads(dy[0], MHA_HEADS);
     inner.dk = as_heads(dy[1], MHA_HEADS_KV);
     inner.dv = as_heads(dy[2], MHA_HEADS_KV);
     on_device();
     CHECK_STATUS(attn_backward(&d, &inner, 0), ATTN_OK);
-    bmm_gradients(m->query, m->w_query, attn_view_of(dy[0]), own[1], own[2]);
+    bmm_gradients(m->query, m->w_query, attn_view_of(dy[0]), own[1], own[3]);
     check_same(&own[1], &outs[1], "dquery of layers and pieces");
-    check_same(&own[2], &outs[3], "dw_query of layers and pieces");
+    check_same(&own[3], &outs[3], "dw_query of layers and pieces");
 }
+/* On the device against the CPU in f32, whose tests compare it with float64. type, of_out: of results; far: how far
+   out, and gradients, may be apart, of the largest number */
+static void check_layers(attn_mha_desc *m, attn_mha_grad *g, int32_t type, int32_t of_out, const double *far, int n,
+                         attn_out *got) {
+    attn_out want[MHA_OUTS];
+    run_layers(m, g, 0, ATTN_F32, ATTN_F32, want);
+    run_layers(m, g, 1, type, of_out, got);
+    for (int i = 0; i < MHA_OUTS; i++) {
+        if (!got[i].rank) continue;
+        const double apart = difference(&got[i], &want[i]), bound = far[i > 0];
+        CHECKF(apart <= bound, "result %d of case %d differs by %g, bound %g", i, n, apart, bound);
+    }
+}
+/* Of layers with 16 bits between them, and with floats: products of up to 96 terms are within 96 units of 2^-23 */
+static double bound_of_layers(int32_t type) { return ldexp(12, type == ATTN_BF16 ? -9 : type == ATTN_F16 ? -12 : -19); }
 static void fast_product_layers(void) {
     const int arch = fake_arch();
     if (!play(80)) return;
     projections_of(0, ATTN_F16);
     projections_of(0, ATTN_BF16);
     for (int n = 0; n < 8; n++) {
-        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
-        const int self = n / 2 % 2, biases = n / 4;
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16, key = n / 2 % 2 ? ABSENT : type;
+        const int32_t types[MHA_TYPES] = {type, key, type, type, type, type, type};
+        const int biases = n / 4;
         attn_mha_desc m;
         attn_mha_grad g;
-        attn_out want[MHA_OUTS], got[MHA_OUTS];
+        attn_out got[MHA_OUTS];
         if (biases) fake_set_arch(arch);
-        make_mha(&m, &g, type, self, biases);
-        run_layers(&m, &g, 0, ATTN_F32, want);
-        run_layers(&m, &g, 1, biases ? ATTN_F32 : type, got);
-        for (int i = 0; i < MHA_OUTS; i++) {
-            if (!got[i].rank) continue;
-            const double apart = difference(&got[i], &want[i]), bound = ldexp(12, type == ATTN_BF16 ? -9 : -12);
-            CHECKF(apart <= bound, "result %d of case %d differs by %g, bound %g", i, n, apart, bound);
-        }
-        if (!self && !biases) check_mha_pieces(&m, &g, type, got);
+        make_mha(&m, &g, types, biases);
+        const int32_t of_results = biases ? ATTN_F32 : type;
+        const double far[2] = {bound_of_layers(type), bound_of_layers(type)};
+        check_layers(&m, &g, of_results, of_results, far, n, got);
+        for (int i = 0; m.key.rank && !biases && i < 2; i++) check_mha_pieces(&m, &g, type, i, got);
+        test_release();
+    }
+    play_as_before(arch);
+}
+/* Where all weights and what they multiply are of one type of 16 bits (T), and without a layer behind attention its
+   out, or d_out, too, that is what lies between; where one is of another (O) or f32 (F), floats do. */
+static void fast_product_mixed_layers(void) {
+    enum { T, O, F, NONE };
+    static const struct {
+        int types[MHA_TYPES], of_out, of_forward, of_backward;
+    } cases[] = {
+        {{T, T, T, T, O, T, T}, F, F, F},    {{T, T, T, T, F, T, T}, F, F, F},    {{T, T, F, T, T, T, T}, F, F, F},
+        {{T, T, T, T, T, O, T}, F, F, F},    {{T, O, T, O, O, T, T}, F, F, F},    {{F, T, T, T, T, T, T}, F, F, F},
+        {{T, T, T, T, T, T, F}, F, T, T},    {{T, T, T, T, T, NONE, T}, T, T, T}, {{T, T, T, T, T, NONE, F}, T, T, F},
+        {{T, T, T, T, T, NONE, O}, T, T, F}, {{T, T, T, T, T, NONE, T}, F, F, F}};
+    const int arch = fake_arch();
+    if (!play(80)) return;
+    for (int n = 0; n < (int)(sizeof cases / sizeof *cases); n++) {
+        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        const int32_t of[4] = {type, ATTN_F16 + ATTN_BF16 - type, ATTN_F32, ABSENT};
+        int32_t types[MHA_TYPES];
+        attn_mha_desc m;
+        attn_mha_grad g;
+        attn_out got[MHA_OUTS];
+        for (int i = 0; i < MHA_TYPES; i++) types[i] = of[cases[n].types[i]];
+        make_mha(&m, &g, types, 0);
+        const int32_t of_out = of[cases[n].of_out], of_backward = of[cases[n].of_backward];
+        const int32_t of_forward = of[cases[n].of_forward];
+        const double far[2] = {bound_of_layers(of_forward), bound_of_layers(of_backward)};
+        check_layers(&m, &g, ATTN_F32, of_out, far, n, got);
+        check_mha_pieces(&m, &g, of_forward, 0, got);
+        check_mha_pieces(&m, &g, of_backward, 1, got);
         test_release();
     }
     play_as_before(arch);
@@ -2700,6 +2769,7 @@ const test_case suite_emulated[] = {
     {"emulated.products_left", fast_products_left},
     {"emulated.products_gradients", fast_product_gradients},
     {"emulated.products_layers", fast_product_layers},
+    {"emulated.products_mixed_layers", fast_product_mixed_layers},
     {"emulated.saved_refused", saved_refused},
     {"emulated.fast_stages", fast_stages},
     {"emulated.fast_workspace", fast_workspace},

@@ -5,8 +5,8 @@
 . tests/cuda/sanitizers.sh
 
 dir=$out/cuda${FULL:+-full}
-items="program:fast sanitized program:emulated suite:special suite:mha program:primitives program:trimmed
-       suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers steps:run steps:first"
+items="program:fast sanitized program:emulated suite:special suite:mha program:primitives program:trimmed uneven
+       suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers ring steps:run steps:first"
 calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 
@@ -21,6 +21,15 @@ item_suite() {
     FAKE_ELSEWHERE=3 FAKE_SIMPLE=1 "$dir/suites" --isa scalar --filter "$1." >"$dir/suite-$1.log" 2>&1 ||
         { failed "the suite $1 on the device" "$dir/suite-$1.log"; return; }
     ok "the suite $1 on the device: $(tail -n 1 "$dir/suite-$1.log")"
+}
+# Where kernels have columns that are no multiple of 32, those of codes and of one sweep for all gradients are left out.
+item_uneven() {
+    for calls in "2 1 forward" "1 1 backward" "1 2 decode"; do
+        kind=${calls##* }
+        "$dir/uneven" ${calls% *} "stage 2 $kind" >"$dir/uneven.log" 2>&1 ||
+            { failed "kernels of 48 and 80 columns, $kind" "$dir/uneven.log"; return; }
+        ok "kernels of 48 and 80 columns, $kind: $(tail -n 1 "$dir/uneven.log")"
+    done
 }
 # One call of each kind, so each kernel, where a byte beside an array and a load that is not aligned are errors.
 item_sanitized() {
@@ -85,6 +94,8 @@ item_python() {
         { failed "$what" "$dir/python.log"; return; }
     ok "$what: $(tail -n 1 "$dir/python.log")"
 }
+# One sequence over processes, each of which has its keys on a device.
+item_ring() { sh tests/mpi.sh "emulated:$dir/fast.o"; }
 # The benchmark beside PyTorch: what becomes of rows that are wrong, die or hang; its rows, tiny, where PyTorch is.
 item_peers() {
     what="bench/cuda_peers.py"

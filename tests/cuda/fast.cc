@@ -27,6 +27,9 @@ static uint32_t bits() {
 }
 static int draw(int least, int most) { return least + (int)(bits() % (uint32_t)(most - least + 1)); }
 static bool chance(int percent) { return draw(0, 99) < percent; }
+static int half_type(bool bf16) { /* where the build has kernels of one alone, it is that */
+    return ATTN_CUDA_BF16 && (bf16 || !ATTN_CUDA_F16) ? ATTN_BF16 : ATTN_F16;
+}
 static float number() { return (float)(int)(bits() % 65536) / 32768.0f - 1.0f; }
 
 static long checks, failures, calls;
@@ -191,6 +194,7 @@ struct wishes {
     bool floats = false;                    /* q, k, v and gradients are f32 */
     int least_keys = 512, most_keys = 1500; /* of a decode */
 };
+enum { COLUMN = 3 }; /* of q and k, where something in them is infinite on both sides */
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
@@ -239,7 +243,7 @@ static void score_options(call &c, bool of_scores) {
 static void random_call(call &c, const wishes &w) {
     params &p = c.p;
     static const int packs[4] = {1, 4, 8, 16};
-    const int drawn = chance(70) ? ATTN_BF16 : ATTN_F16, type = w.floats ? ATTN_F32 : drawn, heads_kv = draw(1, 2);
+    const int drawn = half_type(chance(70)), type = w.floats ? ATTN_F32 : drawn, heads_kv = draw(1, 2);
     const int group = w.decode == 2 ? packs[draw(0, 3)] : w.decode == 3 ? 2 * draw(1, 4) : chance(40) ? draw(2, 4) : 1;
     const int whole = w.codes ? 16 : 8, size_q = whole * draw((w.least_d + whole - 1) / whole, w.most_d / whole);
     const int size_v = w.most_v     ? 8 * draw(1, w.most_v / 8)
@@ -616,6 +620,12 @@ static void give_workspace(call &c, size_t workspace) {
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
+/* of the kernel for heads of that size */
+static int stage_2_columns(int64_t head_size) {
+    int columns = 0;
+    with_head_size(head_size, mma_head_sizes(), [&](auto d) { columns = decltype(d)::value; });
+    return columns;
+}
 /* Blocks that are alive at once where some count on others, in different timings */
 static const int together[4] = {3, 1, 8, 2};
 /* Does the sweep over keys of a stage's backward add to dq? */
@@ -723,11 +733,11 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     size_t of_decode = 0;
     bool merges = true; /* else keys that are cut take a second launch */
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-        constexpr int D = decltype(d)::value, keys = mma_decode_keys<D, Kind>;
+        constexpr int D = decltype(d)::value, kind = D % 32 ? NUMBERS : Kind, keys = mma_decode_keys<D, kind>;
         merges = (D <= 192 || !has_extra(p)) && mma_plan<D>(p, c.dev).splits <= MOST_MERGED;
-        typedef mma_shape<D, keys, 4, Kind> of_four;
-        const bool four = D <= 128 && c.dev.shared_bytes > (Kind ? 2 * of_four::shared_bytes + 1024 : 100 * 1024);
-        of_decode = (size_t)(four ? of_four::shared_bytes : mma_shape<D, keys, 2, Kind>::shared_bytes);
+        typedef mma_shape<D, keys, 4, kind> of_four;
+        const bool four = D <= 128 && c.dev.shared_bytes > (kind ? 2 * of_four::shared_bytes + 1024 : 100 * 1024);
+        of_decode = (size_t)(four ? of_four::shared_bytes : mma_shape<D, keys, 2, kind>::shared_bytes);
     });
     if (chance(20)) p.out.rank = 0, c.name += " without out";
     if (chance(30)) p.lse.rank = 0, c.name += " without lse";
@@ -833,6 +843,10 @@ template <bool Pages> static void decode_codes(call &c, const stage &s) {
     draw_codes(c, c.v, c.codes[1], c.scales[1], p.out.type == ATTN_F32 && chance(50) ? 1000 : 0.03); /* no f16 */
     p.k = c.codes[0].a, p.v = c.codes[1].a, p.k_scale = c.scales[0].a, p.v_scale = c.scales[1].a;
     if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before a kernel of this stage runs */
+    if (stage_2_columns(larger_head(p)) % 32) {        /* here, too */
+        calls++, checks++;
+        return s.covers(p, c.dev, false) ? (void)0 : fail(c, "codes in a kernel without whole groups of columns", 0, 1);
+    }
     fake_forget();
     if (p.k_scale.stride[3] || p.v_scale.stride[3]) decode_as<CODES_IN_GROUPS>(c, s);
     else decode_as<CODES>(c, s);
@@ -973,7 +987,8 @@ static void backward_in_one(call &c, const stage &s) {
     const long want = timings * (1 + kernels_of_gradients(p, s.backward));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
-/* Whatever keys and values hold that no query may attend to, gradients have the same bits. */
+/* Whatever keys and values hold that no query may attend to, gradients have the same bits: in the column where a query
+   is infinite, too. */
 static void backward_beside_any(call &c, const stage &s) {
     static const double odd[3] = {NAN, INFINITY, -INFINITY};
     params &p = c.p;
@@ -986,7 +1001,8 @@ static void backward_beside_any(call &c, const stage &s) {
     for (int64_t b = 0; b < p.batch; b++)
         for (int n = 0; n < 20; n++) {
             const int64_t j = draw(c.key_lengths[(size_t)b], (int)p.keys - 1), h = draw(0, (int)p.heads_kv - 1);
-            put(c.k, b, h, j, draw(0, (int)p.size_q - 1), odd[n % 3]);
+            put(c.k, b, h, j, c.infinite ? COLUMN : draw(0, (int)p.size_q - 1),
+                c.infinite && n % 4 == 3 ? 0 : odd[n % 3]);
             put(c.v, b, h, j, draw(0, (int)p.size_v - 1), odd[n % 2]);
         }
     for (int n = 0; n < 3; n++) {
@@ -1230,12 +1246,6 @@ static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, b
         }
         put(t, b, h, i, x, odd[(i + x) % 3]);
     });
-}
-/* of the kernel for heads of that size */
-static int stage_2_columns(int64_t head_size) {
-    int columns = 0;
-    with_head_size(head_size, mma_head_sizes(), [&](auto d) { columns = decltype(d)::value; });
-    return columns;
 }
 static void forward_of_entries(call &all, const stage &s) {
     params &p = all.p;
@@ -1587,6 +1597,18 @@ static const struct kind {
      99 * 1024,
      {1, 150, 1, 0, 8, 64}},
     {"stage 3 backward in one sweep beside any keys", 2, backward_beside_any, 90, 227 * 1024, {64, 200, 0, 0, 8, 128}},
+    {"stage 2 backward beside any keys, infinite on both sides",
+     1,
+     backward_beside_any,
+     80,
+     99 * 1024,
+     {0, 0, 0, 0, 0, 0}},
+    {"stage 3 backward beside any keys, infinite on both sides",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {0, 0, 0, 0, 0, 0}},
     {"stage 3 forward, heads of 192 and 128",
      2,
      forward_of<heads_192_128>,
@@ -1713,7 +1735,7 @@ static int built_for() {
 /* Why a kind is left out here; else NULL */
 static const char *left_out(const kind &k) {
     if (k.arch > fake_arch()) return "this device is older";
-    if (k.stage == 1 && k.w.most_d > largest_head) return "this build has no heads so large";
+    if (k.stage == 1 && k.w.least_d > largest_head) return "this build has no heads so large";
     if (k.w.floats && std::max(k.w.most_d, 1) > largest_of_floats()) return "this build has no heads of f32 so large";
     if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
     if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";
@@ -1747,11 +1769,10 @@ static void launch_without_body() {
 static const int shapes[][7] = {
     {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
-    const int shape = k.w.floats && largest_of_floats() < 128 ? 1
-                      : k.stage == 2                          ? 1 + i % 3
-                                                              : i % (largest_head < 256 || k.w.floats ? 3 : 4);
+    const int of_stage_2 = largest_head < 128 ? 2 : largest_head < 256 || k.w.floats ? 3 : 4;
+    const int shape = k.w.floats && largest_of_floats() < 128 ? 1 : k.stage == 2 ? 1 + i % 3 : i % of_stage_2;
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
-    start_call(c, k.w.floats ? ATTN_F32 : i % 2 ? ATTN_BF16 : ATTN_F16, shapes[shape]);
+    start_call(c, k.w.floats ? ATTN_F32 : half_type(i % 2), shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
     /* stage 3 leaves calls with options to other kernels */
     if (k.stage == 2 && k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
@@ -1766,6 +1787,25 @@ static void infinite_call(call &c, const kind &k, int i) {
             for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
     }
     if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+}
+
+/* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as
+   a mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above;
+   a softcap makes all scores finite, and slopes of 0 meet what is infinite. */
+static void infinite_on_both_sides(call &c, const kind &k, int i) {
+    start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 2 : i % (largest_head < 128 ? 2 : 3)]);
+    const params &p = c.p;
+    for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
+        if (x == COLUMN) put(c.q, b, h, r, x, r % 16 == 5 ? INFINITY : 0.5 + fabs(number()));
+    });
+    for_all(c.k, [&](int64_t b, int64_t h, int64_t j, int64_t x) {
+        if (x == COLUMN) put(c.k, b, h, j, x, j % 8 == 3 ? -INFINITY : -0.5 - fabs(number()));
+    });
+    c.infinite = 3, c.name += " infinite q and k in one column";
+    if (i % 3 == 1) put(c.q, 0, 0, p.queries / 3, COLUMN, 0), c.name += ", with a 0";
+    if (i % 3 == 2) put(c.q, 0, 0, p.queries / 3, COLUMN, -INFINITY), c.name += ", of either sign";
+    if (i / 2 % 2) c.p.right = 0, c.name += ", causal";
+    if (i / 4 % 2) c.p.softcap = 2, c.name += ", softcap";
 }
 
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
@@ -1794,7 +1834,7 @@ static void ends_call(call &c, int i) {
 /* Tiles of keys of which the last is cut off by a length, with an infinite value before the cut and one after it. */
 static void cut_off_call(call &c, int i) {
     static const int sizes[][7] = {{1, 2, 1, 70, 340, 64, 64}, {1, 1, 1, 66, 340, 128, 80}};
-    start_call(c, i / 2 % 2 ? ATTN_BF16 : ATTN_F16, sizes[i % 2]);
+    start_call(c, half_type(i / 2 % 2), sizes[i % 2]);
     put(c.v, 0, 0, 310, 1, INFINITY);
     put(c.v, 0, 0, 338, 2, INFINITY);
     put(c.k, 0, 0, 338, 3, INFINITY);
@@ -1809,7 +1849,7 @@ static const int long_shapes[][7] = {
     {1, 2, 1, 2200, 70, 8, 16}, {1, 2, 2, 70, 4300, 16, 8}, {1, 1, 1, 4300, 300, 8, 8}};
 static void long_call(call &c, int i) {
     const int shape = i % 6 == 1 ? 1 : i % 2 * 2;
-    start_call(c, i % 2 ? ATTN_BF16 : ATTN_F16, long_shapes[shape]);
+    start_call(c, half_type(i % 2), long_shapes[shape]);
     if (shape == 2) c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.p.left = 80, c.p.right = 30, c.name += " window";
     if (i % 4 == 0) return;
     put(c.q, 0, 0, c.p.queries - 2, 5, INFINITY);
@@ -1864,21 +1904,24 @@ __attribute__((weak)) int main(int argc, char **argv) {
             printf("%s: skipped (%s)\n", k.name, left_out(k));
             continue;
         }
+        wishes w = k.w;
+        if (k.stage == 1) w.most_d = std::min(w.most_d, largest_head);
         for (int i = 0; i < rounds; i++) {
             call c;
             seed = (uint64_t)(&k - kinds) * 1000003 + (uint64_t)i * 7919 + 1;
             for (int n = 0; n < 4; n++) bits();
             c.infinite = 0;
-            if (k.w.most_d) random_call(c, k.w);
+            if (w.most_d) random_call(c, w);
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
             else if (k.test == forward_of_ends) ends_call(c, i);
+            else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);
             k.test(c, stages[k.stage]);
         }
         printf("%s", k.name);
-        if (k.w.most_d) printf(", head sizes %d..%d", k.w.least_d, k.w.most_d);
+        if (w.most_d) printf(", head sizes %d..%d", w.least_d, w.most_d);
         printf(": %ld calls, %ld checks, %ld failed\n", calls - called, checks - before, failures - failed);
         fflush(stdout);
     }

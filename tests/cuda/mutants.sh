@@ -22,7 +22,11 @@ item_mutant() { # NUMBER
     source=device       # stage 1, and which stage runs, are tested with the calls of attn.h
     others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
         "$PWD"/build/obj/ref.o)
-    case $name in "stage 2, l"*) dims=128,256 ;; *) dims=64,256 ;; esac          # head size 128 is what differs
+    case $name in
+        "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
+        *"no whole groups") dims=48,80 ;;
+        *)                  dims=64,256 ;;
+    esac
     flags=
     case $name in
         "products"*) set -- --filter emulated.products; flags=-DATTN_CUDA_MAX_BLOCKS=5 ;;

@@ -414,18 +414,23 @@ item_other_targets() {
     try "WebAssembly" syntax --target=wasm32-unknown-unknown
     try "WebAssembly, relaxed SIMD" syntax --target=wasm32-unknown-unknown -msimd128 -mrelaxed-simd
 }
+# golden.c beside an implementation that has been compiled: golden_with OBJECT PROGRAM COMPILER FLAG...
+golden_with() {
+    object=$1 golden=$2; shift 2
+    "$@" -O2 -w -static -DGOLDEN_LINKED tests/golden.c "$object" -o "$golden" -lm
+}
 wine_run() { WINEDEBUG=-all WINEPREFIX=$PWD/$dir/wine wine "$@" 2>/dev/null | tr -d '\r'; }
 item_mingw() { # item_mingw TRIPLE
     compiler=$1-w64-mingw32-gcc
     have "$compiler" || { skipped "mingw $1 (no $compiler)"; return; }
     program=$dir/embed_$1.exe
-    try "mingw $1 builds" $compiler -Wall -Wextra -Werror -O2 -static -DATTN_IMPLEMENTATION tests/embed.c \
-        -o "$program" || return
+    try "mingw $1 builds" $compiler -Wall -Wextra -Werror -O2 -c tests/attn.c -o "$dir/mingw_$1.o" || return
+    try "mingw $1 links" $compiler -Wall -Wextra -Werror -static tests/embed.c "$dir/mingw_$1.o" -o "$program" || return
     have wine || { skipped "mingw $1 runs (no wine)"; return; }
     [ "$1" = x86_64 ] || { skipped "mingw $1 runs (a 64-bit wine only)"; return; }
     if [ "$(wine_run "$program")" = "embed: ok" ]; then ok "mingw $1 runs under wine"
     else failed "mingw $1 runs under wine"; fi
-    $compiler -O2 -w -static tests/golden.c -o "$dir/golden.exe" 2>"$dir/wine.log" ||
+    golden_with "$dir/mingw_$1.o" "$dir/golden.exe" $compiler 2>"$dir/wine.log" ||
         { failed "mingw $1 builds golden.c" "$dir/wine.log"; return; }
     for isa in scalar avx2; do
         wine_run "$dir/golden.exe" --isa $isa --mixed >"$dir/wine.log"
@@ -509,7 +514,7 @@ item_aarch64() {
     compiler=aarch64-linux-gnu-gcc
     for tool in $compiler qemu-aarch64; do have $tool || { skipped "AArch64 in emulation (no $tool)"; return; }; done
     try "AArch64 -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/aarch64.o" || return
-    try "AArch64 builds golden.c" $compiler -O2 -w -static tests/golden.c -o "$dir/golden_aarch64" -lm || return
+    try "AArch64 builds golden.c" golden_with "$dir/aarch64.o" "$dir/golden_aarch64" $compiler || return
     $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" -lm 2>"$dir/aarch64.log" ||
         { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
     golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
@@ -532,7 +537,7 @@ item_machine() { # item_machine NAME COMPILER EMULATOR FLAG...
     name=$1 compiler=$2 emulator=$3; shift 3
     for tool in $compiler $emulator; do have $tool || { skipped "$name (no $tool)"; return; }; done
     try "$name -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror "$@" -c tests/attn.c -o "$dir/$name.o" || return
-    try "$name builds golden.c" $compiler -O2 -w -static "$@" tests/golden.c -o "$dir/golden_$name" -lm || return
+    try "$name builds golden.c" golden_with "$dir/$name.o" "$dir/golden_$name" $compiler "$@" || return
     golden_on "$name" $emulator "$dir/golden_$name"
     [ "$name" != s390x ] || golden_of_types $emulator "$dir/golden_$name"
 }

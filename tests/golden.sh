@@ -80,10 +80,10 @@ summary() {
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
-flags="-O0 -Ofast,-march=native" versions=-std=c++20 newest_flags="-Ofast -Ofast,-march=native"
+flags="-O0 -Ofast,-march=native" versions=-std=c++20 newest_flags=-Ofast,-march=native
 if [ "$BUILDS" != few ]; then
     flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17" versions="-std=c++11 -std=c++20"
-    newest_flags="$newest_flags -O2,-ffast-math"
+    newest_flags="$newest_flags -Ofast -O2,-ffast-math"
 fi
 for compiler in gcc clang; do
     for flag in $flags; do

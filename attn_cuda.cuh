@@ -6351,9 +6351,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot, gradients = values + 2 * shape::values;
-    const int last_key = first_key + shape::rows;
-    const bool always_edge = Extra && asks(p, ANY_PAIR), adds = all && (!chooses || p.dq.rank);
-    const int group = (int)(p.heads / p.heads_kv), parts = (int)(m.padded / queries);
+    const bool adds = all && (!chooses || p.dq.rank);
+    const int group = (int)(p.heads / p.heads_kv), parts = (int)m.padded / queries, last_key = first_key + shape::rows;
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
     const auto part_at = [&](int place) { return parts - 1 - place; };
     const auto reach_at = [&](int place) { return m.reaches[(int64_t)b * parts + part_at(place)]; };    /* anew */
@@ -6379,7 +6378,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     hw::cp_async_wait<0>(), hw::sync();
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reach_at(at.part);
-        const bool edge = always_edge || reach.from > first_key || reach.to < last_key;
+        const bool edge = reach.from > first_key || reach.to < last_key;         /* without options */
         const grad_tiles tiles = {k, v, q + now * slot, d_out + now * slot, values + now * shape::values};
         const int h = head_kv * group + at.head, i0 = part_at(at.part) * queries;
         float s[queries / 2], ds[queries / 2];
@@ -6392,8 +6391,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         if (of_keys && (!chooses || p.dk.rank)) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
         const uint32_t tile = dq_tile<queries>(m, b, h, i0);
         const int turn = first_key / shape::rows - reach.first / shape::rows;
-        if constexpr (all)
-            if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
+        if constexpr (all) if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
         hw::cp_async_wait<0>();
         hw::sync();                                     /* the next tile is there, this one free; all have added */
         if (all && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
@@ -6999,7 +6997,6 @@ template <class T, int D, bool Extra, bool Once>
 int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra, Once> shape;
-    constexpr int of_keys = T::is_f32 ? OF_KEYS | OF_VALUES : shape::of_keys;
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
@@ -7013,6 +7010,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
         const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, OF_ALL>(m, stream); };
         return error ? error : p.dq.rank ? sweep_once<T>(m, stream, sums) : sums();
     } else {
+        constexpr int of_keys = T::is_f32 ? OF_KEYS | OF_VALUES : shape::of_keys;
         m.order.section = 1;
         if (!error && p.dq.rank)
             error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),

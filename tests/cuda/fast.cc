@@ -1767,7 +1767,7 @@ static void launch_without_body() {
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes
    their scores finite and causality excludes; the first shape was wrong once. */
 static const int shapes[][7] = {
-    {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 24, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
+    {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 56, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
 static void infinite_call(call &c, const kind &k, int i) {
     const int of_stage_2 = largest_head < 128 ? 2 : largest_head < 256 || k.w.floats ? 3 : 4;
     const int shape = k.w.floats && largest_of_floats() < 128 ? 1 : k.stage == 2 ? 1 + i % 3 : i % of_stage_2;

@@ -125,10 +125,11 @@
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; its forward as it is now; products of matrices by tensor cores; gradients in one sweep, and the order of queries in others,
-             as they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as
-             it is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode
-             whose last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
+             stage 2, and its forward as it is now; products of matrices by tensor cores; gradients in one sweep, and
+             the order of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward
+             with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and
+             3; the decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as they are
+             now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -3819,10 +3820,10 @@ ATTN__KERNEL(TILED_THREADS, 1) void tiled_multiply(ATTN__PARAM product m)
    Stage 2: 16-bit types, and f32 in parts, on the tensor cores of a warp, sm_80 and up; its tiles, its softmax and its
    guarded products serve stage 3 too.
 
-   A warp has 16 rows of a product, or several blocks of 16. In an accumulator of 16 rows and N columns a thread holds rows g and g+8 (g =
-   lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of row g+8, columns
-   8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the left operand of the
-   next product: weights need not leave the registers.
+   A warp has 16 rows of a product, or two blocks of 16. In an accumulator of 16 rows and N columns a thread holds rows
+   g and g+8 (g = lane/4), of each 8 columns the two at 2t (t = lane%4): s[4j], s[4j+1] of row g, s[4j+2], s[4j+3] of
+   row g+8, columns 8j+2t and 8j+2t+1. "Its two rows" below are these. Two such blocks of 8 columns are, packed, the
+   left operand of the next product: weights need not leave the registers.
 
    D of a kernel and of a tile counts columns of 16 bits. A row of f32 has half as many numbers: its kernels are those
    of twice the head size, and to copy its rows p.q, p.k, p.v, p.d_out, p.size_q and p.size_v count halves, too
@@ -5227,7 +5228,7 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     static constexpr int keys = Keys, size = D;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
-    static constexpr bool bare = by_lane || (WarpsKV > 1 && mma_merges<D, Extra>);
+    static constexpr bool bare = by_lane || (WarpsKV > 1 ? mma_merges<D, Extra> : D > 192);
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
     static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
@@ -5294,7 +5295,7 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
             copy_paged_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, t.own);
         else
             copy_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
-                                                      t.reach.last);
+                                                              t.reach.last);
     }
     hw::cp_async_commit();
 }
@@ -5308,7 +5309,8 @@ template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
         look_ahead(t, first + (n + 1) * t.step);
     }
 }
-/* What is copied while the scores of tile n are found, or its values weighted. All threads have left a slot then. */
+/* What is copied while the scores of tile n are found, or its values weighted: into a slot that all threads have left.
+   With codes it is the one that this thread's warp leaves, so their products come first. */
 template <class Task> ATTN__DEVICE void copy_beside_scores(Task &t, int n)
 {
     if (Task::shape::one_slot) copy_keys(t, t.v, n), look_ahead(t, n + t.step);
@@ -5479,7 +5481,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows);
+        end_of_warp<T, task>(m, task::bare && WarpsKV == 1 ? hw::anew(number) : number, row0, out, soft, rows);
     hw::sync();                                     /* Q and the slots are free again */
 }
 
@@ -6674,6 +6676,7 @@ inline int64_t queries_of_entry(const params &p)
     return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 
+/* into a multiprocessor: it has 1 KB more than a block may have, and reserves 1 KB for each block */
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;

@@ -28,8 +28,8 @@
    --dump N         what went into the hash of call N, one number a line (1000 + N: of its gradients)
 
    Inputs are made, and rounded to their type, with integers only (a float is its bits), so that they depend neither on
-   the compiler nor on the conversions that are tested. The implementation is in this file, for it is what the compiler's
-   options are tried on, or with GOLDEN_LINKED in another. */
+   the compiler nor on the conversions that are tested. The implementation is in this file: it is what the compiler's
+   options are tried on. With GOLDEN_LINKED it is in another. */
 #ifndef GOLDEN_LINKED
 #define ATTN_IMPLEMENTATION
 #endif

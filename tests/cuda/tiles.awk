@@ -101,7 +101,8 @@ function report(    i, at, head, inner, other) {
 }
 function clear() {
     count = reached = found = 0
-    split("", op); split("", kind); split("", target); split("", place); split("", ends); split("", next_of); split("", degree)
+    split("", op); split("", kind); split("", target); split("", place); split("", ends); split("", next_of)
+    split("", degree)
     split("", before); split("", entering); split("", state); split("", tried); split("", back); split("", tails)
     split("", order); split("", inside); split("", counts); split("", waiting)
 }

@@ -504,7 +504,8 @@ static void stages_compiled(const attn_desc *d, const attn_grad *g) {
         const char *runs, *why;
     } builds[] = {
         {90, "stage 3, wgmma", ""},
-        {80, "stage 2, mma.sync (not stage 3, wgmma: compiled without sm_90a", "code=sm_90a)"},
+        {80, "stage 2, mma.sync",
+         "(not stage 3, wgmma: compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a)"},
         {75, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "code=compute_80, not stage 3"},
         {0, "stage 1, tiles of f32 (not stage 2, mma.sync: compiled without sm_80", "wgmma: compiled without sm_90a"},
     };

@@ -5043,7 +5043,8 @@ template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 
     static constexpr int rows_of_block = tile_threads / 32 * 16, rows = RowBlocks * rows_of_block;
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
     static constexpr bool one_slot = slot > 8192;
-    static constexpr bool tight = RowBlocks > 1 && D > 64;      /* no register is to keep addresses from tile to tile */
+    /* No register is to keep addresses from tile to tile. */
+    static constexpr bool tight = (RowBlocks > 1 && D > 64) || (D > 192 && WarpsKV == 1);
     static constexpr int scales = codes ? tile::scale_bytes : 0;
     static constexpr int all_slots = (one_slot ? 2 : 4) * slot;
     static constexpr int copied = all_slots + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */

@@ -5043,8 +5043,6 @@ template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 
     static constexpr int rows_of_block = tile_threads / 32 * 16, rows = RowBlocks * rows_of_block;
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
     static constexpr bool one_slot = slot > 8192;
-    /* No register is to keep addresses from tile to tile. */
-    static constexpr bool tight = (RowBlocks > 1 && D > 64) || (D > 192 && WarpsKV == 1);
     static constexpr int scales = codes ? tile::scale_bytes : 0;
     static constexpr int all_slots = (one_slot ? 2 : 4) * slot;
     static constexpr int copied = all_slots + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
@@ -5229,7 +5227,9 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     static constexpr int keys = Keys, size = D;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
-    static constexpr bool bare = by_lane || (WarpsKV > 1 ? mma_merges<D, Extra> : D > 192);
+    static constexpr bool bare = by_lane || (WarpsKV > 1 && mma_merges<D, Extra>);
+    /* No register is to keep addresses from tile to tile. */
+    static constexpr bool tight = (RowBlocks > 1 && D > 64) || (Extra && WarpsKV == 1 && D > 192);
     /* Are rows in pages looked up ahead, and is there another way to copy rows side by side? Beside sums of 256 columns
        there are no registers for that, in some kernels. */
     static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
@@ -5293,9 +5293,9 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
     } else if (any) {
         constexpr int across = copy_across<D>;
         if (!Task::ahead || t.p.page)
-            copy_paged_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, t.own);
+            copy_paged_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, t.own);
         else
-            copy_rows<D, Keys, sharing, across, shape::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
+            copy_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
                                                               t.reach.last);
     }
     hw::cp_async_commit();
@@ -5329,7 +5329,7 @@ template <class T, class Task, int Blocks, int N>
 ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[Blocks][N], uint32_t q, int row0, int n, int busy)
 {
     typedef typename Task::shape shape;
-    constexpr bool anew = shape::tight || T::is_f32;
+    constexpr bool anew = Task::tight || T::is_f32;
     const uint32_t tile = slot_of(t, t.k.slots, n);
     if constexpr (shape::codes) {
         product_of_codes<T, Task::size, Task::keys, shape::tile::groups>(s[0], q, tile, t.k.made);
@@ -5358,7 +5358,7 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (
     copy_beside_values(t, n);
     if constexpr (!shape::codes)
         if (t.v.a.rank)
-            add_values<T, D, Keys, shape::tile_threads, shape::tight>(out, s, tile, edge, busy,
+            add_values<T, D, Keys, shape::tile_threads, Task::tight>(out, s, tile, edge, busy,
                                                                       t.reach.first - n * Keys,
                                                                       t.reach.last - n * Keys);
 }
@@ -5482,7 +5482,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_warp<T, task>(m, task::bare && WarpsKV == 1 ? hw::anew(number) : number, row0, out, soft, rows);
+        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows);
     hw::sync();                                     /* Q and the slots are free again */
 }
 

@@ -125,11 +125,11 @@
              each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2, and its forward as it is now; products of matrices by tensor cores; gradients in one sweep, and
-             the order of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward
-             with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and
-             3; the decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as they are
-             now. Its speed: bench/README.md.
+             stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep,
+             and the order of queries in others, as they are now; pages and masks that empty tiles in stage 3, its
+             forward with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages
+             2 and 3; the decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as
+             they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -5016,8 +5016,8 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    is copied into as soon as its product is done, so the next two tiles are under way. */
 /* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
    48 KB with D up to 64, twice into the 100 KB of sm_86, sm_89 and sm_120; with D 128 64 KB, twice into an A100's 164
-   KB, or 48 KB with one block of 16 rows (mma_small_shape). Sums of more columns, and options, leave no registers for a
-   second block of rows; options take code, too, so their tiles are smaller. */
+   KB, or 48 KB with one block of 16 rows (mma_small_shape); with D 256 64 KB. Sums of more columns, and options, leave
+   no registers for a second block of rows; options take code, too, so their tiles are smaller. */
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 template <int D, bool Extra> constexpr int mma_row_blocks = !Extra && D <= 128 ? 2 : 1;
@@ -5040,9 +5040,10 @@ template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 
     static constexpr int kind = Kind, row_blocks = RowBlocks;
     static constexpr bool codes = Kind != NUMBERS;
     static constexpr int threads = mma_threads<WarpsKV>, tile_threads = threads / WarpsKV;
-    static constexpr int rows_of_block = tile_threads / 32 * 16, rows = RowBlocks * rows_of_block;
+    static constexpr int apart = tile_threads / 32 * 16, rows = RowBlocks * apart;     /* apart: blocks of a warp */
     static constexpr int slot = codes ? tile::bytes : tile_bytes<Keys, D>;
     static constexpr bool one_slot = slot > 8192;
+    static_assert(!one_slot || (WarpsKV == 1 && !codes), "a decode counts copies into two slots");
     static constexpr int scales = codes ? tile::scale_bytes : 0;
     static constexpr int all_slots = (one_slot ? 2 : 4) * slot;
     static constexpr int copied = all_slots + 2 * scales, summed = (D / 2 + 4) * 32 * 4;     /* merge_warps */
@@ -5167,11 +5168,11 @@ template <int RowBlocks, bool ByLane> struct rows_of_warp {
     static constexpr int known = ByLane ? 1 : 2 * RowBlocks;
     tile_row of[known];
 };
-/* Which row of the warp's tile the n-th is that this thread knows; blocks of 16 lie `step` apart. */
-template <class Rows> ATTN__DEVICE int known_row(int n, int step, int blocks)
+/* Which row of the warp's tile the n-th is that this thread knows */
+template <class Rows> ATTN__DEVICE int known_row(int n, int apart, int blocks)
 {
     const int l = hw::lane();
-    return Rows::by_lane ? l / 16 % blocks * step + l % 16 : n / 2 * step + l / 4 + n % 2 * 8;
+    return Rows::by_lane ? l / 16 % blocks * apart + l % 16 : n / 2 * apart + l / 4 + n % 2 * 8;
 }
 /* This thread's two of block r */
 template <class Rows> ATTN__DEVICE void two_rows(tile_row (&two)[2], const Rows &rows, int r)
@@ -5184,8 +5185,8 @@ template <class Rows> ATTN__DEVICE void two_rows(tile_row (&two)[2], const Rows 
     }
 }
 
-/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. rows: block r of
-   a warp's, of which a thread has two. */
+/* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. r: which of the
+   warp's blocks of 16 rows. */
 template <int Columns, bool Extra, int Keys, class Rows>
 ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
                               const Rows &rows, int r, int key0, bool edge)
@@ -5296,7 +5297,7 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
             copy_paged_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, t.own);
         else
             copy_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
-                                                              t.reach.last);
+                                                             t.reach.last);
     }
     hw::cp_async_commit();
 }
@@ -5359,8 +5360,8 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (
     if constexpr (!shape::codes)
         if (t.v.a.rank)
             add_values<T, D, Keys, shape::tile_threads, Task::tight>(out, s, tile, edge, busy,
-                                                                      t.reach.first - n * Keys,
-                                                                      t.reach.last - n * Keys);
+                                                                     t.reach.first - n * Keys,
+                                                                     t.reach.last - n * Keys);
 }
 
 /* Kernels of large heads and of codes have no registers for starts. */
@@ -5395,7 +5396,7 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
     const entry in = entry_of_kernel<Task::size, shape::kind>(m.p, tile.b);
     const int64_t part = (row_batch(m.p, tile.b) * m.groups + tile.group) * m.splits + number % m.splits;
     ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) {
-        const int row = hw::anew(tile.first_row + row0 + r * shape::rows_of_block) + hw::lane() / 4;
+        const int row = hw::anew(tile.first_row + row0 + r * shape::apart) + hw::lane() / 4;
         tile_row ends[2];
         if constexpr (Task::bare) {
             ends[0] = bare_row(m, in, tile.b, tile.group, row);
@@ -5408,11 +5409,11 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
 /* The rows of the warp whose first is `at`; what those of the block may attend to */
 template <int RowBlocks, class Rows>
 ATTN__DEVICE tile_reach find_rows_of(Rows &rows, const mma_work &m, const entry &in, const mma_tile &tile, int at,
-                                     int step, tile_reach *reaches)
+                                     int apart, tile_reach *reaches)
 {
     tile_reach reach = no_rows();
     ATTN__UNROLL for (int n = 0; n < Rows::known; n++) {
-        rows.of[n] = row_at(m.p, in, tile.b, tile.group, m.pack, at + known_row<Rows>(n, step, RowBlocks));
+        rows.of[n] = row_at(m.p, in, tile.b, tile.group, m.pack, at + known_row<Rows>(n, apart, RowBlocks));
         join(reach, reach_of_row(rows.of[n]));
     }
     return join_block(reach, reaches);
@@ -5447,7 +5448,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     typedef task_keys<D, Extra, Keys, WarpsKV, Kind, RowBlocks, T::is_f32> task;
     typedef typename task::shape shape;
     typedef rows_of_warp<RowBlocks, task::by_lane> warp_rows;
-    constexpr int whole = tile_bytes<shape::rows, D>, step = shape::rows_of_block, columns = D / halves_each<T>;
+    constexpr int whole = tile_bytes<shape::rows, D>, columns = D / halves_each<T>;
     const params &p = m.p;
     const mma_tile tile = tile_of<shape>(m, number / m.splits);
     const int warps_kv = WarpsKV > 1 ? hw::threads() / 32 : 1, warp_kv = WarpsKV > 1 ? hw::warp() : 0;
@@ -5455,7 +5456,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     const uint32_t q = hw::shared_address(shared), slots = q + whole + warp_kv * shape::slots;
     const entry in = entry_of_kernel<D, Kind>(p, tile.b);
     warp_rows rows;
-    const tile_reach reach = find_rows_of<RowBlocks>(rows, m, in, tile, at, step,
+    const tile_reach reach = find_rows_of<RowBlocks>(rows, m, in, tile, at, shape::apart,
                                                      (tile_reach *)(shared + whole + warps_kv * shape::slots));
     task t = keys_of_task<task>(m, tile.b, tile.group, in, reach, number % m.splits, warps_kv, slots);
     row_pair soft[RowBlocks];
@@ -5472,7 +5473,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if (WarpsKV > 1) hw::cp_async_wait<2 * shape::depth>(), hw::sync();     /* Q, of which each warp reads all */
     if constexpr (shape::codes) order_queries<D>(q);
     ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) {
-        busy += at + r * step < in.rows_end * m.pack;
+        busy += at + r * shape::apart < in.rows_end * m.pack;
         soft[r] = no_keys();
         ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[r][j] = 0.0f;
     }
@@ -6289,7 +6290,7 @@ ATTN__DEVICE void product_of_gradients(float (&dq)[N / 2], uint32_t gradients, u
         add_product<T, N, NonFinite>(one_block(dq), one_block(a), down_address(k, Rows, hw::lane()), Rows, column, i);
     }
 }
-/* down: so many warps have the same columns. Anew: registers are few. */
+/* down: so many warps have the same columns. */
 template <class T, int N, int Rows>
 ATTN__DEVICE void mark_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_t k, int down)
 {
@@ -6632,12 +6633,13 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch >= 80, "the device is older than sm_80");
     ATTN__WANT(d.compiled >= 80, "compiled without sm_80: add -gencode=arch=compute_80,code=compute_80");
     if (why) return why;
-    ATTN__WANT(with_shape(p, [&](auto, auto size) {
+    ATTN__WANT(with_shape(p, [&](auto type, auto size) {
         constexpr int D = decltype(size)::value;
+        constexpr bool all = mma_has_all<decltype(type), D>;
+        typedef grad_shape<D, false, all> shape;
         fits = mma_small_shape<D, false>::shared_bytes <= d.shared_bytes &&
-               (!backward || (grad_shape<D, false>::shared_queries <= d.shared_bytes &&
-                              grad_shape<D, false>::shared_keys <= d.shared_bytes &&
-                              (D > 128 || grad_shape<D, false, true>::shared_keys <= d.shared_bytes)));
+               (!backward || (shape::shared_keys <= d.shared_bytes &&
+                              (all || shape::shared_queries <= d.shared_bytes)));
     }), "a head size is beyond those that were compiled");
     ATTN__WANT(fits, "the device has too little shared memory");
     return NULL;
@@ -6695,7 +6697,8 @@ inline int64_t lay_rows(mma_work &m, const params &p, int rows)
     return p.batch * m.groups * m.tiles;
 }
 /* How many rows tiles have: as many as a kernel can, where two such blocks fit into a multiprocessor and there are two
-   for each; few are better in more, smaller ones. sm_90a has the kernel of these alone, for other calls are stage 3's.
+   for each; few are better in more, smaller ones. Of heads above 64 a build for sm_90a has the kernel of small tiles
+   alone, for calls of many rows are stage 3's.
        How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at
    once (a block more would begin when others have ended, and take as long as they did), none below 256 keys. All but
    `p`. */
@@ -6742,7 +6745,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
     int64_t bytes = 0;
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>;
-        constexpr int most_rows = mma_tile_shape<D, false>::rows;
+        constexpr int most_rows = mma_small_shape<D, false>::rows;      /* large tiles are never split */
         const int64_t in_blocks = 2 * (int64_t)dev.processors * (of_group < most_rows ? of_group : most_rows);
         const int64_t most = rows * parts < in_blocks ? rows * parts : in_blocks;
         const mma_work m = mma_plan<D>(p, dev);
@@ -6840,8 +6843,7 @@ template <class T, int D> int mma_weights_run(const params &p, const device &dev
         m.steps = which + 1;
         m.wide |= has_aligned_rows(a, p.batch, p.heads, p.queries) << which;
     }
-    return launch(mma_weights<T, D>, blocks_for(blocks * m.parts), shape::threads, shape::shared_bytes, stream,
-                  m);
+    return launch(mma_weights<T, D>, blocks_for(blocks * m.parts), shape::threads, shape::shared_bytes, stream, m);
 }
 /* A forward's results, by `rows` those that rows have */
 static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const device &dev, const queue &stream)
@@ -6876,7 +6878,8 @@ inline bool has_unequal_tasks(const params &p)
 }
 
 /* Are all gradients found in one sweep by a kernel without options? Larger heads have none. Where there is one, other
-   calls have the kernels of options: those with some, and those for dq, or dk and dv, alone, which are rare. */
+   calls have the kernels of options, but in stage 3 heads of 65 to 96 numbers, which have none of these: calls with
+   some, and those for dq, or dk and dv, alone, which are rare. */
 inline bool sweeps_once(const params &p)
 {
     return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
@@ -6964,13 +6967,12 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
     if (!backward) return bytes + stats_bytes(p);
-    with_shape(p, [&](auto, auto d) {
+    with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value;
-        typedef grad_shape<D, false> shape;                     /* of queries as many with extras */
-        const bool once = mma_sweeps_once(p);
+        constexpr bool once = mma_has_all<decltype(type), D>;
+        typedef grad_shape<D, false, once> shape;               /* of queries as many with extras */
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
-        bytes += grad_layout(p, shape::rows, once ? grad_shape<D, false, true>::queries : shape::queries, once, NULL,
-                             NULL);
+        bytes += grad_layout(p, shape::rows, shape::queries, once, NULL, NULL);
     });
     return bytes;
 }
@@ -9317,7 +9319,11 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
         f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
         if constexpr (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, OF_VALUES>);
     }
-    if constexpr (ATTN_CUDA_GRADIENTS && mma_has_all<T, D>) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
+    if constexpr (ATTN_CUDA_GRADIENTS) {
+        constexpr bool all = mma_has_all<T, D>;
+        if constexpr (all) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
+        f((const void *)mma_grad_prepare<grad_shape<D, Extra, all>::queries>);
+    }
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
 {
@@ -9334,10 +9340,6 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
         each_mma_kernel_as<decltype(type), D, false>(f);
         each_mma_kernel_as<decltype(type), D, true>(f);
     });
-    if constexpr (ATTN_CUDA_GRADIENTS) {
-        f((const void *)mma_grad_prepare<grad_shape<D, false>::queries>);
-        f((const void *)mma_grad_prepare<grad_shape<D, false, true>::queries>);
-    }
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
         f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys<halves, true>, 1, NUMBERS, 1>);
@@ -9366,8 +9368,10 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     return has_heads<Heads>;
 }
 
-/* One kernel for dk and dv, and another for these and dq (sweeps_once); or one each, where dk and dv do not fit in the
-   registers together: of 192 and 128 columns they have 160 of a thread's 232, the scores and their gradients 64. */
+/* One kernel for dq, and one for dk and dv; without options another for all three (sweeps_once), which leaves the
+   others to calls with options where there are such kernels (hopper_grads_with_extra). Or one each, where dk and dv
+   do not fit in the registers together: of 192 and 128 columns they have 160 of a thread's 232, the scores and their
+   gradients 64. */
 template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
 template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
 template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
@@ -9789,9 +9793,9 @@ namespace attn__gpu {
        mma_multiply            128      32, 48         all                           244           (matrix products)
        merge_splits            128      none           none                          96         combine; a decode's
                                                                                                 parts its last block
-       mma_grad_queries        128      48, 96, 96     all                           255        FA2 backward, dQ
-       mma_grad_keys           128      33, 49, 97     all                           249        FA2 backward, dK, dV
-         of all sums           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
+       mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
+         above 128 columns     128      97             all                           249        dK, dV
+       mma_grad_queries        128      96 (above 128) all                           255        dQ
        clear_dq_sums           128      none           none                          22
        store_dq_sums           128      none           none                          54         convert dQ
        the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products

@@ -1735,7 +1735,7 @@ static int built_for() {
 /* Why a kind is left out here; else NULL */
 static const char *left_out(const kind &k) {
     if (k.arch > fake_arch()) return "this device is older";
-    if (k.stage == 1 && k.w.least_d > largest_head) return "this build has no heads so large";
+    if (k.w.least_d > largest_head && (k.stage == 1 || largest_head <= 128)) return "this build has no heads so large";
     if (k.w.floats && std::max(k.w.most_d, 1) > largest_of_floats()) return "this build has no heads of f32 so large";
     if (built_for() && k.stage == 2 && built_for() < 90) return "built without sm_90a";
     if (built_for() && k.stage == 1 && built_for() < 80) return "built without sm_80";

@@ -160,8 +160,8 @@ bench-strips: | build ## Count the instructions for a multiply-add in the innerm
 	@sh bench/strips.sh
 
 format: ## Lay out tests/, examples/ and bench/ with clang-format 14; attn.h is laid out by hand.
-	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/cuda/stand_in/ tests/web/ examples/ examples/cuda/ \
-	    examples/embed/ examples/mpi/ examples/web/ bench/))
+	clang-format -i $(wildcard $(addsuffix *.[ch]*,tests/ tests/cuda/ tests/cuda/stand_in/ tests/web/ examples/ \
+	    examples/cuda/ examples/embed/ examples/mpi/ examples/web/ bench/))
 
 clean: ## Remove build/.
 	rm -rf build

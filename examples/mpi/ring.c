@@ -29,7 +29,7 @@ enum { H = HEADS, D = 64, BLOCK = 128, SLOTS = 4 }; /* SLOTS: blocks that come, 
 enum { ROWS = H * BLOCK, VECTORS = ROWS * D };      /* of a block */
 
 typedef struct ring {
-    int rank, ranks, causal, device_memory;
+    int rank, ranks, causal;
     int64_t tokens, blocks;
     int64_t first, keys;    /* of this rank */
     float *k, *v, *dk, *dv; /* [H, keys, D], on the device */
@@ -59,6 +59,7 @@ enum { ON_DEVICE = 1 };
 static void must_cuda(cudaError_t error) {
     if (error != cudaSuccess) stop(cudaGetErrorString(error));
 }
+/* The devices of a machine in turn: its ranks are neighbours, as mpirun deals them unless it is told otherwise. */
 static void choose_device(int rank) {
     int devices;
     must_cuda(cudaGetDeviceCount(&devices));
@@ -232,7 +233,7 @@ static void work_forward(ring *r, int64_t block, float *at, float *result) {
     must(attn_forward(&d, &err), &err);
 }
 /* On the way for gradients: q, d_out, out, stats, dq so far. The result: dq. */
-enum { BACKWARD = 4 * VECTORS + 2 * ROWS, MOST = BACKWARD + VECTORS };
+enum { BACKWARD = 4 * VECTORS + 2 * ROWS, MOST = BACKWARD + VECTORS }; /* MOST: of a journey, with its result */
 static void load_backward(const ring *r, int64_t block, float *at) {
     copy_floats(at, r->q + block * VECTORS, VECTORS);
     copy_floats(at + VECTORS, r->d_out + block * VECTORS, VECTORS);
@@ -346,14 +347,14 @@ static void tell(const ring *r, const char *what, double seconds) {
 
 int main(int argc, char **argv) {
     ring r = {0};
-    int good = 1;
+    int good = 1, stays = 0; /* stays: blocks where MPI leaves them */
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &r.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &r.ranks);
     r.tokens = 4096;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--causal")) r.causal = 1;
-        else if (ON_DEVICE && !strcmp(argv[i], "--device-memory")) r.device_memory = 1;
+        else if (ON_DEVICE && !strcmp(argv[i], "--device-memory")) stays = 1;
         else if (!take_whole(r.rank == 0 ? stderr : NULL, "ring", "TOKENS", argv[i], BLOCK, 1 << 20, &r.tokens)) {
             MPI_Finalize();
             return 2;
@@ -371,7 +372,7 @@ int main(int argc, char **argv) {
     r.k = tokens_on_device(1, r.first, r.keys), r.v = tokens_on_device(2, r.first, r.keys);
     r.dk = floats_on_device(H * r.keys * D), r.dv = floats_on_device(H * r.keys * D);
     r.position = (int64_t *)take_on_device(sizeof *r.position);
-    if (ON_DEVICE && !r.device_memory) r.working = floats_on_device(MOST);
+    if (ON_DEVICE && !stays) r.working = floats_on_device(MOST);
     if (r.rank == 0) {
         r.q = take(r.blocks * VECTORS), r.d_out = take(r.blocks * VECTORS), r.dq = take(r.blocks * VECTORS);
         r.out = take(r.blocks * FORWARD_RESULT);

@@ -4253,10 +4253,10 @@ ATTN__DEVICE void product_of_blocks(float (&s)[Blocks][N / 2], uint32_t left, in
         }
     }
 }
-template <class T, int N, int D, int RowsA>
+template <class T, int N, int D, int RowsA, bool Anew = false>
 ATTN__DEVICE void product_of_rows(float (&s)[N / 2], uint32_t left, int row, uint32_t right)
 {
-    product_of_blocks<T, N, D, RowsA>(one_block(s), left, row, right);
+    product_of_blocks<T, N, D, RowsA, Anew>(one_block(s), left, row, right);
 }
 
 /* any_nonfinite of these products; those of f32 then are what f32 makes of them */
@@ -6097,7 +6097,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         hw::cp_async_wait<0>();
         hw::sync();
         copy_keys(n + 1);
-        product_of_rows<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
+        product_of_rows<T, keys, D, shape::rows, T::is_f32>(s, q, row0, k + n % 2 * slot);
         product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
         /* is some key so? */
         const bool nonfinite = mend_nonfinite<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);

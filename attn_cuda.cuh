@@ -7011,8 +7011,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         constexpr bool all = mma_has_all<T, D>;
-        /* a kernel of all sums finds some of them with options alone */
-        const bool some = all && !(p.dq.rank && (p.dk.rank || p.dv.rank)), plain = !some && !has_extra(p);
+        /* where there is a kernel of all sums, the one with options finds some of them alone, too */
+        const bool whole = !all || (p.dq.rank && (p.dk.rank || p.dv.rank)), plain = whole && !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
             return plain ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
                          : mma_backward_as<T, D, true, all>(p, dev, stream);
@@ -8310,19 +8310,20 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients. A
-   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through
-   it: the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of
-   keys. Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`,
-   for their product is dP). A consumer's products run one after the other, the other consumer's beside them:
+/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients
+   (hopper_has_all). A block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving
+   rows pass through it: the keys, for the gradients of queries; the queries of the heads that share them, head after
+   head, for those of keys or of all. Of both there is what makes the scores (q, k) and what makes the gradients of the
+   weights (d_out, v: `dp`, for their product is dP). A consumer's products run one after the other, the other
+   consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 /* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
-enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; rows of a moving tile */
+enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels: rows of a moving tile; threads of a block */
 enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving tile: see hopper_grad_load */
-/* Moving rows of which a consumer has scores at a time, and boxes of TMA: numbers for each pair take registers. A tile
-   lies in shared memory part by part. */
+/* Moving rows of which a consumer has scores at a time: numbers for each pair take registers. A tile lies in shared
+   memory part by part, and boxes of TMA are parts of q and d_out. */
 constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
 /* Extra, Pairs: see hopper_shape. */
 template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {

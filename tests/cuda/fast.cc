@@ -1794,16 +1794,17 @@ static void infinite_call(call &c, const kind &k, int i) {
     if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
-    if (k.stage == 2 && k.test == backward_in_one && (i + 1) / 2 % 2 && c.p.size_q <= 128)
-        make_bias(c, false), c.name += " bias of zeros";
+    const bool sweep_of_stage_3 = k.stage == 2 && k.test == backward_in_one;
+    const int64_t key = c.p.keys / 3 | sweep_of_stage_3; /* odd: causal parts two neighbouring queries */
+    if (sweep_of_stage_3 && (i + 1) / 2 % 2 && c.p.size_q <= 128) make_bias(c, false), c.name += " bias of zeros";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
-    if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
+    if (c.infinite & 2) put(c.k, 0, 0, key, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
         c.name += ", scores below alone";
         for (int64_t h = 0; h < c.p.heads; h++)
             for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
     }
-    if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+    if (c.infinite & 4) put(c.v, 0, 0, key, 1, INFINITY), c.name += " infinite v";
 }
 
 /* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as

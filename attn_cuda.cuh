@@ -8325,6 +8325,8 @@ enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving til
 /* Moving rows of which a consumer has scores at a time: numbers for each pair take registers. A tile lies in shared
    memory part by part, and boxes of TMA are parts of q and d_out. */
 constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
+/* Boxes of k and v: all fixed keys at once, but where a kernel of queries moves keys, too */
+constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? GRAD_ROWS : GRAD_MOVING; }
 /* Extra, Pairs: see hopper_shape. */
 template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
@@ -8333,6 +8335,7 @@ template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct 
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
     static constexpr int consumers = 2, rows = GRAD_ROWS, moving = GRAD_MOVING;
     static constexpr int part = grad_part(Pairs, qk), parts = moving / part;
+    static constexpr int box = queries ? part : grad_box_of_keys(qk);           /* of the fixed rows */
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
     static constexpr int slot_part = tile_bytes<part, qk>, slot_part_dp = tile_bytes<part, v>;
@@ -8757,9 +8760,9 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (none) return;
     const int first = row + (Shape::queries ? w.entry.row0 : w.entry.key0);
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
-    load_tile<Shape::rows, Shape::qk, GRAD_MOVING>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
+    load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
     if (Shape::scores)
-        load_tile<Shape::rows, Shape::v, GRAD_MOVING>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
+        load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
                                                      first, h, batch);
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
@@ -9546,7 +9549,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
-        keys = backward ? GRAD_MOVING : rows_of_box(p, Shape::keys);
+        keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -9712,12 +9715,12 @@ int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    constexpr int part = grad_part(Pairs, Heads::qk);
+    constexpr int part = grad_part(Pairs, Heads::qk), box = grad_box_of_keys(Heads::qk);
     hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
     if (!map_rows(p, dev, MAP_Q, part, &m.q) || !map_rows(p, dev, MAP_D_OUT, part, &m.d_out) ||
-        !map_rows(p, dev, MAP_K, GRAD_MOVING, &m.k) || !map_rows(p, dev, MAP_V, GRAD_MOVING, &m.v))
+        !map_rows(p, dev, MAP_K, box, &m.k) || !map_rows(p, dev, MAP_V, box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
     forward_fn *const forward =

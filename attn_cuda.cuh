@@ -8456,7 +8456,8 @@ template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int pa
 }
 
 /* What a mask says of each lane's tile of queries, the part-th and on: a word for 32 tiles of its keys */
-template <class Shape> ATTN__DEVICE const uint32_t *mask_of_tile(const hopper_grad_work &m, const grad_walk &w, int part)
+template <class Shape>
+ATTN__DEVICE const uint32_t *mask_of_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
     const int row = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
     return m.let.some + mask_words_at(m.let, w.task.b, w.at.head, row);
@@ -8498,8 +8499,8 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         /* nothing is read for queries that there are not */
         if (Shape::pairs && (part + 1) * Shape::moving > (int)m.g.p.queries) w.flags |= EDGE;
         if (Shape::all) w.flags |= w.nonfinite & NONFINITE_INSIDE;
-        if (Shape::all)
-            w.flags |= turn_of_keys<Shape>(m, w, first, r.first / Shape::rows, first_key / Shape::rows) * (1 << TURN_AT);
+        const int first_keys = r.first / Shape::rows, keys = first_key / Shape::rows;
+        if (Shape::all) w.flags |= turn_of_keys<Shape>(m, w, first, first_keys, keys) * (1 << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });

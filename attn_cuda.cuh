@@ -111,12 +111,11 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers: stage 2 always,
-             where its kernel has no more columns, and a multiple of 32 (ATTN_CUDA_HEAD_DIMS); stage 3 where dq and one
-             of these are wanted, the scale is positive and there is no softcap, ALiBi, bias, mask or dropout. The
-             floats of dq are summed in the workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its
-             kernel has columns, in the order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait,
-             and dq is a sum in any order: the same bound, but not the same bits from run to run.
+             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (stage 2: where
+             its kernel has no more columns, and a multiple of 32, ATTN_CUDA_HEAD_DIMS). The floats of dq are summed in
+             the workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the
+             order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
+             order: the same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -1201,11 +1200,6 @@ ATTN__DEVICE float signed_distance(int64_t position, int64_t j)
 /* Where the pairs of a thread, one or an accumulator of them (>>mma), lie in an array that has a number for each: the
    first column of its two rows, and from a column to the next. */
 struct pair_places { int64_t row[2], step; };
-/* What holds two neighbours */
-template <class Stored> struct two_stored;
-template <> struct two_stored<uint8_t> { typedef uint16_t type; };
-template <> struct two_stored<uint16_t> { typedef uint32_t type; };
-template <> struct two_stored<uint32_t> { typedef uint64_t type; };
 /* All loads are issued before one is used. */
 template <class Stored, int N, class F>
 ATTN__DEVICE void load_pairs(float (&b)[N], const float (&s)[N], const attn__array &a, const pair_places &at, F widened)
@@ -1227,44 +1221,34 @@ ATTN__DEVICE void load_numbers(float (&b)[N], const float (&s)[N], const attn__a
     else load_pairs<uint16_t>(b, s, a, at, hw::from_f16);
 }
 
-/* The same in two steps, so that products run while the numbers come: as they are stored, two of a row in one, then as
-   floats. With Close these are side by side, and read at once where they lie so in all lanes; else each has 32 bits,
-   and none is waited for. in: a bit for each of a thread's columns (see columns_below), in each of its rows; what has
-   none is not read. A warp comes as one. */
-template <class Stored, bool Close> constexpr int second_at = Close ? 8 * (int)sizeof(Stored) : 32;
-template <class Stored, bool Close, class Two, int N>
-ATTN__DEVICE void read_pairs(Two (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
+/* The same in two steps, so that products run while the numbers come: as they are stored, two of a row in one, each in
+   32 bits, so that none is waited for; then as floats. in: a bit for each of a thread's columns (see columns_below), in
+   each of its rows; what has none is not read. */
+template <class Stored, int N>
+ATTN__DEVICE void read_pairs(uint64_t (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
 {
     static_assert(N <= 32, "a bit for each of 2 * N / 2 columns");
-    const uint32_t whole = (uint32_t)((1ull << N) - 1);
     const Stored *const from[2] = {(const Stored *)a.data + at.row[0], (const Stored *)a.data + at.row[1]};
-    const bool each = !Close || at.step != 1 || (in[0] & in[1]) != whole ||
-                      ((uintptr_t)from[0] | (uintptr_t)from[1]) % (2 * sizeof(Stored));
-    if (Close && !hw::any(each)) {
-        typedef typename two_stored<Stored>::type Both;
-        ATTN__UNROLL for (int n = 0; n < N; n++) to[n] = *(const Both *)(from[n % 2] + n / 2 * 8);
-        return;
-    }
     ATTN__UNROLL for (int n = 0; n < N; n++) {
         const Stored *const first = from[n % 2] + n / 2 * 8 * at.step;
         const uint32_t exist = in[n % 2] >> n / 2 * 2;
         to[n] = exist & 1 ? first[0] : 0;
-        to[n] |= (Two)(exist & 2 ? first[at.step] : 0) << second_at<Stored, Close>;
+        to[n] |= (uint64_t)(exist & 2 ? first[at.step] : 0) << 32;
     }
 }
-template <bool Close, int N>
+template <int N>
 ATTN__DEVICE void read_floats(uint64_t (&to)[N], const attn__array &a, const pair_places &at, const uint32_t (&in)[2])
 {
-    if (a.type == ATTN_F32) read_pairs<uint32_t, Close>(to, a, at, in);
-    else read_pairs<uint16_t, Close>(to, a, at, in);
+    if (a.type == ATTN_F32) read_pairs<uint32_t>(to, a, at, in);
+    else read_pairs<uint16_t>(to, a, at, in);
 }
 /* in 16 bits they are of type T. Both are found and one is taken, so that no branch comes between. */
-template <class T, bool Close> ATTN__DEVICE void widen_pair(float *b, uint64_t two, bool is_f32)
+template <class T> ATTN__DEVICE void widen_pair(float *b, uint64_t two, bool is_f32)
 {
     ATTN__UNROLL for (int x = 0; x < 2; x++) {
-        const uint16_t half = (uint16_t)(two >> x * second_at<uint16_t, Close>);
-        const float of_half = T::is_bf16 ? hw::from_bf16(half) : hw::from_f16(half);
-        b[x] = is_f32 ? float_of((uint32_t)(two >> 32 * x)) : of_half;
+        const uint32_t number = (uint32_t)(two >> 32 * x);
+        const float of_half = T::is_bf16 ? hw::from_bf16((uint16_t)number) : hw::from_f16((uint16_t)number);
+        b[x] = is_f32 ? float_of(number) : of_half;
     }
 }
 
@@ -3844,6 +3828,7 @@ ATTN__DEVICE uint32_t wgmma_tile(uint32_t address, int rows)
 {
     return (address & 0x3ffff) >> 4 | (uint32_t)(rows * 128 >> 4) << 16;
 }
+ATTN__DEVICE uint32_t tile_address(uint32_t tile) { return (tile & 0x3fff) << 4; }
 ATTN__DEVICE uint32_t wgmma_along(int k, int rows) { return (uint32_t)(k / 4 * (rows * 128 >> 4) + k % 4 * 2); }
 ATTN__DEVICE uint32_t wgmma_down(int k) { return (uint32_t)(k * (16 * 128 >> 4)); }
 ATTN__DEVICE uint64_t wgmma_desc(uint32_t tile) { return tile | (uint64_t)(1024 >> 4) << 32 | 1ull << 62; }
@@ -6877,14 +6862,6 @@ inline bool has_unequal_tasks(const params &p)
            has_starts(p) || p.mask.rank;
 }
 
-/* Are all gradients found in one sweep by a kernel without options? Larger heads have none. Where there is one, other
-   calls have the kernels of options, but in stage 3 heads of 65 to 96 numbers, which have none of these: calls with
-   some, and those for dq, or dk and dv, alone, which are rare. */
-inline bool sweeps_once(const params &p)
-{
-    return p.dq.rank && (p.dk.rank || p.dv.rank) && !has_extra(p) && larger_head(p) <= 128;
-}
-
 /* Blocks that run at the same time are to find the moving tiles in the L2 cache. Where all tasks are alike, those of
    one head come one after the other; but many heads side by side where blocks take turns, so that fewer wait for turns
    at the same rows: twice as many as the cache has room for, since few blocks of a head are then a step apart, and read
@@ -7034,7 +7011,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         constexpr bool all = mma_has_all<T, D>;
-        const bool plain = all ? sweeps_once(p) : !has_extra(p);
+        /* where there is a kernel of all sums, the one with options finds some of them alone, too */
+        const bool whole = !all || (p.dq.rank && (p.dk.rank || p.dv.rank)), plain = whole && !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
             return plain ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
                          : mma_backward_as<T, D, true, all>(p, dev, stream);
@@ -8332,46 +8310,50 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients. A
-   block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving rows pass through
-   it: the keys, for the gradients of queries; the queries of the heads that share them, head after head, for those of
-   keys. Of both there is what makes the scores (q, k) and what makes the gradients of the weights (d_out, v: `dp`,
-   for their product is dP). A consumer's products run one after the other, the other consumer's beside them:
+/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients
+   (hopper_has_all). A block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving
+   rows pass through it: the keys, for the gradients of queries; the queries of the heads that share them, head after
+   head, for those of keys or of all. Of both there is what makes the scores (q, k) and what makes the gradients of the
+   weights (d_out, v: `dp`, for their product is dP). A consumer's products run one after the other, the other
+   consumer's beside them:
        s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
        dq or dk += ds . moving    dv += s . moving_dp */
 /* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
-enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels; queries in a moving tile, or in two of them */
-/* Rows of a moving tile, of keys in the kernel of queries, else of queries. The other kernel, where these stand still,
-   loads them by boxes of as many, so that an array has one map. */
-constexpr int grad_moving(bool queries, bool pairs, int qk)
-{
-    return pairs ? (queries || qk <= 64 ? 64 : 32) : qk <= 64 && queries ? 128 : GRAD_MOVING;
-}
-/* Pairs: see hopper_shape. */
-template <class Heads, int Sums, bool Pairs = false> struct hopper_grad_shape {
+enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels: rows of a moving tile; threads of a block */
+enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving tile: see hopper_grad_load */
+/* Moving rows of which a consumer has scores at a time: numbers for each pair take registers. A tile lies in shared
+   memory part by part, and boxes of TMA are parts of q and d_out. */
+constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
+/* Boxes of k and v: all fixed keys at once, but where a kernel of queries moves keys, too */
+constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? GRAD_ROWS : GRAD_MOVING; }
+/* Extra, Pairs: see hopper_shape. */
+template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
-    static constexpr bool pairs = Pairs;
+    static constexpr bool extra = Extra, pairs = Pairs;
     static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
     static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
-    static constexpr int consumers = 2, rows = GRAD_ROWS;
-    static constexpr int moving = grad_moving(queries, Pairs, qk), box = grad_moving(!queries, Pairs, qk);
+    static constexpr int consumers = 2, rows = GRAD_ROWS, moving = GRAD_MOVING;
+    static constexpr int part = grad_part(Pairs, qk), parts = moving / part;
+    static constexpr int box = queries ? part : grad_box_of_keys(qk);           /* of the fixed rows */
     static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
     static constexpr int fixed_bytes = whole + scores * whole_dp;
-    static constexpr int slot = tile_bytes<moving, qk>, slot_dp = tile_bytes<moving, v>;
+    static constexpr int slot_part = tile_bytes<part, qk>, slot_part_dp = tile_bytes<part, v>;
+    static constexpr int slot = parts * slot_part, slot_dp = parts * slot_part_dp;
     static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
     static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
     static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
     static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 4 * 16 +
-                                  (12 + 6 * all) * 8;
+    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 2 * GRAD_WORDS +
+                                  2 * 16 + (12 + 6 * all) * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
-    static constexpr bool most_sums = scores && values && qk > 64;
+    static constexpr bool most_sums = all && qk > 64 && parts == 1;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
+    static_assert(all || !Extra, "options are those of the kernel of all sums");
 };
 struct hopper_grad_work {
     grad_work g;
@@ -8384,17 +8366,13 @@ struct hopper_grad_work {
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
-   that fits beside the sums and what Extra computes. A product of two tiles in shared memory reads all that this can
-   give. With held rows dq of head size 128 reads for 67 % of the time of its products (100 % without), dk and dv of 64
-   for 62 % (87 %): computed, not measured. */
-template <class Shape, bool Extra>
-constexpr bool holds_fixed = Shape::pairs ? Shape::queries && Shape::qk <= 64
-                             : Shape::queries ? Shape::qk <= 128 && (Shape::qk > 64 || !Extra)
-                             : Shape::all     ? Shape::qk <= 64
-                                              : Shape::qk <= 96 || (!Shape::scores && Shape::qk <= 192);
-template <class Shape, bool Extra>
-constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::queries ? Shape::v <= 128 && !Extra
-                                                              : Shape::v == 64 || (!Shape::values && Shape::v <= 128));
+   that fits beside the sums and what Pairs take. A product of two tiles in shared memory reads all that this can give.
+   With held rows the sweep of all sums of head size 64 keeps it busy for 90 % of the time of its products (110 %
+   without); with Pairs that of 128, whose parts have 32 queries, for 115 %: computed, not measured. */
+template <class Shape>
+constexpr bool holds_fixed = !Shape::pairs && (Shape::all ? Shape::qk <= 64 : !Shape::scores && Shape::qk <= 192);
+template <class Shape>
+constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::v == 64 || (!Shape::values && Shape::v <= 128));
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -8477,16 +8455,28 @@ template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int pa
     return Shape::queries ? part : w.parts - 1 - part;
 }
 
-/* Does a mask let a pair through of each lane's tile, the part-th and on? */
-template <class Shape> ATTN__DEVICE bool is_let_tile(const hopper_grad_work &m, const grad_walk &w, int part)
+/* What a mask says of each lane's tile of queries, the part-th and on: a word for 32 tiles of its keys */
+template <class Shape>
+ATTN__DEVICE const uint32_t *mask_of_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
-    constexpr int many = Shape::queries ? 1 : Shape::rows / 64;         /* tiles of 64 keys, of one word */
-    static_assert(!Shape::pairs || !Shape::queries || Shape::moving == 64, "a tile of keys is one of the mask's");
-    const int moving = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
-    const int fixed = w.task.first_row, key = (Shape::queries ? moving : fixed) / 64;
-    const int words = mask_words_at(m.let, w.task.b, Shape::queries ? w.task.h : w.at.head,
-                                    Shape::queries ? fixed : moving);
-    return m.let.some[words + key / 32] >> key % 32 & ((1u << many) - 1);
+    const int row = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
+    return m.let.some + mask_words_at(m.let, w.task.b, w.at.head, row);
+}
+/* Does it let some pair through, of these queries and the n-th tile of Shape::rows keys? */
+template <class Shape> ATTN__DEVICE bool is_let_tile(const uint32_t *words, int n)
+{
+    constexpr int many = Shape::rows / MASK_TILE_KEYS, in_word = 32 / many;
+    return words[n / in_word] >> n % in_word * many & ((1u << many) - 1);
+}
+/* Of a tile of queries: which of the blocks that add to dq is that of the n-th keys? The mask leaves some out. */
+template <class Shape>
+ATTN__DEVICE int turn_of_keys(const hopper_grad_work &m, const grad_walk &w, int part, int first, int n)
+{
+    if (!Shape::pairs || !m.let.some) return n - first;
+    const uint32_t *const words = mask_of_tile<Shape>(m, w, part);
+    int turn = 0;
+    ATTN__LOOP for (int before = first; before < n; before++) turn += is_let_tile<Shape>(words, before);
+    return turn;
 }
 
 /* Each lane looks at one of 32 tiles; goes on, head after head, until one of them has a key in reach. */
@@ -8494,7 +8484,9 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
 {
     w.tiles = 0;
     next_tile(w.at, w.end, w.parts, 32, [&](int first) {
-        w.tiles = Shape::pairs && m.let.some ? hw::ballot(is_let_tile<Shape>(m, w, first)) : ~0u;
+        w.tiles = ~0u;
+        if (Shape::pairs && m.let.some)
+            w.tiles = hw::ballot(is_let_tile<Shape>(mask_of_tile<Shape>(m, w, first), w.task.first_row / Shape::rows));
         if (!w.tiles) return false;
         const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
@@ -8505,10 +8497,10 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
         if (((w.flags | w.nonfinite) != 0) | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         /* nothing is read for queries that there are not */
-        const int end = Shape::queries ? w.task.first_row + Shape::rows : (part + 1) * Shape::moving;
-        if (Shape::pairs && end > (int)m.g.p.queries) w.flags |= EDGE;
+        if (Shape::pairs && (part + 1) * Shape::moving > (int)m.g.p.queries) w.flags |= EDGE;
         if (Shape::all) w.flags |= w.nonfinite & NONFINITE_INSIDE;
-        if (Shape::all) w.flags |= (int)((uint32_t)(first_key / Shape::rows - r.first / Shape::rows) << TURN_AT);
+        const int first_keys = r.first / Shape::rows, keys = first_key / Shape::rows;
+        if (Shape::all) w.flags |= turn_of_keys<Shape>(m, w, first, first_keys, keys) * (1 << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -8541,68 +8533,68 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     return w;
 }
 
-/* Where the queries of a tile are, relative to its first key: of fixed queries a thread has its two rows'; of 64 moving
-   ones a lane has those of query lane and lane + 32. */
+/* A part of a moving tile: the tile's slots; descriptors of the part; where the numbers of its queries, the producer's
+   words on the tile and, with OF_ALL, the tile's gradients of scores are; the part's first row in the tile. */
+struct grad_tile {
+    uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients;
+    int      first;
+};
+
+/* Where the queries of a part are, relative to a thread's first key: a lane has those of query lane and lane + 32. */
 struct query_positions { float slope, from[2]; };
 template <class Shape>
-ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task, uint32_t of_tile, int row0)
+ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task, const grad_tile &t, int row0)
 {
-    const int b = (int)hw::load_shared_word(of_task), first_row = (int)hw::load_shared_word(of_task + 8) + row0;
-    const int first = (int)hw::load_shared_word(of_tile + 4);
-    query_positions at = {float_of(hw::load_shared_word(of_tile + 8)), {0.0f, 0.0f}};
+    const int b = (int)hw::load_shared_word(of_task), first_key = (int)hw::load_shared_word(of_task + 8) + row0;
+    const int first = (int)hw::load_shared_word(t.words + 4) + t.first;
+    query_positions at = {float_of(hw::load_shared_word(t.words + 8)), {0.0f, 0.0f}};
     const entry own = entry_of(p, b);
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const int i = Shape::queries ? first_row + 8 * e : first + hw::lane() + 32 * e;
-        const int row = least(i + (int)own.row0, (int)own.rows_end - 1);
+    ATTN__UNROLL for (int e = 0; e < Shape::part / 32; e++) {
+        const int row = least(first + hw::lane() + 32 * e + (int)own.row0, (int)own.rows_end - 1);
         const int64_t position = add_clamped(reach_in(p, own, b, row).position, -own.key0);
-        at.from[e] = signed_distance(position, Shape::queries ? first : first_row - hw::lane() / 4);
+        at.from[e] = signed_distance(position, first_key - hw::lane() / 4);
     }
     return at;
 }
 
-/* With Pairs, what a tile's pairs have: a bit for each that the mask lets be; numbers as they are stored; which weights
-   are kept (of fixed queries: see kept_in_tile, else kept_of_queries). */
+/* With Pairs, what a part's pairs have: a bit for each that the mask lets be; numbers as they are stored; which weights
+   are kept (see kept_of_queries). */
 template <class Shape> struct grad_pairs {
-    uint32_t let, kept_of[(Shape::moving + 31) / 32];
-    uint64_t numbers[Shape::moving / 4], kept[2];
+    uint32_t let, kept[Shape::part / 32];
+    uint64_t numbers[Shape::part / 4];
 };
 
-/* Where a tile's pairs are: of the fixed rows a thread's first, its first column of the moving ones, the head of the
-   queries; in: a bit for each column that is in reach, in both rows. */
+/* Where a part's pairs are: a thread's first key and first query, the head of the queries; in: a bit for each query in
+   whose reach a key is, for both of its keys. */
 struct pair_tile {
-    int      b, h, row, column;
+    int      b, h, key, query;
     uint32_t in[2];
 };
-template <class Shape> ATTN__DEVICE pair_places places_in(const attn__array &a, const pair_tile &t)
+ATTN__DEVICE pair_places places_in(const attn__array &a, const pair_tile &t)
 {
     pair_places at;
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
-        at.row[e] = Shape::queries ? place(a, t.b, t.h, t.row + 8 * e, t.column)
-                                   : place(a, t.b, t.h, t.column, t.row + 8 * e);
-    at.step = a.stride[Shape::queries ? 3 : 2];
+    ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, t.b, t.h, t.query, t.key + 8 * e);
+    at.step = a.stride[2];
     return at;
 }
-/* From the words of its task and its own; rows: if they are queries, else the queries' numbers are at `values`. */
-template <class Shape>
-ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile_row (&rows)[2], int row0,
-                                    uint32_t values)
+/* From the words of its task and its own */
+template <class Shape> ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, const grad_tile &tile, int row0)
 {
-    constexpr int moving = Shape::moving;
     const int columns = hw::lane() % 4 * 2;
     pair_tile t;
     t.b = (int)hw::load_shared_word(of_task);
-    t.h = (int)hw::load_shared_word(Shape::queries ? of_task + 4 : words + 12);
-    t.row = (int)hw::load_shared_word(of_task + 8) + row0;
-    t.column = (int)hw::load_shared_word(words + 4) + columns;
-    t.in[0] = t.in[1] = (1u << moving / 4) - 1;
-    if (!(hw::load_shared_word(words) & EDGE)) return t;
-    ATTN__UNROLL for (int e = 0; e < 2; e++) t.in[e] = Shape::queries ? columns_in_reach<moving>(rows[e], t.column) : 0;
-    ATTN__UNROLL for (int j = 0; j < (Shape::queries ? 0 : moving / 8); j++) {
+    t.h = (int)hw::load_shared_word(tile.words + 16);
+    t.key = (int)hw::load_shared_word(of_task + 8) + row0;
+    t.query = (int)hw::load_shared_word(tile.words + 4) + tile.first + columns;
+    t.in[0] = t.in[1] = (1u << Shape::part / 4) - 1;
+    if (!(hw::load_shared_word(tile.words) & EDGE)) return t;
+    t.in[0] = t.in[1] = 0;
+    ATTN__UNROLL for (int j = 0; j < Shape::part / 8; j++) {
         uint32_t first[2], last[2];
-        hw::load_shared(first, values + (3 * moving + j * 8 + columns) * 4);
-        hw::load_shared(last, values + (4 * moving + j * 8 + columns) * 4);
+        hw::load_shared(first, tile.values + (3 * Shape::moving + j * 8 + columns) * 4);
+        hw::load_shared(last, tile.values + (4 * Shape::moving + j * 8 + columns) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            const int key = t.row + x / 2 * 8;
+            const int key = t.key + x / 2 * 8;
             t.in[x / 2] |= (key >= (int)first[x % 2] && key < (int)last[x % 2] ? 1u : 0u) << (2 * j + x % 2);
         }
     }
@@ -8612,40 +8604,30 @@ ATTN__DEVICE pair_tile pair_tile_of(uint32_t of_task, uint32_t words, const tile
 /* In two steps, each beside products: reads the mask; then tells what it lets be, reads the bias, finds the kept. */
 template <class Shape> ATTN__DEVICE void read_mask(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
 {
-    if (p.mask.rank) read_pairs<uint8_t, Shape::queries>(pairs.numbers, p.mask, places_in<Shape>(p.mask, t), t.in);
+    if (p.mask.rank) read_pairs<uint8_t>(pairs.numbers, p.mask, places_in(p.mask, t), t.in);
 }
 template <class Shape> ATTN__DEVICE void finish_pairs(grad_pairs<Shape> &pairs, const params &p, const pair_tile &t)
 {
-    constexpr int moving = Shape::moving;
     pairs.let = ~0u;
     if (p.mask.rank) {
         pairs.let = 0;
-        ATTN__UNROLL for (int j = 0; j < moving / 2; j++) {
-            const uint32_t m = (uint32_t)(pairs.numbers[j / 2] >> j % 2 * second_at<uint8_t, Shape::queries>) & 0xff;
-            pairs.let |= (m ? 1u : 0u) << j;
-        }
+        ATTN__UNROLL for (int j = 0; j < Shape::part / 2; j++)
+            pairs.let |= ((uint32_t)(pairs.numbers[j / 2] >> j % 2 * 32) ? 1u : 0u) << j;
     }
-    if (p.bias.rank) read_floats<Shape::queries>(pairs.numbers, p.bias, places_in<Shape>(p.bias, t), t.in);
-    if (p.dropout == 0.0f) return;
-    if constexpr (Shape::queries) {
-        tile_row rows[2];
-        set_places(rows, t.b, t.h, t.row);
-        kept_in_tile<moving, true>(pairs.kept, p, rows, t.column - hw::lane() % 4 * 2);
-    } else {
-        kept_of_queries<moving, true>(pairs.kept_of, p, t.b, t.h, t.column - hw::lane() % 4 * 2,
-                                      t.row - hw::lane() / 4);
-    }
+    if (p.bias.rank) read_floats(pairs.numbers, p.bias, places_in(p.bias, t), t.in);
+    if (p.dropout != 0.0f)
+        kept_of_queries<Shape::part, true>(pairs.kept, p, t.b, t.h, t.query - hw::lane() % 4 * 2,
+                                           t.key - hw::lane() / 4);
 }
 
-/* What dropout multiplies four weights of a tile by, of columns 8j.. */
+/* What dropout multiplies four weights of a part by, of columns 8j.. */
 template <class Shape>
 ATTN__DEVICE void keep_four(float (&keep)[4], const params &p, const grad_pairs<Shape> &pairs, int j)
 {
     if (p.dropout == 0.0f) return;
     ATTN__UNROLL for (int x = 0; x < 4; x++) {
-        const uint32_t kept = Shape::queries ? (uint32_t)(pairs.kept[x / 2] >> (8 * j + x % 2))
-                              : hw::shfl(pairs.kept_of[j / 4], j % 4 * 8 + hw::lane() % 4 * 2 + x % 2) >>
-                                (hw::lane() / 4 + x / 2 * 8);
+        const uint32_t kept = hw::shfl(pairs.kept[j / 4], j % 4 * 8 + hw::lane() % 4 * 2 + x % 2) >>
+                              (hw::lane() / 4 + x / 2 * 8);
         keep[x] = kept & 1 ? p.keep_scale : 0.0f;
     }
 }
@@ -8658,38 +8640,37 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
     const auto read = [&](float (&b)[4], const attn__array &a, bool is_mask) {
         ATTN__UNROLL for (int x = 0; x < 4; x++) b[x] = pairs.let >> (4 * j + x) & 1 ? 0.0f : -infinity();
         ATTN__UNROLL for (int x = 0; x < 4 * !is_mask; x += 2)
-            widen_pair<T, Shape::queries>(b + x, pairs.numbers[2 * j + x / 2], a.type == ATTN_F32);
+            widen_pair<T>(b + x, pairs.numbers[2 * j + x / 2], a.type == ATTN_F32);
     };
     shape_scores<Shape::pairs>(s, slope, p, inverse, [] {}, read, [&] {
         ATTN__UNROLL for (int x = 0; x < 4 * (p.alibi.rank != 0); x++) {
-            const float from = Shape::queries ? at.from[x / 2]
-                                              : hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
-            const int key = Shape::queries ? j * 8 + column + x % 2 : hw::lane() / 4 + x / 2 * 8;
-            add_alibi(s[x], at.slope, from - (float)key);
+            const float from = hw::shfl(at.from[j / 4], (j * 8 + column + x % 2) % 32);
+            add_alibi(s[x], at.slope, from - (float)(hw::lane() / 4 + x / 2 * 8));
         }
     });
 }
 
 /* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
    tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
-template <class T, class Shape, bool Edge, bool Extra>
-ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape::moving / 2], const params &p,
+template <class T, class Shape, bool Edge>
+ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::part / 2], const params &p,
                                 const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
                                 const query_positions &at, const grad_pairs<Shape> &pairs)
 {
-    const float scale = scale_of<Extra>(p), inverse = Extra ? inverse_softcap(p) : 0.0f;
+    constexpr bool extra = Shape::extra;
+    const float scale = scale_of<extra>(p), inverse = extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     /* Beside all sums of heads of 128 columns hardly a register is free: the compiler needs none more where the edge's
        columns come from the last to the first, and where it can't read ahead. */
     constexpr bool few_registers = Edge && Shape::all && Shape::qk > 96;
-    ATTN__UNROLL for (int n = 0; n < Shape::moving / 8; n++) {
-        const int j = few_registers ? Shape::moving / 8 - 1 - n : n;
+    ATTN__UNROLL for (int n = 0; n < Shape::part / 8; n++) {
+        const int j = few_registers ? Shape::part / 8 - 1 - n : n;
         uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
         bool reached[4];
         float slope[4] = {1.0f, 1.0f, 1.0f, 1.0f}, keep[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
         if (few_registers) hw::sync_warp();
-        if (Extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
+        if (extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
         ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
             hw::load_shared(reach[i], values + ((3 + i) * Shape::moving + j * 8 + column) * 4);
@@ -8710,17 +8691,17 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::moving / 2], float (&ds)[Shape
                 g.shift = float_of(of[2][x % 2]);
             }
             s[4 * j + x] = four[x];
-            pair_grad<Edge, Extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
+            pair_grad<Edge, extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
                                                  Shape::scores ? ds[4 * j + x] : none);
         }
     }
 }
 
 /* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
-   or one of what comes with these; numbers of the queries, be they fixed or moving; flags of each moving slot; two
+   or one of what comes with these; numbers of the queries, be they fixed or moving; words on each moving slot; two
    slots of words on a task (batch, NO_TASK after the last; head; first row; NO_TILES, NONFINITE); the barriers. */
 template <class Shape> struct grad_places {
-    unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *flags;
+    unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *words;
     uint32_t tasks;
     uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *left, *turn, *added;
 };
@@ -8732,9 +8713,9 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
     at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
-    at.flags = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
-    at.tasks = hw::shared_address(at.flags) + 2 * 16;
-    at.fixed_full = (uint64_t *)(at.flags + 4 * 16);
+    at.words = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
+    at.tasks = hw::shared_address(at.words) + 2 * GRAD_WORDS;
+    at.fixed_full = (uint64_t *)(at.words + 2 * GRAD_WORDS + 2 * 16);
     at.fixed_empty = at.fixed_full + Shape::fixed_slots;
     at.moving_full = at.fixed_empty + Shape::fixed_slots;
     at.moving_empty = at.moving_full + 2;
@@ -8788,7 +8769,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
-template <class Shape, bool Extra>
+template <class Shape>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     typedef Shape shape;
@@ -8816,24 +8797,28 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
             if (hw::elect()) {
                 uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
                 hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                const uint32_t words = hw::shared_address(at.flags) + to * 16;
+                const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
+                const int padded_row = w.entry.padded_row + first;
                 hw::store_shared(words, flags);
                 hw::store_shared(words + 4, (uint32_t)first);
-                if (shape::pairs) hw::store_shared(words + 12, (uint32_t)head);
-                const int padded_row = w.entry.padded_row + first;
+                if (shape::extra && m.g.p.alibi.rank)
+                    hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, head, 0, 0)));
                 if (shape::all)
                     hw::store_shared(words + 12, dq_tile<moving>(m.g, w.entry.row_batch, head, padded_row));
-                if (Extra && m.g.p.alibi.rank)
-                    hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, shape::queries ? w.task.h : head, 0, 0)));
+                if (shape::pairs) hw::store_shared(words + 16, (uint32_t)head);
                 hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                load_tile<moving, shape::qk>(at.tile_moving + to * shape::slot, shape::queries ? &m.k : &m.q, full,
-                                             row0 + first, head, batch);
+                for (int n = 0; n < shape::parts; n++)
+                    load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part,
+                                                      shape::queries ? &m.k : &m.q, full,
+                                                      row0 + first + n * shape::part, head, batch);
                 if (!shape::queries)
                     load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, w.entry, head, first);
                 hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
                 hw::mbarrier_expect(dp_full, shape::slot_dp);
-                load_tile<moving, shape::v>(at.tile_dp + to_dp * shape::slot_dp, shape::queries ? &m.v : &m.d_out,
-                                            dp_full, row0 + first, head, batch);
+                for (int n = 0; n < shape::parts; n++)
+                    load_tile<shape::part, shape::v>(at.tile_dp + to_dp * shape::slot_dp + n * shape::slot_part_dp,
+                                                     shape::queries ? &m.v : &m.d_out, dp_full,
+                                                     row0 + first + n * shape::part, head, batch);
             }
             hw::sync_warp();
         }
@@ -8845,7 +8830,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         hw::mbarrier_arrive(at.fixed_full + to);
         if (ordered) {
             hw::mbarrier_wait(at.moving_empty + tile % 2, (tile / 2 & 1) ^ 1);
-            hw::store_shared(hw::shared_address(at.flags) + tile % 2 * 16, NO_TASK);
+            hw::store_shared(hw::shared_address(at.words) + tile % 2 * GRAD_WORDS, NO_TASK);
             hw::mbarrier_arrive(at.moving_full + tile % 2);
         }
     }
@@ -8879,7 +8864,7 @@ template <class Shape, class F>
 ATTN__DEVICE void each_turn(const hopper_grad_work &m, const grad_places<Shape> &at, F f)
 {
     for (uint32_t tile = 0;; tile++) {
-        const uint32_t slot = tile % 2, phase = tile / 2 & 1, words = hw::shared_address(at.flags) + slot * 16;
+        const uint32_t slot = tile % 2, phase = tile / 2 & 1, words = hw::shared_address(at.words) + slot * GRAD_WORDS;
         hw::mbarrier_wait(at.moving_full + slot, phase);
         const uint32_t flags = hw::load_shared_word(words);
         if (flags == NO_TASK) break;
@@ -8905,7 +8890,8 @@ template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, c
 
 /* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it
    has the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
-   found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too.) Rare.
+   found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too; but see
+   mark_dq.) Rare.
    f(column, number) with each such number of a key */
 template <class T, class F>
 ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int key, F f)
@@ -8920,14 +8906,14 @@ ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int
 }
 /* What they give to a thread's scores, those of keys `key` and key + 8 */
 template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const params &p, const uint32_t (&task)[4],
+ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::part / 2], const params &p, const uint32_t (&task)[4],
                                        int key, uint32_t moving)
 {
     ATTN__UNROLL for (int e = 0; e < 2; e++)
         each_nonfinite<T>(p, task, key + 8 * e, [&](int c, float number) {
-            ATTN__UNROLL for (int j = 0; j < Shape::moving / 4; j++) {
+            ATTN__UNROLL for (int j = 0; j < Shape::part / 4; j++) {
                 const int query = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
-                const uint32_t q = hw::load_shared_word(moving + chunk_of(query, c / 8, Shape::moving) + c % 8 / 2 * 4);
+                const uint32_t q = hw::load_shared_word(moving + chunk_of(query, c / 8, Shape::part) + c % 8 / 2 * 4);
                 const float of_q = half_of<T>(q, c % 2);        /* infinite, it has made NaN with the zero */
                 float &score = s[j / 2 * 4 + 2 * e + j % 2];
                 score = hw::fma(of_q, number, is_finite(of_q) ? score : 0.0f);
@@ -8935,12 +8921,12 @@ ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::moving / 2], const para
         });
 }
 
-/* What a consumer has in registers: its sums; s and ds of a tile, which become weights and gradients of scores, and
-   these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if these are
-   fixed. */
+/* What a consumer has in registers: its sums; s and ds of a part of a tile, which become weights and gradients of
+   scores, and these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if
+   these are fixed. */
 template <class Shape> struct grad_registers {
-    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::moving / 2], ds[Shape::moving / 2];
-    uint32_t  weights[Shape::moving / 16][4], gradients[Shape::moving / 16][4];
+    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::part / 2], ds[Shape::part / 2];
+    uint32_t  weights[Shape::part / 16][4], gradients[Shape::part / 16][4];
     uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
     tile_row  rows[2];
     row_grad  grads[2];
@@ -8965,7 +8951,7 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
     grad_consumer c;
     c.number = hw::warp() / 4 - 1;
     c.elected = hw::lane() == 0;
-    c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::moving);
+    c.moving = wgmma_tile(hw::shared_address(at.tile_moving), Shape::part);
     c.moving_dp = c.moving + (2 * Shape::slot >> 4);
     c.slot = c.fixed = c.fixed_dp = c.task = 0;
     return c;
@@ -8993,113 +8979,111 @@ ATTN__DEVICE void set_task(const grad_places<Shape> &at, uint32_t started, grad_
     c.task = at.tasks + started % 2 * 16;
 }
 
-/* The tile-th of a block's life: its slots, their descriptors, and where the numbers of its queries, the producer's
-   words on it and, with OF_ALL, its gradients of scores are */
-struct grad_tile { uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients; };
+/* Of the tile-th of a block's life */
 template <class Shape>
-ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile)
+ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile, int part = 0)
 {
     grad_tile t;
+    t.first = part * Shape::part;
     t.slot = tile % 2;
     t.slot_dp = tile % Shape::dp_slots;
     t.phase = tile / 2 & 1;
     t.phase_dp = tile / Shape::dp_slots & 1;
-    t.moving = c.moving + t.slot * (Shape::slot >> 4);
-    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4);
-    t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving;
-    t.words = hw::shared_address(at.flags) + t.slot * 16;
+    t.moving = c.moving + t.slot * (Shape::slot >> 4) + part * (Shape::slot_part >> 4);
+    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4) + part * (Shape::slot_part_dp >> 4);
+    t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving + t.first * 4;
+    t.words = hw::shared_address(at.words) + t.slot * GRAD_WORDS;
     t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
     return t;
 }
 
 /* The start of a task, whose fixed rows have come: what is held of them; sums of nothing. */
-template <class Shape, bool Extra>
+template <class Shape>
 ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer &c, grad_registers<Shape> &r)
 {
     const auto hold = [&](auto &left, uint32_t tile) {
         ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
             load_left(left[k], tile, Shape::rows, (hw::warp() - 4) * 16, k);
     };
-    if (holds_fixed<Shape, Extra>) hold(r.held, fixed_rows(at, c));
-    if (holds_dp<Shape, Extra>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
+    if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c));
+    if (holds_dp<Shape>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
     if (Shape::queries)
         fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, grad_row(), r.rows, r.grads);
     ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
 
-/* Starts s of a tile, and ds, as soon as each has come. */
-template <class T, class Shape, bool Extra>
+/* Starts s of a part, and ds, as soon as each has come. */
+template <class T, class Shape>
 ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                                grad_registers<Shape> &r)
 {
     hw::mbarrier_wait(at.moving_full + t.slot, t.phase);
-    if constexpr (holds_fixed<Shape, Extra>) start_product<T, Shape::moving, Shape::qk>(r.s, r.held, t.moving);
-    else start_product<T, Shape::rows, Shape::moving, Shape::qk>(r.s, c.fixed, t.moving);
+    if constexpr (holds_fixed<Shape>) start_product<T, Shape::part, Shape::qk>(r.s, r.held, t.moving);
+    else start_product<T, Shape::rows, Shape::part, Shape::qk>(r.s, c.fixed, t.moving);
 }
-template <class T, class Shape, bool Extra>
+template <class T, class Shape>
 ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            grad_registers<Shape> &r)
 {
     hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
-    if constexpr (holds_dp<Shape, Extra>) start_product<T, Shape::moving, Shape::v>(r.ds, r.held_dp, t.moving_dp);
-    else if (Shape::scores) start_product<T, Shape::rows, Shape::moving, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
+    if constexpr (holds_dp<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
+    else if (Shape::scores) start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
 }
 
-/* Both, and their end; where a tile's queries are, for ALiBi. */
-template <class T, class Shape, bool Extra>
+/* Is s of a tile started while the one before is still at work? Where there are registers for it. */
+template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
+/* Both, and their end; where a part's queries are, for ALiBi. */
+template <class T, class Shape>
 ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
                                            const grad_tile &t, grad_registers<Shape> &r)
 {
-    query_positions at_tile = {};
-    start_scores<T, Shape, Extra>(at, c, t, r);
-    if (Extra && p.alibi.rank) at_tile = positions_of_tile<Shape>(p, c.task, t.words, grad_row());
+    query_positions at_part = {};
     pair_tile of_pairs = {};
+    if (!starts_early<Shape>) start_scores<T, Shape>(at, c, t, r);
+    if (Shape::extra && p.alibi.rank) at_part = positions_of_tile<Shape>(p, c.task, t, grad_row());
     if constexpr (Shape::pairs) {
-        of_pairs = pair_tile_of<Shape>(c.task, t.words, r.rows, grad_row(), t.values);
+        of_pairs = pair_tile_of<Shape>(c.task, t, grad_row());
         read_mask<Shape>(r.pairs, p, of_pairs);
     }
-    start_dp<T, Shape, Extra>(at, c, t, r);
+    start_dp<T, Shape>(at, c, t, r);
     if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
     if (Shape::scores) hw::wgmma_keep(r.ds);
     if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
-    return at_tile;
+    return at_part;
 }
 
 /* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
-template <class T, class Shape, bool Extra>
-ATTN__DEVICE void grad_weights(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
-                               const grad_tile &t, uint32_t flags, const query_positions &at_tile,
-                               grad_registers<Shape> &r)
+template <class T, class Shape>
+ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const grad_tile &t, uint32_t flags,
+                               const query_positions &at_part, grad_registers<Shape> &r)
 {
-    constexpr int moving = Shape::moving;
+    constexpr int part = Shape::part;
     const auto pack = [&] {
-        ATTN__UNROLL for (int k = 0; k < moving / 16; k++) {
+        ATTN__UNROLL for (int k = 0; k < part / 16; k++) {
             if (Shape::values) pack_left<T>(r.weights[k], r.s, k);
             if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
         }
     };
     if (flags & EDGE) {
+        const uint32_t moving = tile_address(t.moving), moving_dp = tile_address(t.moving_dp);
         const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
                                              : (int)hw::load_shared_word(c.task + 8) + grad_row();
         if (Shape::all && (flags & NONFINITE_INSIDE)) {
             uint32_t of_task[4];
             hw::load_shared(of_task, c.task);
-            add_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key,
-                                           hw::shared_address(at.tile_moving) + t.slot * Shape::slot);
+            add_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
-        grads_of_tile<T, Shape, true, Extra>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_tile, r.pairs);
+        grads_of_tile<T, Shape, true>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_part, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
-            guard_slot<T, Shape::v, moving>(r.sum_values, r.s,
-                                            hw::shared_address(at.tile_dp) + t.slot_dp * Shape::slot_dp, 0, moving);
+            guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp, 0, part);
         if (Shape::scores && (flags & NONFINITE_MOVING))
-            guard_slot<T, Shape::qk, moving>(r.sum, r.ds, hw::shared_address(at.tile_moving) + t.slot * Shape::slot,
-                                             0, moving);
+            guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving, 0, part);
         pack();
     } else {
-        grads_of_tile<T, Shape, false, Extra>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_tile, r.pairs);
+        grads_of_tile<T, Shape, false>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_part, r.pairs);
         pack();
     }
 }
@@ -9116,9 +9100,9 @@ template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, 
 {
     keep_grads(r);
     hw::wgmma_fence();
-    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::values; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::values; k++)
         hw::wgmma<T, Shape::v, true>(r.sum_values, r.weights[k], wgmma_desc(t.moving_dp + wgmma_down(k)), true);
-    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16 * Shape::scores; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::scores; k++)
         hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
     hw::wgmma_commit();
 }
@@ -9128,9 +9112,9 @@ template <class Shape>
 ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                                   const grad_registers<Shape> &r)
 {
-    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++)
-        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16, 2 * k + hw::lane() / 16,
-                                            Shape::rows), r.gradients[k]);
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
+        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16,
+                                            t.first / 8 + 2 * k + hw::lane() / 16, Shape::rows), r.gradients[k]);
     hw::fence_async();
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
@@ -9150,6 +9134,32 @@ ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c,
         hw::wgmma<T, Shape::half_dq, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
                                                  wgmma_desc(right + wgmma_down(k)), k != 0);
     hw::wgmma_commit();
+}
+/* A softcap makes scores of infinite keys finite, and their gradients -0: dq becomes NaN where such a pair is not
+   excluded. One key after the other: rare. */
+template <class T, class Shape>
+ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, const grad_consumer &c, uint32_t gradients)
+{
+    uint32_t task[4], found = 0;
+    hw::load_shared(task, c.task);
+    const int query = hw::warp() % 4 * 16 + hw::lane() / 4, column = c.number * Shape::half_dq + hw::lane() % 4 * 2;
+    ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
+        bool some = false, counts[2];
+        if (key % 32 == 0) {                            /* each lane looks at one of 32 */
+            each_nonfinite<T>(p, task, (int)task[2] + key + hw::lane(), [&](int, float) { some = true; });
+            found = hw::ballot(some);
+        }
+        if (!(found >> key % 32 & 1)) continue;
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const uint32_t two = hw::load_shared_word(gradients + chunk_of(key, query / 8 + e, Shape::rows) +
+                                                      query % 8 / 2 * 4);
+            counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
+        }
+        each_nonfinite<T>(p, task, (int)task[2] + key, [&](int of_key, float) {
+            ATTN__UNROLL for (int j = 0; j < Shape::half_dq / 2; j++)
+                if (counts[j / 2 % 2] && of_key == column + j / 4 * 8 + j % 2) dq[j] = float_of(0x7fc00000u);
+        });
+    }
 }
 template <class Shape>
 ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer, bool first)
@@ -9172,58 +9182,61 @@ ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer
 }
 
 /* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
-template <class T, class Shape, bool Extra>
+template <class T, class Shape>
 ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
                                   const grad_tile &t, grad_registers<Shape> &r)
 {
-    const query_positions at_tile = grad_products<T, Shape, Extra>(p, at, c, t, r);
+    const query_positions none = grad_products<T>(p, at, c, t, r);
     const uint32_t flags = hw::load_shared_word(t.words);
-    grad_weights<T, Shape, Extra>(p, at, c, t, flags, at_tile, r);
-    add_grads<T, Shape>(t, r);
+    grad_weights<T>(p, c, t, flags, none, r);
+    add_grads<T>(t, r);
     hw::wgmma_wait<0>();
     keep_grads(r);
     release_tile(at, c, t);
     return (flags & LAST) != 0;
 }
 
-/* With OF_ALL: the same and dq. Where there are registers for it (starts_early) s of the tile is there already: that
-   of the next tile is started before this one's part of dq, which needs what both consumers leave, so that one may be
-   half a tile ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After
-   the last tile it is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler
-   lets products run beside other work only where they are started on every way.) */
-template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
+/* With OF_ALL: the same, part by part, and dq. With starts_early s of the tile is there already: that of the next tile
+   is started before what this one adds to dq, which needs what both consumers leave, so that one may be half a tile
+   ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last tile it
+   is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler lets products run
+   beside other work only where they are started on every way. So dq is found, and not added, where it isn't wanted.) */
 template <class T, class Shape>
 ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
                                       uint32_t tile, grad_registers<Shape> &r)
 {
-    constexpr int half = Shape::half_dq;
+    constexpr bool early = starts_early<Shape>;
+    static_assert(!early || Shape::parts == 1, "s of the next tile has a place");
+    const params &p = m.g.p;
     const grad_tile t = grad_tile_at(at, c, tile);
-    if (!starts_early<Shape>) start_scores<T, Shape, false>(at, c, t, r);
-    start_dp<T, Shape, false>(at, c, t, r);
-    hw::wgmma_wait<0>();
-    hw::wgmma_keep(r.s);
-    hw::wgmma_keep(r.ds);
-    grad_weights<T, Shape, false>(m.g.p, at, c, t, hw::load_shared_word(t.words), query_positions(), r);
-    leave_gradients(at, c, t, r);
-    add_grads<T, Shape>(t, r);
-    const uint32_t flags = hw::load_shared_word(t.words), place = hw::load_shared_word(t.words + 12);
-    const bool last = (flags & LAST) != 0, first = m.g.turns && flags >> TURN_AT == 0;
-    float dq[half / 2];
-    if (starts_early<Shape>) start_scores<T, Shape, false>(at, c, grad_tile_at(at, c, tile + !last), r);
-    hw::wgmma_wait<starts_early<Shape>>();
-    keep_grads(r);
+    uint32_t flags = 0;
+    float dq[Shape::half_dq / 2];
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
+        const grad_tile part = grad_tile_at(at, c, tile, n);
+        const query_positions at_part = grad_products<T>(p, at, c, part, r);
+        grad_weights<T>(p, c, part, hw::load_shared_word(t.words), at_part, r);
+        leave_gradients(at, c, part, r);
+        if (p.dk.rank || p.dv.rank) add_grads<T>(part, r);
+        flags = hw::load_shared_word(t.words);
+        if (early) start_scores<T>(at, c, grad_tile_at(at, c, tile + !(flags & LAST)), r);
+        hw::wgmma_wait<early>();
+        keep_grads(r);
+    }
+    const uint32_t place = hw::load_shared_word(t.words + 12);
+    const bool first = m.g.turns && flags >> TURN_AT == 0;
     release_tile(at, c, t);
     start_dq<T>(at, c, t, dq);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(dq);
-    if (starts_early<Shape>) hw::wgmma_keep(r.s);
-    if (starts_early<Shape> && holds_fixed<Shape, false>) hw::wgmma_keep(r.held);
+    if (early) hw::wgmma_keep(r.s);
+    if (early && holds_fixed<Shape>) hw::wgmma_keep(r.held);
+    if (Shape::extra && (flags & NONFINITE_INSIDE) && p.softcap != 0.0f) mark_dq<T, Shape>(dq, p, c, t.gradients);
     float *const to = dq_part<Shape>(m, place);
     if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
-    add_dq<Shape>(to, dq, c.number, first);
+    if (p.dq.rank) add_dq<Shape>(to, dq, c.number, first);
     hw::sync_warp();
     if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
-    return last;
+    return (flags & LAST) != 0;
 }
 
 /* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
@@ -9237,7 +9250,7 @@ ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
 }
 
 /* A consumer: a warpgroup with 64 rows of each task. */
-template <class T, class Shape, bool Extra>
+template <class T, class Shape>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     const params &p = m.g.p;
@@ -9251,16 +9264,16 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
         if (Shape::all && (of_task[3] & NONFINITE)) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
-        start_grads<Shape, Extra>(at, c, r);
+        start_grads(at, c, r);
         if constexpr (starts_early<Shape>)
             if (!(of_task[3] & NO_TILES)) {
-                start_scores<T, Shape, Extra>(at, c, grad_tile_at(at, c, tile), r);
+                start_scores<T>(at, c, grad_tile_at(at, c, tile), r);
                 hw::wgmma_wait<0>();
                 hw::wgmma_keep(r.s);
             }
         ATTN__LOOP for (bool last = (of_task[3] & NO_TILES) != 0; !last; tile++) {
             if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
-            else last = grads_of_moving<T, Shape, Extra>(p, at, c, grad_tile_at(at, c, tile), r);
+            else last = grads_of_moving<T>(p, at, c, grad_tile_at(at, c, tile), r);
         }
         hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
@@ -9272,7 +9285,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
     }
 }
 
-template <class T, class Shape, bool Extra>
+template <class T, class Shape>
 ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_work m)
 {
 #if ATTN__HAVE_WGMMA
@@ -9283,18 +9296,18 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
         init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.g.turns));
         if (shape::all) init_slots(at.turn, at.added, 2, 4 * shape::consumers);
-        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers);
+        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers * shape::parts);
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
     }
     hw::sync();
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
-        if (hw::warp() == 0) hopper_grad_load<shape, Extra>(m, at);
+        if (hw::warp() == 0) hopper_grad_load(m, at);
         else if (shape::all) keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
-        hopper_grad_multiply<T, shape, Extra>(m, at);
+        hopper_grad_multiply<T>(m, at);
     }
 #else
     hw::missing();
@@ -9368,32 +9381,25 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     return has_heads<Heads>;
 }
 
-/* One kernel for dq, and one for dk and dv; without options another for all three (sweeps_once), which leaves the
-   others to calls with options where there are such kernels (hopper_grads_with_extra). Or one each, where dk and dv
-   do not fit in the registers together: of 192 and 128 columns they have 160 of a thread's 232, the scores and their
-   gradients 64. */
-template <class Heads> constexpr bool hopper_grads_in_two = Heads::qk > 128;
-template <class Heads> constexpr int hopper_grads_of_keys = hopper_grads_in_two<Heads> ? OF_KEYS : OF_KEYS | OF_VALUES;
-template <class Heads> constexpr int hopper_grads_of_values = hopper_grads_in_two<Heads> ? OF_VALUES
-                                                                                         : OF_KEYS | OF_VALUES;
-/* Sums of larger heads leave no registers for what Extra computes. */
-template <class Heads> constexpr bool hopper_grads_with_extra = Heads::qk <= 128 && Heads::all;
+/* One kernel for all gradients, which finds those that are wanted; or one for each, where their sums do not fit in the
+   registers together: of 192 and 128 columns dk and dv have 160 of a thread's 232, the scores and their gradients 64.
+   Nor is there room then for what Extra computes. */
+template <class Heads> constexpr bool hopper_has_all = Heads::qk <= 128;
+template <class Heads> constexpr bool hopper_grads_with_extra = hopper_has_all<Heads> && Heads::all;
+inline bool hopper_sweeps_once(const params &p) { return larger_head(p) <= 128; }
 
-template <class T, class Heads, bool Extra, class F> void each_hopper_gradient(F f)
+template <class T, class Heads, class F> void each_hopper_gradient(F f)
 {
-    constexpr int of_keys = hopper_grads_of_keys<Heads>, of_values = hopper_grads_of_values<Heads>;
-    if constexpr (Extra || !hopper_grads_with_extra<Heads>) {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>, Extra>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys>, Extra>);
+    if constexpr (hopper_has_all<Heads>) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>>);
+    else {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_KEYS>>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_VALUES>>);
     }
-    if constexpr (Extra) {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES, true>, true>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_keys, true>, true>);
+    if constexpr (hopper_grads_with_extra<Heads>) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true>>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true, true>>);
     }
-    if constexpr (of_values != of_keys)
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, of_values>, Extra>);
-    else if constexpr (!Extra)
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>, false>);
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
 {
@@ -9414,10 +9420,7 @@ template <class Heads, class... More, class F> void each_hopper_kernel(head_pair
                 f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, true>>);
                 f((const void *)hopper_forward_kernel<T, hopper_shape<Heads, false, true>>);
             }
-            if constexpr (ATTN_CUDA_GRADIENTS) {
-                each_hopper_gradient<T, Heads, false>(f);
-                if constexpr (hopper_grads_with_extra<Heads>) each_hopper_gradient<T, Heads, true>(f);
-            }
+            if constexpr (ATTN_CUDA_GRADIENTS) each_hopper_gradient<T, Heads>(f);
         }
     });
     each_hopper_kernel(head_pairs<More...>(), f);
@@ -9546,8 +9549,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     int rows = 0, keys = 0;
     ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
-        rows = backward ? grad_moving(false, asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
-        keys = backward ? grad_moving(true, asks(p, EACH_PAIR), Shape::qk) : rows_of_box(p, Shape::keys);
+        rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
+        keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
     }), "a head size above 256");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -9662,7 +9665,7 @@ static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_gra
     const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
     const int64_t of_mask = flags + of_rows + of_keys;
     const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
-    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, sweeps_once(p), at ? at + bytes : NULL,
+    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, hopper_sweeps_once(p), at ? at + bytes : NULL,
                                             m ? &m->g : NULL);
     if (m) {
         m->nonfinite = (int *)(void *)at;
@@ -9690,7 +9693,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)) &&
         behind < mma_forward_workspace(p, dev, smaller))
         behind = mma_forward_workspace(p, dev, smaller);
-    if (backward && sweeps_once(p)) {
+    if (backward && hopper_sweeps_once(p)) {
         const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
         if (behind < sums) behind = sums;
     }
@@ -9698,13 +9701,13 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
 
-template <class T, class shape, bool Extra>
+template <class T, class shape>
 int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 {
     const params &p = m.g.p;
     m.g.order = task_order_of(p, !shape::queries, shape::rows, 0, m.g.turns != NULL);
     m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
-    const int error = launch(hopper_grad_kernel<T, shape, Extra>, m.tasks < dev.processors ? m.tasks : dev.processors,
+    const int error = launch(hopper_grad_kernel<T, shape>, m.tasks < dev.processors ? m.tasks : dev.processors,
                              GRAD_THREADS, shape::shared_bytes, stream, m);
     if (m.g.tickets) m.g.tickets++;             /* the next kernel's */
     return error;
@@ -9713,14 +9716,12 @@ int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    typedef hopper_grad_shape<Heads, OF_QUERIES, Pairs> queries;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_keys<Heads>, Pairs> keys;
-    typedef hopper_grad_shape<Heads, hopper_grads_of_values<Heads>, Pairs> values;  /* the same, or of values alone */
+    constexpr int part = grad_part(Pairs, Heads::qk), box = grad_box_of_keys(Heads::qk);
     hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
-    if (!map_rows(p, dev, MAP_Q, queries::box, &m.q) || !map_rows(p, dev, MAP_D_OUT, queries::box, &m.d_out) ||
-        !map_rows(p, dev, MAP_K, keys::box, &m.k) || !map_rows(p, dev, MAP_V, keys::box, &m.v))
+    if (!map_rows(p, dev, MAP_Q, part, &m.q) || !map_rows(p, dev, MAP_D_OUT, part, &m.d_out) ||
+        !map_rows(p, dev, MAP_K, box, &m.k) || !map_rows(p, dev, MAP_V, box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
     forward_fn *const forward =
@@ -9734,21 +9735,19 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
                                batch_of_keys(p) * p.heads_kv * m.padded_keys) / 32;
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
-    if constexpr (!Extra && !hopper_grads_in_two<Heads>)
-        if (!error && sweeps_once(p)) {
-            const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
-            m.g.dq = dq;
-            return sweep_once<T>(m.g, stream, [&] {
-                return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL>, false>(m, dev, stream);
-            });
-        }
-    if constexpr (Extra || !hopper_grads_with_extra<Heads>) {
-        if (!error && p.dq.rank) error = hopper_grad_run<T, queries, Extra>(m, dev, stream);
-        if (!error && (p.dk.rank || (keys::values && p.dv.rank)))
-            error = hopper_grad_run<T, keys, Extra>(m, dev, stream);
-        if (!error && !keys::values && p.dv.rank) error = hopper_grad_run<T, values, Extra>(m, dev, stream);
+    if constexpr (hopper_has_all<Heads>) {
+        const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
+        const auto sums = [&] {
+            return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL, Extra, Pairs>>(m, dev, stream);
+        };
+        m.g.dq = dq;
+        return error ? error : p.dq.rank ? sweep_once<T>(m.g, stream, sums) : sums();
+    } else {
+        if (!error && p.dq.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_QUERIES>>(m, dev, stream);
+        if (!error && p.dk.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_KEYS>>(m, dev, stream);
+        if (!error && p.dv.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_VALUES>>(m, dev, stream);
+        return error;
     }
-    return error;
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
 {
@@ -9760,7 +9759,7 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
             constexpr bool extra = hopper_grads_with_extra<Heads>;
             if constexpr (ATTN_CUDA_GRADIENTS)
                 return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
-                       : !sweeps_once(p)  ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
+                       : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
                                           : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
             return (int)cudaErrorInvalidValue;
         });
@@ -9804,9 +9803,9 @@ namespace attn__gpu {
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
            for each pair       384      68, 132, 196
-       hopper_grad_kernel      384      99 to 227      10 to 18 mbarriers, GUARD     224 / 56   FA3 backward
-                                                                                     232 / 40   dK, dV of 128
-         of all sums           384      131, 227       18 mbarriers, GUARD           224 / 56, 232 / 40
+       hopper_grad_kernel      384      131, 227       18 mbarriers, GUARD           224 / 56,  FA3 backward
+                                                                                     232 / 40
+         above 128 columns     384      163 to 227     10 or 12 mbarriers, GUARD     224 / 56   dQ; dK; dV
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
@@ -10419,7 +10418,7 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
     if (!call.backward || *why) return s->name;
-    if (s->backward == attn__gpu::hopper_backward && attn__gpu::sweeps_once(call.p))
+    if (s->backward == attn__gpu::hopper_backward && attn__gpu::hopper_sweeps_once(call.p))
         return "stage 3, wgmma, gradients in one sweep";
     if (s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
         return "stage 2, mma.sync, gradients in one sweep";

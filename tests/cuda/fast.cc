@@ -628,15 +628,15 @@ static int stage_2_columns(int64_t head_size) {
 }
 /* Blocks that are alive at once where some count on others, in different timings */
 static const int together[4] = {3, 1, 8, 2};
-/* Does the sweep over keys of a stage's backward add to dq? */
-static bool adds_to_dq(const params &p, forward_fn backward) {
-    return p.dq.rank && (backward == mma_backward ? mma_sweeps_once(p) : sweeps_once(p));
+/* Has a stage's backward one sweep for all gradients, which adds to dq where that is wanted? */
+static bool sweeps_once(const params &p, forward_fn backward) {
+    return backward == mma_backward ? mma_sweeps_once(p) : hopper_sweeps_once(p);
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
     shared_vector<unsigned char> first[3];
     tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
-    const bool once = adds_to_dq(c.p, backward);
+    const bool once = c.p.dq.rank && sweeps_once(c.p, backward);
     const bool in_any_order = once && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
     double before[3];
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
@@ -966,17 +966,15 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
     check_heads<Heads>(c);
     backward(c, s);
 }
-/* The kernels that find gradients. dq, dk and dv come from one and one behind it, with ATTN_PRECISION_FAST also one in
-   front. Where dq is not wanted, stage 2 has the one alone; stage 3 has others there, and with options. */
+/* The kernels that find gradients: of one sweep one, where dq is wanted one behind it, with ATTN_PRECISION_FAST also
+   one in front; else those of stage 2. */
 static long kernels_of_gradients(const params &p, forward_fn backward) {
     bool in_two = false; /* dk and dv have a kernel each */
-    with_head_size(larger_head(p), mma_head_sizes(),
-                   [&](auto d) { in_two = backward == mma_backward && decltype(d)::value > 128; });
-    if (adds_to_dq(p, backward)) return p.precision == ATTN_PRECISION_FAST ? 3 : 2;
-    if (backward == mma_backward && mma_sweeps_once(p)) return 1;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { in_two = decltype(d)::value > 128; });
+    if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
 }
-/* How many were launched tells: one more comes first. */
+/* How many were launched tells: one more comes first, in stage 3 another that looks at a mask. */
 static void backward_in_one(call &c, const stage &s) {
     const params &p = c.p;
     const bool fast = chance(30);
@@ -984,7 +982,8 @@ static void backward_in_one(call &c, const stage &s) {
     backward(c, s);
     if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
     checks++;
-    const long want = timings * (1 + kernels_of_gradients(p, s.backward));
+    const int before = 1 + (s.backward == hopper_backward && p.mask.rank);
+    const long want = timings * (before + kernels_of_gradients(p, s.backward));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
 /* Whatever keys and values hold that no query may attend to, gradients have the same bits: in the column where a query
@@ -1570,7 +1569,19 @@ static const struct kind {
      backward_in_one,
      90,
      227 * 1024,
-     {64, 300, OF_SCORES, 0, 8, 64}},
+     {64, 300, OF_SCORES, 0, 8, 128}},
+    {"stage 3 backward in one sweep, bias, mask, dropout",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 300, OF_PAIRS, 0, 8, 64}},
+    {"stage 3 backward in one sweep, bias, mask, dropout",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 250, OF_PAIRS, 0, 72, 128}},
     {"stage 3 backward in one sweep, infinite numbers", 2, backward_in_one, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3, long backward in one sweep", 2, backward_in_one, 90, 227 * 1024, {64, 4300, 0, 0, 0, 0}},
     {"stage 2 backward in one sweep", 1, backward_in_one, 80, 99 * 1024, {1, 300, 0, 0, 8, 64}},
@@ -1597,6 +1608,12 @@ static const struct kind {
      99 * 1024,
      {1, 150, 1, 0, 8, 64}},
     {"stage 3 backward in one sweep beside any keys", 2, backward_beside_any, 90, 227 * 1024, {64, 200, 0, 0, 8, 128}},
+    {"stage 3 backward in one sweep beside any keys, with everything",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {64, 150, OF_PAIRS, 0, 8, 128}},
     {"stage 2 backward beside any keys, infinite on both sides",
      1,
      backward_beside_any,
@@ -1774,19 +1791,20 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : half_type(i % 2), shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    /* stage 3 leaves calls with options to other kernels */
-    if (k.stage == 2 && k.test == backward_in_one && i % 5 % 2) c.p.right = 0, c.name += " causal";
-    else if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
+    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
+    const bool sweep_of_stage_3 = k.stage == 2 && k.test == backward_in_one;
+    const int64_t key = c.p.keys / 3 | sweep_of_stage_3; /* odd: causal parts two neighbouring queries */
+    if (sweep_of_stage_3 && (i + 1) / 2 % 2 && c.p.size_q <= 128) make_bias(c, false), c.name += " bias of zeros";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
-    if (c.infinite & 2) put(c.k, 0, 0, c.p.keys / 3, 3, -INFINITY), c.name += " infinite k";
+    if (c.infinite & 2) put(c.k, 0, 0, key, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
         c.name += ", scores below alone";
         for (int64_t h = 0; h < c.p.heads; h++)
             for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
     }
-    if (c.infinite & 4) put(c.v, 0, 0, c.p.keys / 3, 1, INFINITY), c.name += " infinite v";
+    if (c.infinite & 4) put(c.v, 0, 0, key, 1, INFINITY), c.name += " infinite v";
 }
 
 /* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as

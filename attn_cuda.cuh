@@ -7152,12 +7152,13 @@ ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t address, int i, int n)
     typedef operand_tile<Shape, Along> tile;
     const int line = Along ? i * 16 : n * 2 * Shape::chunk, chunk = Along ? n * 2 : i * 16 / Shape::chunk;
     const uint32_t at = (address ^ chunk % 8 * 16) + (chunk / 8 * tile::lines + line) / tile::together * 128;
-    if (Along) return hw::ldmatrix(r, at);
-    if (!Shape::is_f32) return hw::ldmatrix_transposed(r, at);
-    ATTN__UNROLL for (int e = 0; e < 4; e++) {
-        const int x = Right ? e / 2 : e % 2, fourth = Right ? e % 2 : e / 2;
-        r[e] = hw::load_shared_word((at ^ (x * 32 + fourth * 16)) + fourth * 128);
-    }
+    if constexpr (Along) hw::ldmatrix(r, at);
+    else if constexpr (!Shape::is_f32) hw::ldmatrix_transposed(r, at);
+    else
+        ATTN__UNROLL for (int e = 0; e < 4; e++) {
+            const int x = Right ? e / 2 : e % 2, fourth = Right ? e % 2 : e / 2;
+            r[e] = hw::load_shared_word((at ^ (x * 32 + fourth * 16)) + fourth * 128);
+        }
 }
 
 /* A warp's part of a tile, in accumulators of 16 rows and 8 columns */

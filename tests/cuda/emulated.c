@@ -1976,10 +1976,10 @@ static void fast_products(void) {
         attn_view a = draw_lines(type, n % 5 ? batch : 1, heads, rows, depth);
         attn_view b = draw_lines(type, batch, n % 4 ? heads : 1, depth, columns);
         attn_out first = out_in_lines(n % 7 ? draw_type() : ATTN_F32, size), other = same_lines(&first);
-        if (n % 6 == 0 && depth) put_at(&a, 0, heads - 1, rows - 1, depth - 1, INFINITY);
-        if (n % 8 == 0 && depth) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
+        if (n % 7 == 0 && depth) put_at(&a, 0, heads - 1, rows - 1, depth - 1, INFINITY);
+        if (n % 9 == 0 && depth) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
         if (n % 12 == 1 && depth) { /* f32 that has no parts */
-            put_at(&a, 0, 0, 0, 0, 3.4e38);
+            put_at(&a, 0, 0, 0, 0, 3.4028e38);
             for (int64_t i = 0; i < batch * columns; i++) put_at(&b, i / columns, 0, 0, i % columns, 0.25);
         }
         const size_t shared = bmm_in(a, b, first, ATTN_PRECISION_FAST, 1);

@@ -1841,7 +1841,7 @@ static void projections_of(int starts, int32_t type) {
     m.w_query = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
     m.w_key = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
     m.w_value = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
-    m.out = make_out(LAYOUT_PACKED, 3, 2, 9, 256, 0);
+    m.out = make_out_of(type, LAYOUT_PACKED, 3, 2, 9, 256, 0);
     m.heads = 4;
     m.attention = &options;
     options.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 7, 7);

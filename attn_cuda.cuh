@@ -783,15 +783,25 @@ struct queue {
     int device;                 /* its number, of kernels that have to be allowed their memory */
     queue(cudaStream_t to, action what = CALL, int number = 0) : does(what), stream(to), device(number) {}
 };
-/* What a thread has been allowed: of a kernel and a device always the same. The last of those that share a place. */
+/* What a thread has been allowed: of a kernel and a device always the same. Where another has its place, a kernel takes
+   the next one that is free; else two kernels of a call would be allowed their memory in each. */
 struct allowance { const void *kernel; int device, bytes; };
 static thread_local allowance allowed[64];
+static allowance &allowance_of(const void *kernel, int device)
+{
+    const unsigned first = (unsigned)((uintptr_t)kernel / 16) + (unsigned)device;
+    for (unsigned i = 0; i < 64; i++) {
+        allowance &a = allowed[(first + i) % 64];
+        if (!a.kernel || (a.kernel == kernel && a.device == device)) return a;
+    }
+    return allowed[first % 64];
+}
 template <class P>
 int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
 {
     cudaFuncAttributes loaded;
     const allowance wanted = {(const void *)kernel, to.device, (int)shared};
-    allowance &had = allowed[((uintptr_t)wanted.kernel / 16 + (unsigned)to.device) % 64];
+    allowance &had = allowance_of(wanted.kernel, to.device);
     const bool large = shared > 48 * 1024 && to.does != queue::RUN;
     const bool asks = large && (to.does == queue::PREPARE || memcmp(&had, &wanted, sizeof wanted) != 0);
     int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, wanted.kernel) : 0;

@@ -477,7 +477,7 @@ typedef enum attn_isa {         /* instruction sets, all with the same bits; POR
 
 typedef enum attn_precision {   /* see `precision` in attn_desc */
     ATTN_PRECISION_F32 = 0,     /* every product has f32 factors: the bits of SAME BITS */
-    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU matrices of 16 bits by tensor cores,
+    ATTN_PRECISION_FAST,        /* products of bf16, on some CPUs faster; on a GPU products of matrices by tensor cores,
                                    dq summed in any order */
     ATTN_PRECISION_COUNT
 } attn_precision;
@@ -813,8 +813,8 @@ ATTN_DEF attn_status attn_merge_with(attn_view out_a, attn_view lse_a, attn_view
    multiply-adds. Options used: isa, workspace (attn_bmm_workspace_size bytes), allocator, parallel, stream, k_scale,
    precision: with ATTN_PRECISION_FAST products of bf16 a and b may be made as in attn_forward, and summed in f32, where
    k is at least 32, of up to 8 rows of a 128 and the numbers of b's columns lie side by side; its bits may then depend
-   on batch and strides, not on workers. Gradients are as without. On a device products of f16 or bf16 a and b may be
-   made by tensor cores, gradients too (TYPES in attn_cuda.cuh).
+   on batch and strides, not on workers. Gradients are as without. On a device products may be made by tensor cores,
+   gradients too (TYPES in attn_cuda.cuh).
    b may be int8: weights w [n,k], of which attn_quantize made codes row by row, used transposed, x w^T:
        options.k_scale = scales;                                          // [..,n,1] or [..,n,ceil(k/32)], f32 or f16
        attn_bmm(x, attn_view_swap(codes, 2, 3), out, &options, &err);     // codes [..,..,n,k]

@@ -101,10 +101,13 @@
              lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
              all f32 to stage 1.
              attn_bmm, attn_bmm_backward and the layers of attn_mha, with their gradients, are products of whole floats
-             in stage 1. With ATTN_PRECISION_FAST those whose factors are both f16 or both bf16 are made by the tensor
-             cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along k or across
-             it, whose starts are aligned to 16 bytes. Sums are f32 and rounded once, with scale, bias and what they are
-             added to; tensor cores may cut them off: of n terms they are within n units of 2^-23 of the absolute sum.
+             in stage 1. With ATTN_PRECISION_FAST those whose factors are both f16, both bf16 or both f32 are made by
+             the tensor cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along
+             k or across it, whose starts are aligned to 16 bytes; of f32 with more than 64 rows and columns on sm_80,
+             90 and 10x alone, where three products of parts take less time than one of f32. Sums are f32 and rounded
+             once, with scale, bias and what they are added to; tensor cores may cut them off: of n terms of 16 bits
+             they are within n units of 2^-23 of the absolute sum. Of f32, in parts as above, chains of 16 terms are
+             added one after the other: 21 + n/16 units of 2^-24.
              The layers of attn_mha then have arrays of 16 bits between them, q, k, v, what w_result multiplies, and the
              gradients of these, where query, key, value and all weights have one type of 16 bits (without w_result out
              or d_out, too), on any device, so that attention takes the tensor cores, too. They are f32 otherwise.
@@ -121,7 +124,9 @@
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
              where stage 2 cuts the keys into parts, on the number of multiprocessors, too.
              With ATTN_PRECISION_FAST each element of attn_bmm is still a sum in one order: its bits are the same in
-             each run, and depend on nothing but its row of a, its column of b and whether tensor cores make them.
+             each run, and depend on nothing but its row of a, its column of b, whether tensor cores make them and
+             whether there are at most 64 rows (of all batch entries that share b together, where they lie so) or
+             columns, of which warps have shares along k.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep,
@@ -777,15 +782,25 @@ struct queue {
     int device;                 /* its number, of kernels that have to be allowed their memory */
     queue(cudaStream_t to, action what = CALL, int number = 0) : does(what), stream(to), device(number) {}
 };
-/* What a thread has been allowed: of a kernel and a device always the same. The last of those that share a place. */
+/* What a thread has been allowed: of a kernel and a device always the same. Where another has its place, a kernel takes
+   the next one that is free; else two kernels of a call would be allowed their memory in each. */
 struct allowance { const void *kernel; int device, bytes; };
 static thread_local allowance allowed[64];
+static allowance &allowance_of(const void *kernel, int device)
+{
+    const unsigned first = (unsigned)((uintptr_t)kernel / 16) + (unsigned)device;
+    for (unsigned i = 0; i < 64; i++) {
+        allowance &a = allowed[(first + i) % 64];
+        if (!a.kernel || (a.kernel == kernel && a.device == device)) return a;
+    }
+    return allowed[first % 64];
+}
 template <class P>
 int launch(void (*kernel)(P), int grid, int threads, size_t shared, const queue &to, const P &p)
 {
     cudaFuncAttributes loaded;
     const allowance wanted = {(const void *)kernel, to.device, (int)shared};
-    allowance &had = allowed[((uintptr_t)wanted.kernel / 16 + (unsigned)to.device) % 64];
+    allowance &had = allowance_of(wanted.kernel, to.device);
     const bool large = shared > 48 * 1024 && to.does != queue::RUN;
     const bool asks = large && (to.does == queue::PREPARE || memcmp(&had, &wanted, sizeof wanted) != 0);
     int error = to.does == queue::PREPARE ? (int)cudaFuncGetAttributes(&loaded, wanted.kernel) : 0;
@@ -7020,24 +7035,33 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
     });
 }
 
-/* ---- products of matrices of 16 bits, where ATTN_PRECISION_FAST allows tensor cores: products of two numbers are
-   exact, sums f32. A block has a tile of the result, each of its four warps a quarter of it. Tiles of both operands,
-   MULTIPLY_DEPTH numbers along k, come by cp.async, two or three ahead. An element's whole sum, over the batch and
-   along k, is one thread's, in one order: its bits depend neither on the size of tiles, nor on other rows and columns,
-   nor on how operands lie.
+/* ---- products of matrices, where ATTN_PRECISION_FAST allows tensor cores: those of two numbers of 16 bits are exact,
+   those of f32 are made of parts (mma_parts); sums are f32. A block has a tile of the result, each of its four warps a
+   quarter of it. Tiles of both operands come by cp.async, into slots, all but one of which are on their way.
+       With few rows or columns a product is read more than it is computed: the larger factor's numbers come from memory
+   for few products each. Then tiles are small, so that many multiprocessors read at once; slots are deep, so that each
+   of these waits for much; and a warp has the whole tile, but of each slot its share along k. Their sums are added at
+   the end.
+       An element's whole sum, over the batch and along k, has one of these two orders, whatever the other rows and
+   columns and however operands lie: its bits depend on nothing else.
        An operand lies in lines, in which its numbers are neighbours: a row of a (a column of b) is a line along k; or
-   a line has the numbers of one k. Lines are aligned to 16 bytes. Two lines along k share 128 bytes of a tile. */
-enum { MULTIPLY_DEPTH = 32, MULTIPLY_BAND = 8 };    /* MULTIPLY_BAND: see multiply_tile_of */
-template <int Size> struct multiply_shape {
-    static constexpr int size = Size, threads = 128, quarter = Size / 2, stages = Size > 64 ? 3 : 4;
-    static constexpr int operand_bytes = Size * MULTIPLY_DEPTH * 2, shared_bytes = stages * 2 * operand_bytes;
-    static constexpr int line = quarter + 8;        /* floats of a row of results on their way */
+   a line has the numbers of one k. Lines are aligned to 16 bytes. */
+enum { MULTIPLY_FEW = 64, MULTIPLY_BAND = 8 };      /* rows or columns that are few; see multiply_tile_of */
+template <class T, int Size> struct multiply_shape {
+    static constexpr bool is_f32 = T::is_f32;
+    static constexpr int size = Size, threads = 128, blocks = is_f32 && Size > 32 ? 3 : 2;
+    static constexpr int stages = Size > 64 ? 3 : Size > 32 ? 4 : 6;
+    static constexpr int cuts = Size > 32 ? 1 : 4, side = cuts > 1 ? Size : Size / 2;   /* side: of a warp's part */
+    static constexpr int number = is_f32 ? 4 : 2, chunk = 16 / number;                  /* bytes; numbers in 16 bytes */
+    static constexpr int share = 4 * chunk, depth = cuts * share;   /* along k, of a warp and of a slot: two mma each */
+    static constexpr int operand_bytes = Size * depth * number, shared_bytes = stages * 2 * operand_bytes;
+    static constexpr int line = side + 8;           /* floats of a row of results on their way */
     static_assert(threads / 32 * 16 * line * 4 <= shared_bytes, "results have room where operands were");
 };
 struct multiply_operand {
-    const uint16_t *data;
-    int64_t batch[2], stride;                       /* strides of the batch, and from line to line */
-    bool    along;                                  /* lines go along k */
+    const char *data;
+    int64_t     batch[2], stride;                   /* bytes between entries of the batch, and from line to line */
+    bool        along;                              /* lines go along k */
 };
 struct multiply_work : product {
     multiply_operand left, right;
@@ -7062,94 +7086,142 @@ ATTN__DEVICE multiply_tile multiply_tile_of(const multiply_work &m, int64_t task
     return t;
 }
 
-/* Where in a tile of an operand the eight numbers with this one lie: number x along the result, k along k */
-template <bool Along, int Size> ATTN__DEVICE uint32_t operand_chunk(int x, int k)
-{
-    return Along ? chunk_of(x / 2, x % 2 * 4 + k / 8, Size / 2) : chunk_of(k, x / 8, MULTIPLY_DEPTH);
-}
-/* What a thread copies of a tile: eight neighbours of a line, and of those so many lines further. Where that begins, in
-   the tile of x0 and a batch entry's first k: */
-template <bool Along, class Shape> struct operand_part {
-    static constexpr int of_line = (Along ? MULTIPLY_DEPTH : Shape::size) / 8, step = Shape::threads / of_line;
-    static constexpr int lines = Along ? Shape::size : MULTIPLY_DEPTH;
+/* A tile of an operand in shared memory: lines of chunks of 16 bytes, of which two that are short share 128 bytes. */
+template <class Shape, bool Along> struct operand_tile {
+    static constexpr int lines = Along ? Shape::size : Shape::depth;
+    static constexpr int chunks = (Along ? Shape::depth : Shape::size) / Shape::chunk, together = chunks < 8 ? 2 : 1;
+    static constexpr int step = Shape::threads / chunks;        /* lines that a block copies at a time */
+    static_assert(chunks * together >= 8 && step / together % 8 == 0, "further lines lie alike");
 };
-template <bool Along, class Shape>
-ATTN__DEVICE const uint16_t *first_part(const multiply_operand &o, int64_t b, int64_t h, int64_t x0)
+/* Where a chunk lies. Floats of a line across k are loaded one by one, by a warp of four lines: these lie in every
+   second row, so that they do not meet in one bank. */
+template <class Shape, bool Along> ATTN__DEVICE uint32_t operand_chunk(int line, int chunk)
 {
-    typedef operand_part<Along, Shape> part;
-    const int64_t line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
-    return o.data + b * o.batch[0] + h * o.batch[1] + (Along ? x0 + line : line) * o.stride + (Along ? at : x0 + at);
+    typedef operand_tile<Shape, Along> tile;
+    const int row = Shape::is_f32 && !Along ? line / 8 * 8 + line % 4 * 2 + line / 4 % 2 : line;
+    return chunk_of(row / tile::together, row % tile::together * tile::chunks + chunk, tile::lines / tile::together);
+}
+/* What a thread copies of a tile: a chunk of a line, and of those so many lines further. Where that begins, in the tile
+   of x0 and a batch entry's first k: */
+template <class Shape, bool Along>
+ATTN__DEVICE const char *first_part(const multiply_operand &o, int64_t b, int64_t h, int64_t x0)
+{
+    typedef operand_tile<Shape, Along> tile;
+    const int64_t line = hw::thread() / tile::chunks, at = hw::thread() % tile::chunks * 16;
+    return o.data + b * o.batch[0] + h * o.batch[1] + (Along ? x0 + line : line) * o.stride +
+           (Along ? at : x0 * Shape::number + at);
 }
 /* Starts to copy a tile, of which `sizes` along the result and `depths` along k exist: the others are zeros. */
-template <bool Along, class Shape>
-ATTN__DEVICE void copy_operand(uint32_t tile, const uint16_t *from, int64_t stride, int sizes, int depths)
+template <class Shape, bool Along>
+ATTN__DEVICE void copy_operand(uint32_t to, const char *from, int64_t stride, int sizes, int depths)
 {
-    typedef operand_part<Along, Shape> part;
-    const int line = hw::thread() / part::of_line, at = hw::thread() % part::of_line * 8;
-    const int bytes = 2 * most(least((Along ? depths : sizes) - at, 8), 0), lines = Along ? sizes : depths;
-    const uint32_t to = tile + operand_chunk<Along, Shape::size>(Along ? line : at, Along ? at : line);
-    ATTN__UNROLL for (int i = 0; i < part::lines / part::step; i++)
-        hw::cp_async_part(to + i * part::step * (Along ? 64 : 128), from + i * part::step * stride,
-                          line + i * part::step < lines ? bytes : 0);
+    typedef operand_tile<Shape, Along> tile;
+    const int line = hw::thread() / tile::chunks, chunk = hw::thread() % tile::chunks, lines = Along ? sizes : depths;
+    const int bytes = most(least((Along ? depths : sizes) * Shape::number - chunk * 16, 16), 0);
+    to += operand_chunk<Shape, Along>(line, chunk);
+    ATTN__UNROLL for (int i = 0; i < tile::lines / tile::step; i++)
+        hw::cp_async_part(to + i * (tile::step / tile::together) * 128, from + i * tile::step * stride,
+                          line + i * tile::step < lines ? bytes : 0);
 }
-/* Operands of mma, 16 by 16 numbers each, as load_left and load_right have them: this lane's address for the first of a
-   tile's rows, or columns, from x on; and the i-th along the result and k-th along k, from there. */
-template <bool Along, int Size, bool Right> ATTN__DEVICE uint32_t operand_address(uint32_t tile, int x)
+/* Operands of mma, 16 numbers along the result and 32 bytes of them along k, as load_left and load_right have them:
+   this lane's address for the first of a tile's rows, or columns, from x on and from k on; and the i-th along the
+   result and n-th along k, from there. Floats across k: a lane has lines t and t+4, which lie in rows 2t and 2t+1. */
+template <class Shape, bool Along, bool Right> ATTN__DEVICE uint32_t operand_address(uint32_t tile, int x, int k)
 {
-    const int l = hw::lane(), first = l / 8 % 2 * 8, second = l / 16 * 8;
-    const int own_x = x + (Right ? second : first), own_k = Right ? first : second;
-    return tile + operand_chunk<Along, Size>(Along ? own_x + l % 8 : own_x, Along ? own_k : own_k + l % 8);
+    const int l = hw::lane(), first = l / 8 % 2, second = l / 16;
+    const int of_x = Right ? second : first, of_k = Right ? first : second;
+    if (Along) return tile + operand_chunk<Shape, Along>(x + of_x * 8 + l % 8, k / Shape::chunk + of_k);
+    if (Shape::is_f32) return tile + operand_chunk<Shape, Along>(k + l % 4, x / 4 + l / 16) + l / 4 % 4 * 4;
+    return tile + operand_chunk<Shape, Along>(k + of_k * 8 + l % 8, x / 8 + of_x);
 }
-template <bool Along> ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t address, int i, int k)
+template <class Shape, bool Along, bool Right>
+ATTN__DEVICE void load_operand(uint32_t (&r)[4], uint32_t address, int i, int n)
 {
-    if (Along) hw::ldmatrix(r, (address ^ k * 32) + i * 1024);
-    else hw::ldmatrix_transposed(r, (address ^ i * 32) + k * 2048);
+    typedef operand_tile<Shape, Along> tile;
+    const int line = Along ? i * 16 : n * 2 * Shape::chunk, chunk = Along ? n * 2 : i * 16 / Shape::chunk;
+    const uint32_t at = (address ^ chunk % 8 * 16) + (chunk / 8 * tile::lines + line) / tile::together * 128;
+    if constexpr (Along) hw::ldmatrix(r, at);
+    else if constexpr (!Shape::is_f32) hw::ldmatrix_transposed(r, at);
+    else
+        ATTN__UNROLL for (int e = 0; e < 4; e++) {
+            const int x = Right ? e / 2 : e % 2, fourth = Right ? e % 2 : e / 2;
+            r[e] = hw::load_shared_word((at ^ (x * 32 + fourth * 16)) + fourth * 128);
+        }
 }
 
-/* A warp's quarter of a tile, in accumulators of 16 rows and 8 columns */
-template <class Shape> struct multiply_sums { float of[Shape::quarter / 16][Shape::quarter / 8][4]; };
+/* A warp's part of a tile, in accumulators of 16 rows and 8 columns */
+template <class Shape> struct multiply_sums { float of[Shape::side / 16][Shape::side / 8][4]; };
 template <class T, class Shape, bool AlongA, bool AlongB>
 ATTN__DEVICE void add_products(multiply_sums<Shape> &sum, uint32_t left, uint32_t right)
 {
-    ATTN__UNROLL for (int k = 0; k < MULTIPLY_DEPTH / 16; k++) {
-        uint32_t a[Shape::quarter / 16][4], b[4];
-        ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) load_operand<AlongA>(a[i], left, i, k);
-        ATTN__UNROLL for (int j = 0; j < Shape::quarter / 8; j += 2) {
-            load_operand<AlongB>(b, right, j / 2, k);
-            ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) {
+    ATTN__UNROLL for (int k = 0; k < 2; k++) {
+        uint32_t a[Shape::side / 16][4], b[4];
+        ATTN__UNROLL for (int i = 0; i < Shape::side / 16; i++) load_operand<Shape, AlongA, false>(a[i], left, i, k);
+        ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j += 2) {
+            load_operand<Shape, AlongB, true>(b, right, j / 2, k);
+            ATTN__UNROLL for (int i = 0; i < Shape::side / 16; i++) {
                 hw::mma<T>(sum.of[i][j], a[i], b[0], b[1]);
                 hw::mma<T>(sum.of[i][j + 1], a[i], b[2], b[3]);
             }
         }
     }
 }
+/* The same of f32 (see split): in a chain of 16 products what is small comes first, so that two sums alone are cut off
+   by what is large. */
+template <class Shape, bool AlongA, bool AlongB>
+ATTN__DEVICE void add_products_of_floats(multiply_sums<Shape> &sum, uint32_t left, uint32_t right)
+{
+    uint32_t x[4], a[Shape::side / 16][2][2][4], b[2][2][4];        /* k, large and small, of a lane */
+    ATTN__UNROLL for (int n = 0; n < Shape::side / 16 * 2; n++) {
+        load_operand<Shape, AlongA, false>(x, left, n / 2, n % 2);
+        ATTN__UNROLL for (int e = 0; e < 4; e++) split(x[e], a[n / 2][n % 2][0][e], a[n / 2][n % 2][1][e]);
+    }
+    ATTN__UNROLL for (int j = 0; j < Shape::side / 16; j++) {
+        ATTN__UNROLL for (int k = 0; k < 2; k++) {
+            load_operand<Shape, AlongB, true>(x, right, j, k);
+            ATTN__UNROLL for (int e = 0; e < 4; e++) split(x[e], b[k][0][e], b[k][1][e]);
+        }
+        ATTN__UNROLL for (int n = 0; n < Shape::side / 16 * 2; n++) {
+            const uint32_t (&own)[2][2][4] = a[n / 2];
+            const int at = n % 2 * 2;
+            float chain[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            ATTN__UNROLL for (int k = 0; k < 2; k++) {
+                hw::mma_tf32(chain, own[k][1], b[k][0][at], b[k][0][at + 1]);
+                hw::mma_tf32(chain, own[k][0], b[k][1][at], b[k][1][at + 1]);
+            }
+            ATTN__UNROLL for (int k = 0; k < 2; k++)
+                hw::mma_tf32(chain, own[k][0], b[k][0][at], b[k][0][at + 1]);
+            ATTN__UNROLL for (int e = 0; e < 4; e++) sum.of[n / 2][2 * j + n % 2][e] += chain[e];
+        }
+    }
+}
 template <class T, class Shape, bool AlongA, bool AlongB>
 ATTN__DEVICE void multiply_entries(const multiply_work &m, const multiply_tile &t, uint32_t slots, int row, int column,
-                                   multiply_sums<Shape> &sum)
+                                   int share, multiply_sums<Shape> &sum)
 {
     constexpr uint32_t slot = 2 * Shape::operand_bytes, end = Shape::stages * slot;
     const int rows = (int)clamp(m.rows - t.r0, 0, Shape::size), columns = (int)clamp(m.columns - t.c0, 0, Shape::size);
-    const uint32_t left = operand_address<AlongA, Shape::size, false>(slots, row);
-    const uint32_t right = operand_address<AlongB, Shape::size, true>(slots + Shape::operand_bytes, column);
-    int64_t steps = (t.end_b - t.first_b) * (t.end_h - t.first_h) * ((m.depth + MULTIPLY_DEPTH - 1) / MULTIPLY_DEPTH);
+    const uint32_t left = operand_address<Shape, AlongA, false>(slots, row, share);
+    const uint32_t right = operand_address<Shape, AlongB, true>(slots + Shape::operand_bytes, column, share);
+    int64_t steps = (t.end_b - t.first_b) * (t.end_h - t.first_h) * ((m.depth + Shape::depth - 1) / Shape::depth);
     int64_t b = t.first_b, h = t.first_h, k = 0, to_copy = steps;       /* of the next tiles, */
-    const uint16_t *a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
-    const uint16_t *b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+    const char *a_part = first_part<Shape, AlongA>(m.left, b, h, t.r0);
+    const char *b_part = first_part<Shape, AlongB>(m.right, b, h, t.c0);
     uint32_t to = slots, from = 0;                                      /* into this slot */
     const auto copy_next = [&]() {
         if (to_copy-- > 0) {
-            const int depths = (int)clamp(m.depth - k, 0, MULTIPLY_DEPTH);
-            copy_operand<AlongA, Shape>(to, a_part, m.left.stride, rows, depths);
-            copy_operand<AlongB, Shape>(to + Shape::operand_bytes, b_part, m.right.stride, columns, depths);
-            a_part += MULTIPLY_DEPTH * (AlongA ? 1 : m.left.stride);
-            b_part += MULTIPLY_DEPTH * (AlongB ? 1 : m.right.stride);
+            const int depths = (int)clamp(m.depth - k, 0, Shape::depth);
+            copy_operand<Shape, AlongA>(to, a_part, m.left.stride, rows, depths);
+            copy_operand<Shape, AlongB>(to + Shape::operand_bytes, b_part, m.right.stride, columns, depths);
+            a_part += Shape::depth * (AlongA ? Shape::number : m.left.stride);
+            b_part += Shape::depth * (AlongB ? Shape::number : m.right.stride);
             to = to + slot == slots + end ? slots : to + slot;
-            k += MULTIPLY_DEPTH;
+            k += Shape::depth;
             if (k >= m.depth) {
                 k = 0;
                 if (++h == t.end_h) h = t.first_h, b++;
-                a_part = first_part<AlongA, Shape>(m.left, b, h, t.r0);
-                b_part = first_part<AlongB, Shape>(m.right, b, h, t.c0);
+                a_part = first_part<Shape, AlongA>(m.left, b, h, t.r0);
+                b_part = first_part<Shape, AlongB>(m.right, b, h, t.c0);
             }
         }
         hw::cp_async_commit();                      /* of nothing, too: groups are counted */
@@ -7159,18 +7231,20 @@ ATTN__DEVICE void multiply_entries(const multiply_work &m, const multiply_tile &
         hw::cp_async_wait<Shape::stages - 2>();     /* these tiles have come, */
         hw::sync();                                 /* and all have read the slot that is filled next */
         copy_next();
-        add_products<T, Shape, AlongA, AlongB>(sum, left + from, right + from);
+        if constexpr (T::is_f32) add_products_of_floats<Shape, AlongA, AlongB>(sum, left + from, right + from);
+        else add_products<T, Shape, AlongA, AlongB>(sum, left + from, right + from);
         from = from + slot == end ? 0 : from + slot;
     }
 }
 
-/* Four neighbours in a row of the result, of their sums. A sum that is not finite is made again where a factor may not
-   count (skip), without tensor cores: this is rare. */
+/* Four neighbours in a row of the result, of their sums. A sum that is not finite is made again, without tensor cores,
+   where a factor may not count (skip) or had no parts: this is rare. */
 ATTN__DEVICE void store_four(const multiply_work &m, const multiply_tile &t, int64_t r, int64_t c, float *sum)
 {
     const int count = r < m.rows ? (int)clamp(m.columns - c, 0, 4) : 0;
+    const bool again = m.skip || m.a.type == ATTN_F32;
     uint32_t w[4], halves[4];
-    ATTN__LOOP for (int i = 0; m.skip && i < count; i++)
+    ATTN__LOOP for (int i = 0; again && i < count; i++)
         if (!is_finite(sum[i])) sum[i] = sum_of_terms(m, t.x, t.y, r, c + i, 0, 1);
     if (count < 4 || !m.wide) {
         ATTN__LOOP for (int i = 0; i < count; i++) store_product(m, t.x, t.y, r, c + i, sum[i]);
@@ -7183,37 +7257,45 @@ ATTN__DEVICE void store_four(const multiply_work &m, const multiply_tile &t, int
     const uint32_t pairs[2] = {halves[0] | halves[1] << 16, halves[2] | halves[3] << 16};
     hw::store_global((uint16_t *)m.out.data + at, pairs);
 }
-/* A warp's sums become results by way of shared memory, sixteen rows at a time: there a lane finds neighbours. */
+/* Sums become results by way of shared memory, sixteen rows at a time: there a lane finds neighbours; and, where warps
+   have shares of a tile, the sums of the others, which it adds in their order. */
 template <class Shape>
-ATTN__DEVICE void store_quarter(const multiply_work &m, const multiply_tile &t, const multiply_sums<Shape> &sum,
-                                float *room, int row, int column)
+ATTN__DEVICE void store_sums(const multiply_work &m, const multiply_tile &t, const multiply_sums<Shape> &sum,
+                             float *rooms, int row, int column)
 {
-    constexpr int line = Shape::line, fours = Shape::quarter / 4;
-    ATTN__UNROLL for (int i = 0; i < Shape::quarter / 16; i++) {
-        ATTN__UNROLL for (int j = 0; j < Shape::quarter / 8; j++)
+    constexpr int line = Shape::line, fours = Shape::side / 4, size = 16 * line;
+    constexpr int threads = Shape::cuts > 1 ? Shape::threads : 32;      /* that store what lies in one room */
+    float *const own = rooms + hw::warp() * size, *const from = Shape::cuts > 1 ? rooms : own;
+    ATTN__UNROLL for (int i = 0; i < Shape::side / 16; i++) {
+        ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j++)
             ATTN__UNROLL for (int x = 0; x < 4; x++)
-                room[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[i][j][x];
-        hw::sync_warp();
-        ATTN__LOOP for (int n = hw::lane(); n < 16 * fours; n += 32)
-            store_four(m, t, t.r0 + row + 16 * i + n / fours, t.c0 + column + n % fours * 4,
-                       room + n / fours * line + n % fours * 4);
-        hw::sync_warp();
+                own[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[i][j][x];
+        sync_tile<threads>();
+        ATTN__LOOP for (int n = tile_thread<threads>(); n < 16 * fours; n += threads) {
+            float *const four = from + n / fours * line + n % fours * 4;
+            ATTN__UNROLL for (int k = 4; k < 4 * Shape::cuts; k++) four[k % 4] += four[k / 4 * size + k % 4];
+            store_four(m, t, t.r0 + row + 16 * i + n / fours, t.c0 + column + n % fours * 4, four);
+        }
+        sync_tile<threads>();
     }
 }
 
 template <class T, int Size, bool AlongA, bool AlongB>
-ATTN__KERNEL(multiply_shape<Size>::threads, 2) void mma_multiply(ATTN__PARAM multiply_work m)
+ATTN__KERNEL((multiply_shape<T, Size>::threads), (multiply_shape<T, Size>::blocks))
+void mma_multiply(ATTN__PARAM multiply_work m)
 {
 #if ATTN__HAVE_MMA
-    typedef multiply_shape<Size> shape;
+    typedef multiply_shape<T, Size> shape;
     ATTN__SHARED(shared);
-    const int warp = hw::warp(), row = warp % 2 * shape::quarter, column = warp / 2 * shape::quarter;
+    const int warp = hw::warp(), share = shape::cuts > 1 ? warp * shape::share : 0;
+    const int row = shape::cuts > 1 ? 0 : warp % 2 * shape::side;
+    const int column = shape::cuts > 1 ? 0 : warp / 2 * shape::side;
     for (int64_t task = hw::block(); task < m.tasks; task += hw::blocks()) {
         const multiply_tile t = multiply_tile_of(m, task, Size);
         multiply_sums<shape> sum = {};
-        multiply_entries<T, shape, AlongA, AlongB>(m, t, hw::shared_address(shared), row, column, sum);
+        multiply_entries<T, shape, AlongA, AlongB>(m, t, hw::shared_address(shared), row, column, share, sum);
         hw::sync();                                 /* all have read the tiles */
-        store_quarter(m, t, sum, (float *)(void *)shared + warp * 16 * shape::line, row, column);
+        store_sums(m, t, sum, (float *)(void *)shared, row, column);
         hw::sync();                                 /* the slots are free again */
     }
 #else
@@ -7232,7 +7314,7 @@ template <class T, int Size> multiply_kernel *multiply_kernel_of(int along)
 }
 template <class T, int Size> int multiply_run(multiply_work &m, const queue &stream)
 {
-    typedef multiply_shape<Size> shape;
+    typedef multiply_shape<T, Size> shape;
     m.tiles_r = (m.rows + Size - 1) / Size;
     m.tiles_c = (m.columns + Size - 1) / Size;
     m.tasks = m.out_batch[0] * m.out_batch[1] * m.tiles_r * m.tiles_c;
@@ -7243,42 +7325,63 @@ template <class T, int Size> int multiply_run(multiply_work &m, const queue &str
    line of one number has no stride. */
 inline bool is_operand(multiply_operand &o, attn__array a, const product &m, int64_t size)
 {
+    const int64_t number = a.type == ATTN_F32 ? 4 : 2;
     attn__array down = attn__transposed(a);
     if (m.depth == 1) a.stride[3] = 1;
     if (size == 1) down.stride[3] = 1;
     o.along = has_aligned_rows(a, m.batch[0], m.batch[1], size);
-    o.data = (const uint16_t *)a.data;
-    for (int i = 0; i < 2; i++) o.batch[i] = m.batch[i] > 1 ? a.stride[i] : 0;
-    o.stride = (o.along ? size : m.depth) > 1 ? (o.along ? a : down).stride[2] : 0;
+    o.data = (const char *)a.data;
+    for (int i = 0; i < 2; i++) o.batch[i] = m.batch[i] > 1 ? a.stride[i] * number : 0;
+    o.stride = (o.along ? size : m.depth) > 1 ? (o.along ? a : down).stride[2] * number : 0;
     return o.along || has_aligned_rows(down, m.batch[0], m.batch[1], m.depth);
+}
+inline bool has_few(const product &m) { return m.rows <= MULTIPLY_FEW || m.columns <= MULTIPLY_FEW; }
+/* Does f32 gain by tensor cores? They make three products for each of its own: sm_80, 90 and 10x multiply f32 itself
+   far more slowly, other devices about as fast as they make one. Of few rows or columns memory's speed counts. */
+inline bool floats_gain(const product &m, const device &d)
+{
+    return has_few(m) || d.arch == 80 || d.arch == 90 || d.arch / 10 == 10;
 }
 /* What tensor cores take of a product that may be theirs; false: stage 1's */
 inline bool is_for_tensor_cores(multiply_work &m, const device &d)
 {
-    if (!m.fast || !m.b.rank || !is_16_bit(m.a) || m.b.type != m.a.type || d.arch < 80 || d.compiled < 80 ||
-        ATTN_CUDA_SIMPLE || !(m.a.type == ATTN_F16 ? ATTN_CUDA_F16 : ATTN_CUDA_BF16)) return false;
+    const int32_t type = m.a.type;
+    if (!m.fast || !m.b.rank || m.b.type != type || d.arch < 80 || d.compiled < 80 || ATTN_CUDA_SIMPLE ||
+        !(type == ATTN_F16 ? ATTN_CUDA_F16 : type == ATTN_BF16 ? ATTN_CUDA_BF16 : ATTN_CUDA_F32 && floats_gain(m, d)))
+        return false;
     m.wide = has_aligned_rows(m.out, m.out_batch[0], m.out_batch[1], m.rows);
     return is_operand(m.left, m.a, m, m.rows) && is_operand(m.right, attn__transposed(m.b), m, m.columns);
 }
-/* Large tiles where each processor has one; else more of them, smaller ones */
+/* Of few rows or columns the smallest tiles; else the largest where each processor has one. (f32 has none of these: it
+   sums in more registers.) */
 static cudaError_t multiply_by_tensor_cores(multiply_work &m, const device &d, const queue &stream)
 {
     const int64_t elements = m.out_batch[0] * m.out_batch[1] * m.rows * m.columns;
-    const bool large = m.rows > 64 && m.columns > 64 && elements >= (int64_t)d.processors * 128 * 128;
-    if (elements == 0) return cudaSuccess;
-    return (cudaError_t)with_type(m.a.type, [&](auto type) {
+    const bool large = elements >= (int64_t)d.processors * 128 * 128;
+    const auto run = [&](auto type) {
         typedef decltype(type) T;
-        return large ? multiply_run<T, 128>(m, stream) : multiply_run<T, 64>(m, stream);
-    });
+        if (has_few(m)) return multiply_run<T, 32>(m, stream);
+        if constexpr (!T::is_f32)
+            if (large) return multiply_run<T, 128>(m, stream);
+        return multiply_run<T, 64>(m, stream);
+    };
+    if (elements == 0) return cudaSuccess;
+    if constexpr (ATTN_CUDA_F32)
+        if (m.a.type == ATTN_F32) return (cudaError_t)run(hw::f32());
+    return (cudaError_t)with_type(m.a.type, run);
 }
 template <class F> void each_multiply_kernel(F f)
 {
-    each_type([&](auto type) {
+    const auto of_type = [&](auto type) {
+        typedef decltype(type) T;
         for (int along = 0; along < 4; along++) {
-            f((const void *)multiply_kernel_of<decltype(type), 64>(along));
-            f((const void *)multiply_kernel_of<decltype(type), 128>(along));
+            f((const void *)multiply_kernel_of<T, 32>(along));
+            f((const void *)multiply_kernel_of<T, 64>(along));
+            if constexpr (!T::is_f32) f((const void *)multiply_kernel_of<T, 128>(along));
         }
-    });
+    };
+    each_type(of_type);
+    if constexpr (ATTN_CUDA_F32) of_type(hw::f32());
 }
 
 /* ------------------------------------------------------------------------------------------------------ >>hopper
@@ -9789,7 +9892,7 @@ namespace attn__gpu {
          with options          128      40, 48, 64
          of a decode           128, 64  66, 68, 72     all                           255        Flash-Decoding
            with codes          128, 64  35, 69, 41     all                           255
-       mma_multiply            128      32, 48         all                           244           (matrix products)
+       mma_multiply            128      96, 32, 48     all                           244           (matrix products)
        merge_splits            128      none           none                          96         combine; a decode's
                                                                                                 parts its last block
        mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
@@ -9809,7 +9912,7 @@ namespace attn__gpu {
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
-   mma_multiply has 32 KB for tiles of 64 by 64 elements, 48 for 128 by 128.
+   mma_multiply has 96 KB for tiles of 32 by 32 elements (few rows or columns), 32 for 64 by 64, 48 for 128 by 128.
    mma_forward_kernel has tiles of 128 rows; with options or head sizes above 128 of 64, and with head sizes above 64
    where a multiprocessor does not hold two blocks of 64 KB, or has no two of 128 rows: then 48 KB. Of a decode it has
    two warps with head sizes above 128, else four, or two and 34 or 36 KB (with codes 36) where two blocks of four

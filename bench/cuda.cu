@@ -31,6 +31,9 @@ struct cuda_job {
 size_t cuda_job_workspace(const cuda_job *job, int backward);
 int cuda_job_run(const cuda_job *job, int backward); /* attn_status; enqueues */
 const char *cuda_job_explain(const cuda_job *job, int backward);
+/* out = a b^T of matrices [rows,depth] and [columns,depth] with ATTN_PRECISION_FAST; attn_status; enqueues */
+int cuda_job_product(int32_t type, int64_t rows, int64_t columns, int64_t depth, const void *a, const void *b,
+                     void *out, void *stream);
 /* keep[rows][keys]: which pairs of a head dropout keeps, from query `row` and key `key` on; attn_status */
 int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int keys, uint8_t *keep);
 extern const int32_t cuda_job_scores[2]; /* scaled dot product, additive */
@@ -109,6 +112,17 @@ const char *cuda_job_explain(const cuda_job *job, int backward) {
     if (backward) attn_explain_backward(&d, &g, text, sizeof text);
     else attn_explain(&d, text, sizeof text);
     return text;
+}
+int cuda_job_product(int32_t type, int64_t rows, int64_t columns, int64_t depth, const void *a, const void *b,
+                     void *out, void *stream) {
+    attn_desc d = attn_desc();
+    attn_error err;
+    d.precision = ATTN_PRECISION_FAST;
+    d.stream = stream;
+    const attn_view turned = attn_view_swap(view_of(b, type, 1, 1, columns, depth), 2, 3);
+    return keep_error(attn_bmm(view_of(a, type, 1, 1, rows, depth), turned, out_of(out, type, 1, 1, rows, columns), &d,
+                               &err),
+                      &err);
 }
 int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int keys, uint8_t *keep) {
     attn_desc d = attn_desc();

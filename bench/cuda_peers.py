@@ -29,7 +29,8 @@ rounds in which all take their samples in turn; a causal row counts half the ope
 Ratio: the rate of attn_cuda.cuh over that of the best peer, so that above 1 it is faster. Errors: of out or, in a
 backward, of that of out, dq, dk and dv which is furthest off, all of one head, relative to the norm of float64's. The
 peers are what PyTorch's scaled_dot_product_attention runs: cuDNN, its flash kernel (FlashAttention-2), its
-memory-efficient one; where these have no such option FlexAttention, compiled, or eager PyTorch. "A copy": device to
+memory-efficient one; where these have no such option FlexAttention, compiled, or eager PyTorch; of a product of
+matrices, ours with ATTN_PRECISION_FAST, torch.matmul (of 16 rows: the bytes of the other factor). "A copy": device to
 device, of as many bytes read and written. d128: heads of 128 numbers; 2k: 2048 queries and keys; decode 32 x 32/8: 32
 sequences, 32 heads on 8 heads of keys."""
 

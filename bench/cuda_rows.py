@@ -55,7 +55,7 @@ if EMULATED:
     torch.set_num_threads(1)
 DEVICE = "cpu" if EMULATED else "cuda"
 
-F32, BF16 = 0, 2  # attn_type
+F32, F16, BF16 = 0, 1, 2  # attn_type
 BOTTOM_RIGHT = 1  # attn_align
 # A sample takes so many seconds, and all rounds of a row together about ROW_SECONDS: LEAST to MOST of them. Who is FAR
 # times slower than the best peer after the first calls, at most WARM, takes no part in the rounds.
@@ -101,6 +101,32 @@ class Row:
             self.work, self.unit = pairs * each / 1e12, "TFLOP/s"
 
 
+class Product:
+    """rows x 4096 numbers times 4096 columns of as many, ours with ATTN_PRECISION_FAST. As a row of attention has it: a
+    is q, b k, one batch entry and one head."""
+    backward, decode, dropout = False, False, 0.0
+
+    def __init__(self, name, rows, kind):
+        self.name, self.rows, self.kind, self.f32 = name, rows, kind, kind == "f32"
+        self.columns = self.depth = 4096
+        if EMULATED:
+            self.rows, self.columns, self.depth = min(rows, 70), 72, 80
+        few, number = rows <= 64, 4 if self.f32 else 2
+        self.unit = "GB/s" if few else "TFLOP/s"
+        self.work = self.columns * self.depth * (number / 1e9 if few else 2 * self.rows / 1e12)
+
+    def inputs(self):
+        kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[self.kind]
+        return [torch.randn(1, 1, n, self.depth, device=DEVICE).to(kind) for n in (self.rows, self.columns)]
+
+    def reference(self, a, b):
+        return [torch.matmul(a[0, 0].double(), b[0, 0].double().T)]
+
+    def contestants(self, a, b):
+        yield OURS, lambda: OurProduct(self, a, b)
+        yield "PyTorch matmul", lambda: TorchProduct(a, b)
+
+
 def dense(backward, d, s, causal):
     name = f"{'backward' if backward else 'forward'} d{d} {s // 1024}k{' causal' if causal else ''}"
     return Row(name, max(1, 16384 // s), 2048 // d, 2048 // d, s, s, d, causal, backward)
@@ -142,6 +168,9 @@ def all_rows():
     for d in (64, 96, 128):
         yield Row(f"backward d{d} 4k, one sweep", 4, 2048 // d, 2048 // d, 4096, 4096, d, backward=True, one_sweep=True)
     yield from options()
+    for size in (16, 4096):
+        for kind in ("bf16", "f16", "f32"):
+            yield Product(f"product {kind} {size} x 4096 x 4096", size, kind)
     yield Row("forward d96 4k", 4, 21, 21, 4096, 4096, 96)
     yield Row("forward d192 4k", 4, 10, 10, 4096, 4096, 192)
     yield Row("forward d128 chunk of 512 in 16k", 1, 32, 32, 512, 16384, 128, True, chunk=True)
@@ -191,6 +220,31 @@ class Ours(Contestant):
     def backward(self):
         self.run(True)
         return self.grads
+
+
+class OurProduct(Contestant):
+    def __init__(self, row, a, b):
+        self.out = torch.full((1, 1, row.rows, row.columns), math.nan, dtype=a.dtype, device=DEVICE)
+        self.held = a, b
+        stream = LIB.fake_stream() if EMULATED else torch.cuda.current_stream().cuda_stream
+        self.arguments = ([{"bf16": BF16, "f16": F16, "f32": F32}[row.kind]] +
+                          [ctypes.c_int64(n) for n in (row.rows, row.columns, row.depth)] +
+                          [ctypes.c_void_p(x) for x in (a.data_ptr(), b.data_ptr(), self.out.data_ptr(), stream)])
+
+    def forward(self):
+        if LIB.cuda_job_product(*self.arguments):
+            raise RuntimeError(LIB.cuda_job_error().decode())
+        return self.out
+
+
+class TorchProduct(Contestant):
+    """f32 is no TF32, as PyTorch has it."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b.mT
+
+    def forward(self):
+        return torch.matmul(self.a, self.b)
 
 
 class Torch(Contestant):
@@ -410,12 +464,13 @@ def check(row, name, make, want, found):
 
 def measure(row, compiling):
     found = {"row": row.name, "unit": row.unit, "rate": {}, "error": {}, "wrong": {}, "absent": {}, "few": []}
-    inputs = inputs_of(row)
-    want = reference(row, *inputs, row.dropout > 0)
+    product = isinstance(row, Product)
+    inputs = row.inputs() if product else inputs_of(row)
+    want = row.reference(*inputs) if product else reference(row, *inputs, row.dropout > 0)
     of_peers = reference(row, *inputs, False) if row.dropout else want
     taking_part = {}
     with torch.set_grad_enabled(row.backward):  # already at the first call: what is compiled depends on it
-        for name, make in contestants(row, compiling, *inputs):
+        for name, make in row.contestants(*inputs) if product else contestants(row, compiling, *inputs):
             one = check(row, name, make, want if name == OURS else of_peers, found)
             if one:
                 taking_part[name] = one

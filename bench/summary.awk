@@ -6,6 +6,7 @@
 function kind_on_gpu(name,    pass) {
     if (name ~ /^additive/) return "additive scores, f32"
     if (name ~ /^decode/) return "decode: one query of each head"
+    if (name ~ /^product/) return "products of matrices, `ATTN_PRECISION_FAST`"
     pass = name
     sub(/ .*/, ", ", pass)
     if (name ~ / f32 /) return pass "f32"

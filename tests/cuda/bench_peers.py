@@ -107,9 +107,9 @@ def test_limits():
 def test_emulated():
     """Rows of each kind; then one that is wrong, by a library that is."""
     status, said, text, summary, _ = run(["--rows", "d128 2k", "k keys, d64", "8k window", "4k softcap", "4k bias",
-                                          "4k dropout", "f32 d128", "one sweep", "h64 128", "chunk"])
+                                          "4k dropout", "f32 d128", "one sweep", "h64 128", "chunk", "product"])
     right = said.count("attn_cuda ")
-    check(status == 0 and right >= 20 and f"{right} rows right, 0 wrong or without a result" in said, said)
+    check(status == 0 and right >= 26 and f"{right} rows right, 0 wrong or without a result" in said, said)
     check("cuDNN took no part in forward d128 2k" in text and "--flex" in text, text)
     check("| forward, f32 |" in summary and "| decode" in summary, summary)
     import torch

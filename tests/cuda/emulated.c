@@ -1841,7 +1841,7 @@ static void projections_of(int starts, int32_t type) {
     m.w_query = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
     m.w_key = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
     m.w_value = make_filled(LAYOUT_PACKED, 0.1, 2, 256, width, 0, 0);
-    m.out = make_out(LAYOUT_PACKED, 3, 2, 9, 256, 0);
+    m.out = make_out_of(type, LAYOUT_PACKED, 3, 2, 9, 256, 0);
     m.heads = 4;
     m.attention = &options;
     options.query_lengths = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 7, 7);
@@ -1875,8 +1875,8 @@ static void projections(void) {
     projections_of(1, ATTN_F32);
     fake_set_arch(arch);
 }
-/* ---- with ATTN_PRECISION_FAST tensor cores make products of 16 bits: against float64, over all lines that are aligned
-   to 16 bytes (what has no such lines, or another type, stays in stage 1). NaN lies behind the ends of lines. */
+/* ---- with ATTN_PRECISION_FAST tensor cores make products: against float64, over all lines that are aligned to 16
+   bytes (what has no such lines stays in stage 1). NaN lies behind the ends of lines. */
 static attn_view take_lines(int32_t type, int64_t batch, int64_t heads, int64_t rows, int64_t columns, int turned) {
     attn_view v = {0, {batch, heads, turned ? columns : rows, turned ? rows : columns}, {0, 0, 0, 1}, type, 4};
     int64_t low = 0, high = -1;
@@ -1916,15 +1916,15 @@ static attn_out same_lines(const attn_out *o) {
     return other;
 }
 
-/* out = before + a b, summed over the axes of batch that out has not. Sums are within a unit of f32 for each term:
-   tensor cores may cut off where they do not round. */
+/* out = before + a b, summed over the axes of batch that out has not. Of n terms sums of 16 bits are within n units of
+   f32: tensor cores may cut off where they do not round. Those of f32 are chains of 16, added one after the other. */
 static void check_sums_of(attn_view a, attn_view b, const attn_out *out, const attn_view *before, const char *what) {
     const attn_view v = attn_view_of(*out);
     int64_t at[4] = {0, 0, 0, 0}, end[2], low, high, first[2];
     if (!view_extent(&v, &low, &high)) return;
     do {
         double sum = 0, terms = 0;
-        int64_t count = 0;
+        int64_t count = 0, chains = 0;
         if (before) sum = ref_at(before, at[0], at[1], at[2], at[3]), terms = fabs(sum);
         for (int i = 0; i < 2; i++) {
             const int64_t batch = a.size[i] == 1 ? b.size[i] : a.size[i];
@@ -1932,21 +1932,22 @@ static void check_sums_of(attn_view a, attn_view b, const attn_out *out, const a
             end[i] = v.size[i] == 1 ? batch : at[i] + 1;
         }
         for (int64_t x = first[0]; x < end[0]; x++)
-            for (int64_t y = first[1]; y < end[1]; y++)
+            for (int64_t y = first[1]; y < end[1]; y++, chains += (a.size[3] + 15) / 16)
                 for (int64_t k = 0; k < a.size[3]; k++, count++) {
                     const double term = ref_at(&a, x, y, at[2], k) * ref_at(&b, x, y, k, at[3]);
                     sum += term;
                     terms += fabs(term);
                 }
         const float got = (float)ref_at(&v, at[0], at[1], at[2], at[3]);
-        if (!CHECKF(close_enough(got, sum, (double)(count + 2) * ldexp(terms, -23), out->type),
+        const double units = (double)(a.type == ATTN_F32 ? 21 + chains : 2 * (count + 2));
+        if (!CHECKF(close_enough(got, sum, units * ldexp(terms, -24), out->type),
                     "%s: [%ld,%ld,%ld,%ld] is %g, want %g", what, (long)at[0], (long)at[1], (long)at[2], (long)at[3],
                     (double)got, sum))
             return;
     } while (next_index(&v, at));
 }
 
-enum { LARGE_TILES = 48 * 1024, SMALL_TILES = 32 * 1024 }; /* bytes of shared memory */
+enum { FEW_ROWS = 96 * 1024, LARGE_TILES = 48 * 1024, SMALL_TILES = 32 * 1024 }; /* bytes of shared memory */
 static size_t bmm_in(attn_view a, attn_view b, attn_out out, int32_t precision, int processors) {
     attn_desc o;
     memset(&o, 0, sizeof o);
@@ -1961,12 +1962,12 @@ static size_t bmm_in(attn_view a, attn_view b, attn_out out, int32_t precision, 
 }
 static void fast_products(void) {
     static const int sizes[] = {1, 5, 8, 31, 33, 63, 64, 65, 72, 127, 128, 129, 136};
-    static const int depths[] = {0, 1, 8, 15, 31, 32, 33, 64, 65, 96, 97, 130, 200};
+    static const int depths[] = {0, 1, 8, 15, 31, 32, 33, 64, 65, 97, 130, 200, 900};
     const int arch = fake_arch();
-    long large = 0;
+    long few = 0, large = 0;
     if (!play(80)) return;
-    for (int n = 0; n < cases_of(120); n++) {
-        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+    for (int n = 0; n < cases_of(160); n++) {
+        const int32_t type = n % 4 == 1 ? ATTN_F32 : n % 2 ? ATTN_BF16 : ATTN_F16;
         /* single rows of entries that share b become one matrix, which need not lie in lines */
         const int64_t rows = n % 13 == 3 ? 600 : sizes[test_int(n % 3 == 0 ? 7 : n % 4 == 0, 12)];
         const int64_t columns = sizes[test_int(n % 3 ? 0 : 7, 12)];
@@ -1975,37 +1976,47 @@ static void fast_products(void) {
         attn_view a = draw_lines(type, n % 5 ? batch : 1, heads, rows, depth);
         attn_view b = draw_lines(type, batch, n % 4 ? heads : 1, depth, columns);
         attn_out first = out_in_lines(n % 7 ? draw_type() : ATTN_F32, size), other = same_lines(&first);
-        if (n % 6 == 0 && depth) put_at(&a, 0, heads - 1, rows - 1, depth - 1, INFINITY);
-        if (n % 8 == 0 && depth) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
+        if (n % 7 == 0 && depth) put_at(&a, 0, heads - 1, rows - 1, depth - 1, INFINITY);
+        if (n % 9 == 0 && depth) put_at(&b, batch - 1, 0, 0, columns - 1, NAN);
+        if (n % 12 == 1 && depth) { /* f32 that has no parts */
+            put_at(&a, 0, 0, 0, 0, 3.4028e38);
+            for (int64_t i = 0; i < batch * columns; i++) put_at(&b, i / columns, 0, 0, i % columns, 0.25);
+        }
         const size_t shared = bmm_in(a, b, first, ATTN_PRECISION_FAST, 1);
-        CHECKF(shared == LARGE_TILES || shared == SMALL_TILES, "not by tensor cores: %ld bytes", (long)shared);
-        large += shared == LARGE_TILES;
+        const size_t small = shared == FEW_ROWS ? FEW_ROWS : SMALL_TILES;
+        CHECKF(shared == small || (shared == LARGE_TILES && type != ATTN_F32), "not by tensor cores: %ld bytes",
+               (long)shared);
+        if (b.size[1] == heads) /* else rows of all heads may be those of one matrix */
+            CHECK((shared == FEW_ROWS) == (rows <= 64 || columns <= 64));
+        few += small == FEW_ROWS, large += shared == LARGE_TILES;
         check_sums_of(a, b, &first, 0, "a product by tensor cores");
-        CHECK(bmm_in(a, b, other, ATTN_PRECISION_FAST, 1000) == SMALL_TILES);
+        CHECK(bmm_in(a, b, other, ATTN_PRECISION_FAST, 1000) == small);
         check_same(&first, &other, "a product in small tiles");
         CHECK(bmm_in(in_other_lines(&a), in_other_lines(&b), other, ATTN_PRECISION_FAST, 1) >= SMALL_TILES);
         check_same(&first, &other, "a product of other lines");
         test_release();
     }
-    CHECKF(large > cases_of(120) / 10, "%ld products in large tiles", large);
+    CHECKF(large > cases_of(160) / 12, "%ld products in large tiles", large);
+    CHECKF(few > cases_of(160) / 5, "%ld products of few rows or columns", few);
     play_as_before(arch);
 }
 /* What tensor cores do not take, and every product without FAST: the bits of the CPU */
-enum { OF_FLOATS, OF_TWO_TYPES, NOT_ALIGNED, OLDER, WITHOUT_FAST, WAYS_LEFT };
+enum { OF_SLOW_FLOATS, OF_TWO_TYPES, NOT_ALIGNED, OLDER, WITHOUT_FAST, WAYS_LEFT };
 static void fast_products_left(void) {
     const int arch = fake_arch();
     if (!play(80)) return;
     for (int n = 0; n < 2 * WAYS_LEFT; n++) {
         const int way = n / 2;
-        const int64_t size[4] = {2, 2, test_int(60, 70), test_int(60, 70)}, depth = test_int(30, 80);
-        const int32_t half = n % 2 ? ATTN_BF16 : ATTN_F16, type = way == OF_FLOATS ? ATTN_F32 : half;
+        const int64_t least = way == OF_SLOW_FLOATS ? 65 : 60, depth = test_int(30, 80);
+        const int64_t size[4] = {2, 2, test_int(least, 70), test_int(least, 70)};
+        const int32_t half = n % 2 ? ATTN_BF16 : ATTN_F16, type = way == OF_SLOW_FLOATS ? ATTN_F32 : half;
         attn_view a = draw_lines(type, 2, 2, size[2] + 1, depth + 1);
         attn_view b = draw_lines(way == OF_TWO_TYPES ? ATTN_F16 + ATTN_BF16 - type : type, 2, 2, depth, size[3]);
         attn_out out = out_in_lines(draw_type(), size), want = same_lines(&out);
         a = attn_view_slice(attn_view_slice(a, 2, way == NOT_ALIGNED, size[2]), 3, way == NOT_ALIGNED, depth);
         fake_everything(0);
         CHECK_STATUS(attn_bmm(a, b, want, 0, 0), ATTN_OK);
-        if (way == OLDER) fake_set_arch(75);
+        if (way == OLDER || way == OF_SLOW_FLOATS) fake_set_arch(way == OLDER ? 75 : n % 2 ? 120 : 86);
         const size_t shared = bmm_in(a, b, out, way == WITHOUT_FAST ? ATTN_PRECISION_F32 : ATTN_PRECISION_FAST, 4);
         fake_set_arch(80);
         CHECKF(shared < SMALL_TILES, "way %d: by tensor cores", way);
@@ -2026,7 +2037,7 @@ static void fast_product_gradients(void) {
     const int arch = fake_arch();
     if (!play(80)) return;
     for (int n = 0; n < cases_of(45); n++) {
-        const int32_t type = n % 2 ? ATTN_BF16 : ATTN_F16;
+        const int32_t type = n % 3 == 2 ? ATTN_F32 : n % 3 ? ATTN_BF16 : ATTN_F16;
         const int64_t rows = sizes[n % 5], depth = sizes[test_int(0, 4)], columns = sizes[test_int(0, 4)];
         const int64_t batch = test_int(1, 3), heads = test_int(1, 2), of_a[4] = {n % 3 ? batch : 1, heads, rows, depth};
         const int64_t of_b[4] = {batch, n % 4 ? heads : 1, depth, columns};
@@ -2125,13 +2136,14 @@ static attn_out as_heads(attn_out y, int64_t heads) {
     return o;
 }
 static void bmm_gradients(attn_view x, attn_view w, attn_view dy, attn_out dx, attn_out dw) {
-    attn_out dw_turned = dw;
+    const attn_out none = {0};
     attn_desc o;
     memset(&o, 0, sizeof o);
     o.precision = ATTN_PRECISION_FAST;
-    for (int i = 0; i < 2; i++) dw_turned.size[i] = dw.size[1 - i], dw_turned.stride[i] = dw.stride[1 - i];
     on_device();
-    CHECK_STATUS(attn_bmm_backward(x, attn_view_swap(w, 0, 1), dy, dx, dw_turned, 0, &o, 0), ATTN_OK);
+    CHECK_STATUS(attn_bmm_backward(x, attn_view_swap(w, 0, 1), dy, dx, none, 0, &o, 0), ATTN_OK);
+    x = attn_view_swap(x, 1, 2), dy = attn_view_swap(dy, 1, 2); /* y^T = w x^T */
+    CHECK_STATUS(attn_bmm_backward(w, x, dy, dw, none, 0, &o, 0), ATTN_OK);
 }
 /* Without biases, with a key: what attn_bmm and attention make of arrays of this type, one after the other, bit for
    bit; attn_mha's out, or gradients */

@@ -8429,7 +8429,7 @@ enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving til
    memory part by part, and boxes of TMA are parts of q and d_out. */
 constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
 /* Boxes of k and v: all fixed keys at once, but where a kernel of queries moves keys, too */
-constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? GRAD_ROWS : GRAD_MOVING; }
+constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? (int)GRAD_ROWS : (int)GRAD_MOVING; }
 /* Extra, Pairs: see hopper_shape. */
 template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;

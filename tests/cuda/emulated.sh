@@ -7,7 +7,7 @@
 dir=$out/cuda${FULL:+-full}
 items="program:fast sanitized program:emulated suite:special suite:mha program:primitives program:trimmed uneven
        suite:bmm suite:pieces suite:softmax suite:entries suite:properties python peers ring steps:run steps:first"
-calls="6 2" sanitized="1 1"                 # of each kind, in so many timings
+calls="3 2" sanitized="1 1"                 # of each kind, in so many timings
 if [ -n "$FULL" ]; then items="suite:forward $items"; calls="12 0" sanitized="2 2"; fi
 
 # A program of its own; its last line counts.

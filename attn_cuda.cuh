@@ -106,8 +106,8 @@
              k or across it, whose starts are aligned to 16 bytes; of f32 with more than 64 rows and columns on sm_80,
              90 and 10x alone, where three products of parts take less time than one of f32. Sums are f32 and rounded
              once, with scale, bias and what they are added to; tensor cores may cut them off: of n terms of 16 bits
-             they are within n units of 2^-23 of the absolute sum. Of f32, in parts as above, chains of 16 terms are
-             added one after the other: 21 + n/16 units of 2^-24.
+             they are within n units of 2^-23 of the absolute sum. Of f32, in parts as above, chains of at most 16
+             terms, each of one entry of the batch, are added one after the other: 21 units of 2^-24, and one for each.
              The layers of attn_mha then have arrays of 16 bits between them, q, k, v, what w_result multiplies, and the
              gradients of these, where query, key, value and all weights have one type of 16 bits (without w_result out
              or d_out, too), on any device, so that attention takes the tensor cores, too. They are f32 otherwise.
@@ -331,6 +331,7 @@ ATTN__DEVICE bool elect()
     return result != 0;
 }
 ATTN__DEVICE int ctz(uint32_t x) { return __ffs((int)x) - 1; }      /* the 0 bits below the lowest 1; x is not 0 */
+ATTN__DEVICE int popc(uint32_t x) { return __popc(x); }             /* the 1 bits */
 
 /* ---- one instruction each: 2 ulp or so, numbers below 2^-126 are 0 */
 ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -7042,8 +7043,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
    for few products each. Then tiles are small, so that many multiprocessors read at once; slots are deep, so that each
    of these waits for much; and a warp has the whole tile, but of each slot its share along k. Their sums are added at
    the end.
-       An element's whole sum, over the batch and along k, has one of these two orders, whatever the other rows and
-   columns and however operands lie: its bits depend on nothing else.
+       An element's whole sum, over the batch and along k, has one of these two orders (has_few says which), and no
+   other, whatever the other rows and columns are.
        An operand lies in lines, in which its numbers are neighbours: a row of a (a column of b) is a line along k; or
    a line has the numbers of one k. Lines are aligned to 16 bytes. */
 enum { MULTIPLY_FEW = 64, MULTIPLY_BAND = 8 };      /* rows or columns that are few; see multiply_tile_of */
@@ -7347,7 +7348,8 @@ inline bool is_for_tensor_cores(multiply_work &m, const device &d)
 {
     const int32_t type = m.a.type;
     if (!m.fast || !m.b.rank || m.b.type != type || d.arch < 80 || d.compiled < 80 || ATTN_CUDA_SIMPLE ||
-        !(type == ATTN_F16 ? ATTN_CUDA_F16 : type == ATTN_BF16 ? ATTN_CUDA_BF16 : ATTN_CUDA_F32 && floats_gain(m, d)))
+        !(type == ATTN_F16 ? ATTN_CUDA_F16 : type == ATTN_BF16 ? ATTN_CUDA_BF16
+          : type == ATTN_F32 ? ATTN_CUDA_F32 && floats_gain(m, d) : false))
         return false;
     m.wide = has_aligned_rows(m.out, m.out_batch[0], m.out_batch[1], m.rows);
     return is_operand(m.left, m.a, m, m.rows) && is_operand(m.right, attn__transposed(m.b), m, m.columns);
@@ -8577,8 +8579,16 @@ ATTN__DEVICE int turn_of_keys(const hopper_grad_work &m, const grad_walk &w, int
 {
     if (!Shape::pairs || !m.let.some) return n - first;
     const uint32_t *const words = mask_of_tile<Shape>(m, w, part);
+    constexpr int many = Shape::rows / MASK_TILE_KEYS, in_word = 32 / many;
     int turn = 0;
-    ATTN__LOOP for (int before = first; before < n; before++) turn += is_let_tile<Shape>(words, before);
+    ATTN__LOOP for (int at = first / in_word; at <= n / in_word; at++) {
+        uint32_t some = words[at];
+        for (int i = 1; i < many; i++) some |= words[at] >> i;
+        some &= ~0u / ((1u << many) - 1);                                   /* a tile's first bit */
+        if (at == first / in_word) some &= ~0u << first % in_word * many;
+        if (at == n / in_word) some &= (1u << n % in_word * many) - 1;
+        turn += hw::popc(some);
+    }
     return turn;
 }
 
@@ -8871,12 +8881,41 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
 }
 
+/* Its elected thread, for the tile-th moving tile, which begins at row `first` of its entry */
+template <class Shape>
+ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_entry &entry,
+                              int tile, int first, int head, uint32_t flags)
+{
+    typedef Shape shape;
+    constexpr int moving = shape::moving, slots = shape::dp_slots;
+    const int to = tile % 2, to_dp = tile % slots;
+    const int row = (shape::queries ? entry.key0 : entry.row0) + first;
+    const int batch = shape::queries ? entry.key_batch : entry.row_batch;
+    uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
+    hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
+    const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
+    hw::store_shared(words, flags);
+    hw::store_shared(words + 4, (uint32_t)first);
+    if (shape::extra && m.g.p.alibi.rank) hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, head, 0, 0)));
+    if (shape::all) hw::store_shared(words + 12, dq_tile<moving>(m.g, entry.row_batch, head, entry.padded_row + first));
+    if (shape::pairs) hw::store_shared(words + 16, (uint32_t)head);
+    hw::mbarrier_expect(full, shape::slot + shape::of_moving);
+    for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part,
+                                          shape::queries ? &m.k : &m.q, full, row + n * shape::part, head, batch);
+    if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
+    hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
+    hw::mbarrier_expect(dp_full, shape::slot_dp);
+    for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::v>(at.tile_dp + to_dp * shape::slot_dp + n * shape::slot_part_dp,
+                                         shape::queries ? &m.v : &m.d_out, dp_full, row + n * shape::part, head, batch);
+}
+
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
 template <class Shape>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
     const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
     const bool ordered = shape::all && m.g.turns;         /* who begins first, has the first task */
@@ -8884,12 +8923,10 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     uint32_t started = 0;                   /* tasks before this one in this block's life, as `tile` counts tiles */
     for (; task < tasks; started++, task = ordered ? take_ticket(m.g.tickets) : next_task(m.g.tickets, task)) {
         grad_walk w = walk_of<shape>(m, task);
-        const int row0 = shape::queries ? w.entry.key0 : w.entry.row0;          /* of what moves */
-        const int batch = shape::queries ? w.entry.key_batch : w.entry.row_batch;
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
-            const int to = tile % 2, to_dp = tile % slots, next = hw::ctz(w.tiles), head = w.at.head;
-            const int first = tile_in_place<shape>(w, w.at.part + next) * moving;
+            const int next = hw::ctz(w.tiles), head = w.at.head;
+            const int first = tile_in_place<shape>(w, w.at.part + next) * shape::moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
@@ -8897,32 +8934,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
                 find_tiles<shape>(m, w);
                 if (!w.tiles) flags |= LAST;
             }
-            if (hw::elect()) {
-                uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
-                hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
-                const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
-                const int padded_row = w.entry.padded_row + first;
-                hw::store_shared(words, flags);
-                hw::store_shared(words + 4, (uint32_t)first);
-                if (shape::extra && m.g.p.alibi.rank)
-                    hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, head, 0, 0)));
-                if (shape::all)
-                    hw::store_shared(words + 12, dq_tile<moving>(m.g, w.entry.row_batch, head, padded_row));
-                if (shape::pairs) hw::store_shared(words + 16, (uint32_t)head);
-                hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-                for (int n = 0; n < shape::parts; n++)
-                    load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part,
-                                                      shape::queries ? &m.k : &m.q, full,
-                                                      row0 + first + n * shape::part, head, batch);
-                if (!shape::queries)
-                    load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, w.entry, head, first);
-                hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
-                hw::mbarrier_expect(dp_full, shape::slot_dp);
-                for (int n = 0; n < shape::parts; n++)
-                    load_tile<shape::part, shape::v>(at.tile_dp + to_dp * shape::slot_dp + n * shape::slot_part_dp,
-                                                     shape::queries ? &m.v : &m.d_out, dp_full,
-                                                     row0 + first + n * shape::part, head, batch);
-            }
+            if (hw::elect()) load_moving(m, at, w.entry, tile, first, head, flags);
             hw::sync_warp();
         }
     }
@@ -8993,35 +9005,42 @@ template <class Shape> ATTN__DEVICE void keep_turns(const hopper_grad_work &m, c
 
 /* Of numbers of k that are not finite the block has zeros, so that pairs that are excluded add nothing to dq, and it
    has the same bits whatever lies there. Where a pair is not excluded they make its score infinite or NaN: this one is
-   found without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too; but see
+   made without tensor cores. (Then its row has no finite weights, or this pair none: zeros do for dq, too; but see
    mark_dq.) Rare.
-   f(column, number) with each such number of a key */
+   f(column, number) with each number of a key, unless it is behind the end */
 template <class T, class F>
-ATTN__DEVICE void each_nonfinite(const params &p, const uint32_t (&task)[4], int key, F f)
+ATTN__DEVICE void each_number(const params &p, const uint32_t (&task)[4], int key, F f)
 {
     const int64_t row_of_key = entry_of(p, task[0]).key0 + key;
     if (row_of_key >= end_of_numbers(p, task[0])) return;
     const uint16_t *const row = row_of(p.k, key_batch(p, task[0]), task[1], row_of_key);
-    ATTN__LOOP for (int c = 0; c < (int)p.size_q; c++) {
-        const float number = half_of<T>(row[c], 0);
-        if (!is_finite(number)) f(c, number);
-    }
+    ATTN__LOOP for (int c = 0; c < (int)p.size_q; c++) f(c, half_of<T>(row[c], 0));
 }
-/* What they give to a thread's scores, those of keys `key` and key + 8 */
-template <class T, class Shape>
-ATTN__DEVICE void add_nonfinite_scores(float (&s)[Shape::part / 2], const params &p, const uint32_t (&task)[4],
-                                       int key, uint32_t moving)
+template <class T>
+ATTN__DEVICE bool is_nonfinite_key(const params &p, const uint32_t (&task)[4], int key)
 {
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
-        each_nonfinite<T>(p, task, key + 8 * e, [&](int c, float number) {
+    bool some = false;
+    each_number<T>(p, task, key, [&](int, float number) { some = some || !is_finite(number); });
+    return some;
+}
+/* A thread's scores of such keys, of `key` and key + 8: in full, for with a zero in place of a number the others may
+   have made NaN of what is infinite, or lack what makes it NaN. */
+template <class T, class Shape>
+ATTN__DEVICE void make_nonfinite_scores(float (&s)[Shape::part / 2], const params &p, const uint32_t (&task)[4],
+                                        int key, uint32_t moving)
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        if (!is_nonfinite_key<T>(p, task, key + 8 * e)) continue;
+        ATTN__UNROLL for (int j = 0; j < Shape::part / 4; j++) s[j / 2 * 4 + 2 * e + j % 2] = 0.0f;
+        each_number<T>(p, task, key + 8 * e, [&](int c, float number) {
             ATTN__UNROLL for (int j = 0; j < Shape::part / 4; j++) {
                 const int query = j / 2 * 8 + hw::lane() % 4 * 2 + j % 2;
                 const uint32_t q = hw::load_shared_word(moving + chunk_of(query, c / 8, Shape::part) + c % 8 / 2 * 4);
-                const float of_q = half_of<T>(q, c % 2);        /* infinite, it has made NaN with the zero */
                 float &score = s[j / 2 * 4 + 2 * e + j % 2];
-                score = hw::fma(of_q, number, is_finite(of_q) ? score : 0.0f);
+                score = hw::fma(half_of<T>(q, c % 2), number, score);
             }
         });
+    }
 }
 
 /* What a consumer has in registers: its sums; s and ds of a part of a tile, which become weights and gradients of
@@ -9116,6 +9135,8 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
     ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
 }
 
+/* Is s of a tile started while the one before is still at work? Where there are registers for it. */
+template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
 /* Starts s of a part, and ds, as soon as each has come. */
 template <class T, class Shape>
 ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
@@ -9134,8 +9155,6 @@ ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c,
     else if (Shape::scores) start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
 }
 
-/* Is s of a tile started while the one before is still at work? Where there are registers for it. */
-template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
 /* Both, and their end; where a part's queries are, for ALiBi. */
 template <class T, class Shape>
 ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
@@ -9177,7 +9196,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
         if (Shape::all && (flags & NONFINITE_INSIDE)) {
             uint32_t of_task[4];
             hw::load_shared(of_task, c.task);
-            add_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
+            make_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
         grads_of_tile<T, Shape, true>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_part, r.pairs);
         if (Shape::values && (flags & NONFINITE_DP))
@@ -9247,18 +9266,17 @@ ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, cons
     hw::load_shared(task, c.task);
     const int query = hw::warp() % 4 * 16 + hw::lane() / 4, column = c.number * Shape::half_dq + hw::lane() % 4 * 2;
     ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
-        bool some = false, counts[2];
-        if (key % 32 == 0) {                            /* each lane looks at one of 32 */
-            each_nonfinite<T>(p, task, (int)task[2] + key + hw::lane(), [&](int, float) { some = true; });
-            found = hw::ballot(some);
-        }
+        bool counts[2];
+        if (key % 32 == 0)                              /* each lane looks at one of 32 */
+            found = hw::ballot(is_nonfinite_key<T>(p, task, (int)task[2] + key + hw::lane()));
         if (!(found >> key % 32 & 1)) continue;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const uint32_t two = hw::load_shared_word(gradients + chunk_of(key, query / 8 + e, Shape::rows) +
                                                       query % 8 / 2 * 4);
             counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
         }
-        each_nonfinite<T>(p, task, (int)task[2] + key, [&](int of_key, float) {
+        each_number<T>(p, task, (int)task[2] + key, [&](int of_key, float number) {
+            if (is_finite(number)) return;
             ATTN__UNROLL for (int j = 0; j < Shape::half_dq / 2; j++)
                 if (counts[j / 2 % 2] && of_key == column + j / 4 * 8 + j % 2) dq[j] = float_of(0x7fc00000u);
         });
@@ -9289,9 +9307,9 @@ template <class T, class Shape>
 ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
                                   const grad_tile &t, grad_registers<Shape> &r)
 {
-    const query_positions none = grad_products<T>(p, at, c, t, r);
+    const query_positions at_tile = grad_products<T>(p, at, c, t, r);
     const uint32_t flags = hw::load_shared_word(t.words);
-    grad_weights<T>(p, c, t, flags, none, r);
+    grad_weights<T>(p, c, t, flags, at_tile, r);
     add_grads<T>(t, r);
     hw::wgmma_wait<0>();
     keep_grads(r);
@@ -9303,7 +9321,8 @@ ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at,
    is started before what this one adds to dq, which needs what both consumers leave, so that one may be half a tile
    ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last tile it
    is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler lets products run
-   beside other work only where they are started on every way. So dq is found, and not added, where it isn't wanted.) */
+   beside other work only where they are started on every way.) dq is found, and not added, where it isn't wanted: calls
+   for dk and dv alone are rare. */
 template <class T, class Shape>
 ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
                                       uint32_t tile, grad_registers<Shape> &r)

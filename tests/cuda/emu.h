@@ -1063,6 +1063,7 @@ inline bool elect() {
     return lane() == 13; /* which one it is is not to matter */
 }
 inline int ctz(uint32_t x) { return __builtin_ctz(x); }
+inline int popc(uint32_t x) { return __builtin_popcount(x); }
 
 /* flushes what the GPU's .ftz forms flush; their last bits are the host's own */
 inline float flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }

@@ -1804,6 +1804,17 @@ static void infinite_call(call &c, const kind &k, int i) {
         for (int64_t h = 0; h < c.p.heads; h++)
             for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
     }
+    if ((c.infinite & 3) == 3) { /* inf and -inf among the products of a query and a key: NaN */
+        const bool in_key = i / 4 % 2 == 0;
+        const int64_t row = c.p.queries / 2;
+        for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
+            if (x == 3) put(c.q, b, h, r, x, in_key ? -1 : 1);
+            if (x == 5) put(c.q, b, h, r, x, 0.5);
+        });
+        put(c.q, 0, 0, row, 3, in_key ? 1 : INFINITY), put(c.q, 0, 0, row, 5, INFINITY);
+        put(c.k, 0, 0, key, 3, in_key ? INFINITY : 1), put(c.k, 0, 0, key, 5, -INFINITY);
+        c.name += in_key ? ", two in a key" : ", one in a key";
+    }
     if (c.infinite & 4) put(c.v, 0, 0, key, 1, INFINITY), c.name += " infinite v";
 }
 

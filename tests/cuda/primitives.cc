@@ -120,9 +120,10 @@ ATTN__KERNEL(64, 1) void lanes_kernel(ATTN__PARAM small_params p) {
     p.bits[64 + t] = (hw::any(t == 40) ? 1u : 0u) | (hw::any(l < 0) ? 2u : 0u);
     p.bits[128 + t] = (uint32_t)hw::barrier_or(1, 64, t == 63) | (uint32_t)hw::barrier_or(1, 64, false) << 1;
     p.bits[192 + t] = (uint32_t)hw::ctz(0x80000000u | 5u << l);
+    p.bits[256 + t] = (uint32_t)hw::popc(0x80000001u << l);
 }
 static void test_lanes() {
-    const small_params p = {array_of<float>(192), array_of<uint32_t>(256)};
+    const small_params p = {array_of<float>(192), array_of<uint32_t>(320)};
     check(run(lanes_kernel, 64, 0, p), "lanes kernel", 0, 0);
     for (int t = 0; t < 64; t++) {
         const int first = t / 32 * 32, l = t % 32;
@@ -135,6 +136,7 @@ static void test_lanes() {
         check(p.bits[64 + t] == (t >= 32 ? 1u : 0u), "any", p.bits[64 + t], t >= 32);
         check(p.bits[128 + t] == 1u, "barrier_or", p.bits[128 + t], 1);
         check(p.bits[192 + t] == (uint32_t)l, "ctz", p.bits[192 + t], l);
+        check(p.bits[256 + t] == (l ? 1u : 2u), "popc", p.bits[256 + t], l ? 1 : 2);
     }
 }
 

@@ -111,13 +111,15 @@ hostile() {
         $CC tests/embed.c "$dir/hostile.o" -o "$dir/hostile" -lm && "$dir/hostile"
 }
 # The header reads itself again, so it must find itself, wherever it lies and whatever it is called.
+# what the file reads of itself again is the vector kernels: with those of one kind it compiles in half the time
+WITHOUT_REST="-DATTN_NO_BACKWARD -DATTN_NO_PORTABLE -DATTN_NO_AVX512"
 read_as() { # read_as HEADER FLAGS...: a user who includes it by this name
     header=$1; shift
-    $CC -Wall -Wextra -Werror -DATTN_IMPLEMENTATION "-DATTN_HEADER=$header" "$@" tests/embed.c -o "$dir/read" -lm &&
-        "$dir/read"
+    $CC -Wall -Wextra -Werror $WITHOUT_REST -DATTN_IMPLEMENTATION "-DATTN_HEADER=$header" "$@" tests/embed.c \
+        -o "$dir/read" -lm && "$dir/read"
 }
 compiled_alone() { # compiled_alone FILE FLAGS...
-    $CC -x c -DATTN_IMPLEMENTATION "$@" -c -o "$dir/alone.o" && $CC tests/embed.c "$dir/alone.o" -o "$dir/alone" -lm &&
+    $CC $WITHOUT_REST -x c -DATTN_IMPLEMENTATION "$@" -c -o "$dir/alone.o" && $CC $WITHOUT_REST tests/embed.c "$dir/alone.o" -o "$dir/alone" -lm &&
         "$dir/alone"
 }
 told() { # told COMMAND...: refused, and told what to define
@@ -293,7 +295,7 @@ float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s 
 END
     for file in user with; do
         { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
-        $1 -I. -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
+        $1 -I. -DATTN_NO_BACKWARD -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
         awk '/\.size/ { on = 0 } /^user_/ { on = 1 } on' "$dir/$file.$1.s" | grep -vE '^[[:space:]]*[.#]' |
             sed -e 's/[.]L[A-Za-z]*[0-9_]*/L/g' -e 's/#.*//' >"$dir/$file.$1.text"
     done
@@ -517,9 +519,11 @@ item_aarch64() {
     for tool in $compiler qemu-aarch64; do have $tool || { skipped "AArch64 in emulation (no $tool)"; return; }; done
     try "AArch64 -Wall -Wextra -Werror" $compiler -O2 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/aarch64.o" || return
     try "AArch64 builds golden.c" golden_with "$dir/aarch64.o" "$dir/golden_aarch64" $compiler || return
-    $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" -lm 2>"$dir/aarch64.log" ||
-        { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
-    golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
+    if [ "${BUILDS:-}" != few ]; then                       # s390x has portable vectors, too
+        $compiler -O2 -w -static -DATTN_NO_NEON tests/golden.c -o "$dir/golden_aarch64_portable" -lm \
+            2>"$dir/aarch64.log" || { failed "AArch64 without NEON builds golden.c" "$dir/aarch64.log"; return; }
+        golden_in_emulation portable qemu-aarch64 "$dir/golden_aarch64_portable"
+    fi
     for isa in scalar neon; do golden_in_emulation $isa qemu-aarch64 "$dir/golden_aarch64"; done
     golden_of_types qemu-aarch64 "$dir/golden_aarch64" --isa neon
     try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \

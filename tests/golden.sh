@@ -84,19 +84,19 @@ summary() {
 
 [ -n "$expected" ] || { failed "tests/golden.txt is missing"; exit 1; }
 builds="build:gcc:-O2:--every emulated:$(emulator | sed 's|.*/||'):${EMULATED:---every} build:clang:-O2:--mixed"
-flags="-O0 -Ofast,-march=native" versions=-std=c++20 newest_flags=-Ofast,-march=native
-if [ "$BUILDS" != few ]; then
-    flags="$flags -O1 -O3 -Os -Ofast -march=native -std=c99 -std=c11 -std=c17" versions="-std=c++11 -std=c++20"
-    newest_flags="$newest_flags -Ofast -O2,-ffast-math"
-fi
-for compiler in gcc clang; do
-    for flag in $flags; do
-        builds="$builds build:$compiler:$flag:--mixed"
+newest=$(newest_clang) fastest=-Ofast,-march=native
+if [ "$BUILDS" = few ]; then
+    builds="$builds build:gcc:-O0:--mixed build:gcc:$fastest:--mixed build:$newest:$fastest:--mixed
+            build:g++:-std=c++20:--mixed"
+else
+    for compiler in gcc clang; do
+        for flag in -O0 -O1 -O3 -Os -Ofast $fastest -march=native -std=c99 -std=c11 -std=c17; do
+            builds="$builds build:$compiler:$flag:--mixed"
+        done
     done
-done
-newest=$(newest_clang)
-for flag in $newest_flags; do builds="$builds build:$newest:$flag:--mixed"; done
-for compiler in g++ clang++; do
-    for flag in $versions; do builds="$builds build:$compiler:$flag:--mixed"; done
-done
+    for flag in $fastest -Ofast -O2,-ffast-math; do builds="$builds build:$newest:$flag:--mixed"; done
+    for compiler in g++ clang++; do
+        for flag in -std=c++11 -std=c++20; do builds="$builds build:$compiler:$flag:--mixed"; done
+    done
+fi
 items "$1" $builds

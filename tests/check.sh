@@ -119,7 +119,8 @@ read_as() { # read_as HEADER FLAGS...: a user who includes it by this name
         -o "$dir/read" -lm && "$dir/read"
 }
 compiled_alone() { # compiled_alone FILE FLAGS...
-    $CC $WITHOUT_REST -x c -DATTN_IMPLEMENTATION "$@" -c -o "$dir/alone.o" && $CC $WITHOUT_REST tests/embed.c "$dir/alone.o" -o "$dir/alone" -lm &&
+    $CC $WITHOUT_REST -x c -DATTN_IMPLEMENTATION "$@" -c -o "$dir/alone.o" &&
+        $CC $WITHOUT_REST tests/embed.c "$dir/alone.o" -o "$dir/alone" -lm &&
         "$dir/alone"
 }
 told() { # told COMMAND...: refused, and told what to define
@@ -295,7 +296,8 @@ float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s 
 END
     for file in user with; do
         { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
-        $1 -I. -DATTN_NO_BACKWARD -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
+        $1 -I. -DATTN_NO_BACKWARD -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables \
+            -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
         awk '/\.size/ { on = 0 } /^user_/ { on = 1 } on' "$dir/$file.$1.s" | grep -vE '^[[:space:]]*[.#]' |
             sed -e 's/[.]L[A-Za-z]*[0-9_]*/L/g' -e 's/#.*//' >"$dir/$file.$1.text"
     done
@@ -457,7 +459,8 @@ item_suites_emulated() {
     cp tests/attn.c "$tree/tests/attn.c"
     objects=$(for s in $(sh tests/suites.sh); do echo "build/obj/$s.o"; done)
     { $(emulator) $EMULATION -c "$tree/tests/attn.c" -o "$tree/attn.o" && make $objects &&
-        $CC $objects "$tree/attn.o" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
+        $CC $objects "$tree/attn.o" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 ||
+        { failed "$name" "$tree/log"; return; }
     emulated_suites "$tree/run" $suite >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     [ -z "$suite" ] || emulated_amx_suites "$tree/run" >>"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     ok "$name${suite:+ (suite $suite)}: $(passed_in "$tree/log") tests"
@@ -618,7 +621,7 @@ machines() { # the machines in emulation; i386 runs on this one, where it is x86
     echo machine:armhf:arm-linux-gnueabihf-gcc:qemu-arm
     echo machine:i386:i686-linux-gnu-gcc:qemu-i386:-msse2:-mfpmath=sse
     echo machine:s390x:s390x-linux-gnu-gcc:qemu-s390x:-march=z14          # big-endian, and portable vectors
-    [ "${BUILDS:-}" != few ] || return              # two more of 64 bits, as most are that compile what is above
+    [ "${BUILDS:-}" != few ] || return              # these two are like others: little-endian, of 64 bits
     echo machine:riscv64:riscv64-linux-gnu-gcc:qemu-riscv64
     echo machine:ppc64le:powerpc64le-linux-gnu-gcc:qemu-ppc64le:-mcpu=power8
 }

@@ -68,9 +68,8 @@ each_suite() {
     printf '%s\n' "$listed" | xargs -P 2 -I SUITE sh -c \
         'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --suite SUITE
 }
-# With BUILDS=few kernels that are emulated, or compiled without what makes them fast, run the suites that are quick there
-# and look at every kernel. `make test` runs all suites on what kernels the machine has, `make golden` compares the bits
-# of these.
+# With BUILDS=few kernels that are emulated, or compiled without what makes them fast, run the suites that are quick there.
+# `make test` runs all suites on what kernels the machine has, `make golden` compares the bits of these, gradients too.
 quick="main special properties errors isa softmax products mha pieces"
 left_out_suites() { [ "${BUILDS:-}" != few ] || sh tests/suites.sh | grep -vxF "$(echo $quick | tr ' ' '\n')"; }
 passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said

@@ -296,7 +296,7 @@ float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s 
 END
     for file in user with; do
         { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
-        $1 -I. -DATTN_NO_BACKWARD -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables \
+        $1 -I. -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables \
             -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
         awk '/\.size/ { on = 0 } /^user_/ { on = 1 } on' "$dir/$file.$1.s" | grep -vE '^[[:space:]]*[.#]' |
             sed -e 's/[.]L[A-Za-z]*[0-9_]*/L/g' -e 's/#.*//' >"$dir/$file.$1.text"

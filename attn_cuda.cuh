@@ -967,7 +967,6 @@ enum {
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
-    X(has_starts(p) && p.is_backward, IN_STAGE_3, "gradients of entries with starts") \
     X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
@@ -5828,7 +5827,8 @@ struct grad_work {
     float  *base, *inverse, *shift;     /* [B,H,padded]  largest score, 1/mass, what gradients lose */
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
-    packed_tiles rows, keys;    /* of GRAD_ROWS, where entries are packed: in these arrays tiles are in this order */
+    packed_tiles rows, keys;    /* where entries are packed: tiles of GRAD_ROWS queries, of which these arrays have
+                                   one after the other; of as many keys as a block has */
     int    *tickets;            /* of each kernel, see take_ticket; NULL: none */
     int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
     task_order order;
@@ -5837,19 +5837,43 @@ struct grad_work {
 };
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
-/* An entry in these arrays, its first row as they count, and in those of the call: its first query, its first key, how
-   many queries it has there, with those of its last tile that are not its own */
-struct grad_entry { int b, row_batch, key_batch, padded_row, padded_key, row0, key0, queries; };
-ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b)
+/* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
+   queries it has here, with those of its last tile that are not its own */
+struct grad_entry {
+    int      b, row_batch, key_batch, padded_row, padded_key;
+    row_span rows, keys;
+    int      queries;
+};
+ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool may_be_packed = true)
 {
-    grad_entry e = {b, b, b, 0, 0, 0, 0, (int)m.padded};
-    if (!m.rows.count) return e;
-    const row_span rows = rows_of_entry(m.p, b, false);
+    grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
+    if (!may_be_packed || !m.rows.count) return e;
+    e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
     e.row_batch = e.key_batch = 0;
     e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
-    e.row0 = rows.first, e.key0 = rows_of_entry(m.p, b, true).first;
-    e.queries = least((rows.end - rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS, (int)m.padded - e.padded_row);
+    e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
+                      (int)m.padded - e.padded_row);
     return e;
+}
+/* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
+ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
+{
+    const row_span own = rows_of_entry(p, rows[0].b, keys);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        rows[e].i += own.first;
+        if (rows[e].i >= own.end) rows[e].i = (int)(keys ? p.keys : p.queries);
+    }
+}
+/* Of an entry's queries from `first` on, where they are relative to a key: a lane has those of query lane and lane +
+   32. */
+template <int N, int Room>
+ATTN__DEVICE void find_distances(float (&from)[Room], const params &p, int b, int first, int key)
+{
+    const entry own = entry_of(p, b);
+    ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
+        const int row = least(first + hw::lane() + 32 * w + (int)own.row0, (int)own.rows_end - 1);
+        from[w] = signed_distance(add_clamped(reach_in(p, own, b, row).position, -own.key0), key);
+    }
 }
 enum { MMA_GRAD_THREADS = 128 };
 /* As many at a time as no register is spilled for, on any architecture; extras take some registers too. All: of the
@@ -5907,15 +5931,15 @@ template <class T> ATTN__DEVICE float dot_of_lane(const params &p, int64_t b, in
 }
 struct row_grad { float base, inverse, shift; };
 ATTN__DEVICE row_grad row_grad_of(const grad_work &m, int64_t n) { return {m.base[n], m.inverse[n], m.shift[n]}; }
-/* d_out . out of 32 rows from `first` on: each lane has a row's, four lanes share its columns. */
-ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t first)
+/* d_out . out of 32 rows from `first` to before `end`: each lane has a row's, four lanes share its columns. */
+ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t first, int64_t end)
 {
     const int32_t type = p.d_out.type;
     float of_lane = 0.0f;
     ATTN__LOOP for (int part = 0; part < 4; part++) {
         const int64_t row = first + part * 8 + hw::lane() / 4;
         float sum = 0.0f;
-        if (row < p.queries)
+        if (row < end)
             sum = type == ATTN_BF16 ? dot_of_lane<hw::bf16>(p, b, h, row)
                   : type == ATTN_F16 ? dot_of_lane<hw::f16>(p, b, h, row) : dot_of_lane<hw::f32>(p, b, h, row);
         sum += hw::shfl_xor(sum, 1);
@@ -5927,8 +5951,9 @@ ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t f
 }
 
 /* What the kernels of gradients need of 32 rows of a head, the n-th of them all: a lane has a row, and returns what it
-   has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. */
-template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n)
+   has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. behind: of d_out, rows
+   behind a packed entry's last count, too, for the kernel reads them. */
+template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n, bool behind)
 {
     const params &p = m.p;
     const int64_t parts = m.padded / 32, h = n / parts % p.heads, padded = n % parts * 32;
@@ -5943,7 +5968,8 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     const tile_row r = row_at(p, own, b, h, 1, (int)i);
     /* what is beyond the last query has weight 0, whatever ALiBi makes of its score. The shift of rows without mass
        shows whether d_out is finite, too, for 0 times infinity is NaN */
-    row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f, dots_of_rows(p, b, h, first)};
+    row_grad g = {is_inside(r) ? 0.0f : infinity(), 0.0f,
+                  dots_of_rows(p, b, h, first, behind ? p.queries : own.rows_end)};
     if (is_inside(r)) {
         const row_norm of = norm_of_row(p, b, h, i);
         g.base = of.base * m.unit;
@@ -5975,10 +6001,10 @@ template <int Queries> ATTN__DEVICE void clear_counts(const grad_work &m, int64_
 }
 template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
 {
-    const int64_t all = m.p.batch * m.p.heads * m.padded / 32;
+    const int64_t parts = m.padded / 32, all = batch_of_rows(m.p) * m.p.heads * parts;
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         clear_counts<Queries>(m, n);
-        prepare_rows<Queries>(m, n);
+        if (n % parts * 32 / GRAD_ROWS < packed_count(m.rows, INT32_MAX)) prepare_rows<Queries>(m, n, false);
     }
 }
 
@@ -6145,7 +6171,8 @@ ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
     return r.first < last_key && r.last > first_key;
 }
 
-/* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. */
+/* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. b, i0: in these
+   arrays. */
 template <int Queries, int Threads>
 ATTN__DEVICE void copy_numbers(uint32_t to, const grad_work &m, int b, int h, int i0)
 {
@@ -6185,11 +6212,8 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
     const auto add_distances = [&] {
         if (!p.alibi.rank) return;
         const float slope_of_head = load(p.alibi, 0, h, 0, 0);
-        float from[(N + 31) / 32];                              /* a query's per lane */
-        ATTN__UNROLL for (int w = 0; w < (N + 31) / 32; w++) {
-            const int64_t i = least(i0 + 32 * w + hw::lane(), (int)p.queries - 1);
-            from[w] = signed_distance(reach_of(p, b, i).position, key0 - g);
-        }
+        float from[(N + 31) / 32];
+        find_distances<N>(from, p, b, i0, key0 - g);
         ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
             const int c = column + j / 4 * 8 + j % 2;
             add_alibi(s[j], slope_of_head, hw::shfl(from[j / 16], c % 32) - (float)(g + j / 2 % 2 * 8));
@@ -6346,7 +6370,7 @@ template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int
 /* Sums: which gradients; those of all with options are what is wanted of them. Queries come from the last to the
    first. */
 template <class T, int D, bool Extra, int Sums>
-ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
+ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int at_key)
 {
     constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
     constexpr bool chooses = all && Extra;
@@ -6357,26 +6381,32 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
     const uint32_t values = d_out + 2 * slot, gradients = values + 2 * shape::values;
     const bool adds = all && (!chooses || p.dq.rank);
-    const int group = (int)(p.heads / p.heads_kv), parts = (int)m.padded / queries, last_key = first_key + shape::rows;
+    const grad_entry own = grad_entry_of(m, b, all);    /* its rows and keys are counted from its first ones on */
+    const int first_key = at_key - own.keys.first, last_key = first_key + shape::rows;
+    const int group = (int)(p.heads / p.heads_kv), parts = own.queries / queries, padded_row = own.padded_row;
+    const auto batch = [&] { return all && m.rows.count ? 0 : b; };             /* anew */
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
     const auto part_at = [&](int place) { return parts - 1 - place; };
-    const auto reach_at = [&](int place) { return m.reaches[(int64_t)b * parts + part_at(place)]; };    /* anew */
+    const auto reach_at = [&](int place) {                                                              /* anew */
+        return m.reaches[(int64_t)batch() * ((int)m.padded / queries) + padded_row / queries + part_at(place)];
+    };
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
         return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
-        const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries, end = (int)p.queries;
+        const int h = head_kv * group + t.head, own_row = part_at(t.part) * queries, end = (int)p.queries;
         if (t.head < group) {
+            const int i0 = own.rows.first + own_row;
             copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
             copy_rows<D, queries, shape::threads, across>(d_out + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
-            copy_numbers<queries, shape::threads>(values + to * shape::values, m, b, h, i0);
+            copy_numbers<queries, shape::threads>(values + to * shape::values, m, batch(), h, padded_row + own_row);
         }
         hw::cp_async_commit();
     };
-    copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, first_key, 0, (int)p.keys);
-    copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, first_key, 0, (int)p.keys);
+    copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, at_key, 0, own.keys.end);
+    copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, at_key, 0, own.keys.end);
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
@@ -6394,7 +6424,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         if (adds) leave_scores<T, queries, shape::rows>(gradients, ds);
         if (of_values && (!chooses || p.dv.rank)) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
         if (of_keys && (!chooses || p.dk.rank)) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
-        const uint32_t tile = dq_tile<queries>(m, b, h, i0);
+        const uint32_t tile = dq_tile<queries>(m, batch(), h, padded_row + i0);
         const int turn = first_key / shape::rows - reach.first / shape::rows;
         if constexpr (all) if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
         hw::cp_async_wait<0>();
@@ -6403,6 +6433,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     }
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
+    if (all) own_places(p, keys, true);
     store_dk_dv<T, columns, columns, of_keys, of_values>(p, dk, dv, keys);
 }
 
@@ -6412,7 +6443,8 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 #if ATTN__HAVE_MMA
     typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
     ATTN__SHARED(shared);
-    const int tasks = (int)(m.p.batch * m.p.heads_kv) * m.order.tiles;
+    const int all = (int)(m.p.batch * m.p.heads_kv) * m.order.tiles;
+    const int tasks = packed_tasks(m.keys, (int)m.p.heads_kv, all);
     const uint32_t word = hw::shared_address(shared) + shape::shared_keys - 16;
     const auto ticket = [&] {                           /* the block's */
         if (hw::thread() == 0) hw::store_shared(word, (uint32_t)hw::take_one(m.tickets));
@@ -6669,8 +6701,12 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
     if (reason || !has_starts(p)) return reason;
     bool starts = false;
-    with_shape(p, [&](auto, auto size) { starts = decltype(size)::value <= MMA_STARTS; });
-    ATTN__WANT(starts, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
+    with_shape(p, [&](auto type, auto size) {
+        constexpr int D = decltype(size)::value;
+        starts = backward ? mma_has_all<decltype(type), D> : D <= MMA_STARTS;
+    });
+    ATTN__WANT(starts || backward, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
+    ATTN__WANT(starts, "gradients of entries with starts, and kernels of f32 or for a head size above 128");
     return NULL;
 }
 
@@ -6901,7 +6937,7 @@ inline task_order task_order_of(const params &p, bool keys, int rows, int packed
 /* Queries, rounded up to whole tiles; of packed entries, at most */
 inline int64_t padded_queries(const params &p, int rows)
 {
-    return (p.packed_queries ? most_packed_tiles(p, rows, false) : (p.queries + rows - 1) / rows) * rows;
+    return p.packed_queries ? most_packed_tiles(p, GRAD_ROWS, false) * GRAD_ROWS : (p.queries + rows - 1) / rows * rows;
 }
 /* Does stage 2 find gradients by the kernel of all sums? */
 inline bool mma_sweeps_once(const params &p)
@@ -6915,26 +6951,29 @@ inline bool mma_sweeps_once(const params &p)
 
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
    finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
-   workspace is. Rows are padded to tiles of `rows`; the keys' kernel takes `queries` at a time, once: and finds dq, if
-   that is wanted. */
+   workspace is. Rows are padded to tiles of `rows`; the keys' kernel has as many keys and takes `queries` at a time,
+   once: and finds dq, if that is wanted. */
 static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
 {
+    const bool packed = p.packed_queries && p.packed_keys;      /* covers: both or none */
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
-    const int64_t sizes[9] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
-                              batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
-                              tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
-                              p.stats.rank ? 0 : heads * p.queries * 8};
-    unsigned char *places[10];
+    const int64_t sizes[11] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
+                               batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
+                               tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
+                               packed ? table_bytes(p, GRAD_ROWS, false) : 0, packed ? table_bytes(p, rows, true) : 0,
+                               p.stats.rank ? 0 : heads * p.queries * 8};
+    unsigned char *places[12];
     int64_t sum = 0;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 12; i++) {
         places[i] = at ? at + sum : NULL;
-        if (i < 9) sum += (sizes[i] + 255) / 256 * 256;
+        if (i < 11) sum += (sizes[i] + 255) / 256 * 256;
     }
     if (m) {
         m->p = p;
         m->rows = m->keys = packed_tiles();
+        if (packed) m->rows = table_at(p, places[8]), m->keys = table_at(p, places[9]);
         m->padded = padded;
         m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
         m->first = (int *)places[3], m->last = (int *)places[4];
@@ -6944,10 +6983,10 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
         m->dq = dq_layout();
         if (!p.stats.rank) {
             const int64_t of_entry = p.packed_queries ? 0 : p.heads * p.queries * 2;
-            const attn__array stats = {places[8], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
+            const attn__array stats = {places[10], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
             m->p.stats = stats;
         }
-        m->p.workspace = places[9];
+        m->p.workspace = places[11];
     }
     return sum;
 }
@@ -6978,6 +7017,12 @@ static int find_stats(const grad_work &m, forward_fn *forward, const device &dev
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
+/* The tables of packed entries; keys' of as many as the kernel's blocks have */
+static int fill_tables(const grad_work &m, int keys, const queue &stream)
+{
+    const int error = m.rows.count ? fill_table(m.p, m.rows, GRAD_ROWS, false, stream) : 0;
+    return !error && m.keys.count ? fill_table(m.p, m.keys, keys, true, stream) : error;
+}
 /* All gradients by the kernel that `sums` launches */
 template <class T, class F> int sweep_once(const grad_work &m, const queue &stream, F sums)
 {
@@ -6989,7 +7034,7 @@ template <class T, class F> int sweep_once(const grad_work &m, const queue &stre
 template <class T, int D, bool Extra, int Sums> int mma_grad_keys_run(const grad_work &m, const queue &stream)
 {
     typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
-    return launch(mma_grad_keys<T, D, Extra, Sums>, blocks_for(m.p.batch * m.p.heads_kv * m.order.tiles),
+    return launch(mma_grad_keys<T, D, Extra, Sums>, blocks_for(batch_of_keys(m.p) * m.p.heads_kv * m.order.tiles),
                   shape::threads, shape::shared_keys, stream, m);
 }
 template <class T, int D, bool Extra, bool Once>
@@ -7002,7 +7047,8 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     m.p = as_halves<T>(m.p);
     m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
-    if (!error) error = run(mma_grad_prepare<shape::queries>, p.batch * p.heads * m.padded / 32, stream, m);
+    if (!error) error = fill_tables(m, shape::rows, stream);
+    if (!error) error = run(mma_grad_prepare<shape::queries>, batch_of_rows(p) * p.heads * m.padded / 32, stream, m);
     if constexpr (Once) {
         const dq_layout dq = {shape::queries, D, shape::threads};
         m.dq = dq;
@@ -8529,7 +8575,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
             first = tile.row + first % GRAD_ROWS, entry = tile.entry;
         }
-        int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n), first + hw::lane() < rows);
+        int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
             return has_nonfinite_rows<T>(p.size_q, first, end, [&](int64_t i) {
                 return row_of(keys ? p.k : p.q, b, h, i);
@@ -8626,7 +8672,7 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     grad_walk w;
     w.task = task_at<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    w.task.first_row -= Shape::queries ? w.entry.row0 : w.entry.key0;
+    w.task.first_row -= Shape::queries ? w.entry.rows.first : w.entry.keys.first;
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
     const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
     w.all = tile_reach();
@@ -8661,12 +8707,7 @@ ATTN__DEVICE query_positions positions_of_tile(const params &p, uint32_t of_task
     const int b = (int)hw::load_shared_word(of_task), first_key = (int)hw::load_shared_word(of_task + 8) + row0;
     const int first = (int)hw::load_shared_word(t.words + 4) + t.first;
     query_positions at = {float_of(hw::load_shared_word(t.words + 8)), {0.0f, 0.0f}};
-    const entry own = entry_of(p, b);
-    ATTN__UNROLL for (int e = 0; e < Shape::part / 32; e++) {
-        const int row = least(first + hw::lane() + 32 * e + (int)own.row0, (int)own.rows_end - 1);
-        const int64_t position = add_clamped(reach_in(p, own, b, row).position, -own.key0);
-        at.from[e] = signed_distance(position, first_key - hw::lane() / 4);
-    }
+    find_distances<Shape::part>(at.from, p, b, first, first_key - hw::lane() / 4);
     return at;
 }
 
@@ -8872,7 +8913,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     if (none) hw::mbarrier_arrive(full);
     else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
     if (none) return;
-    const int first = row + (Shape::queries ? w.entry.row0 : w.entry.key0);
+    const int first = row + (Shape::queries ? w.entry.rows.first : w.entry.keys.first);
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
     load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
     if (Shape::scores)
@@ -8889,7 +8930,7 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
     typedef Shape shape;
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int to = tile % 2, to_dp = tile % slots;
-    const int row = (shape::queries ? entry.key0 : entry.row0) + first;
+    const int row = (shape::queries ? entry.keys.first : entry.rows.first) + first;
     const int batch = shape::queries ? entry.key_batch : entry.row_batch;
     uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
     hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
@@ -9361,16 +9402,6 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
     return (flags & LAST) != 0;
 }
 
-/* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
-ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
-{
-    const row_span own = rows_of_entry(p, rows[0].b, keys);
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        rows[e].i += own.first;
-        if (rows[e].i >= own.end) rows[e].i = (int)(keys ? p.keys : p.queries);
-    }
-}
-
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -9778,21 +9809,17 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
 
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const bool packed = p.packed_queries && p.packed_keys;      /* hopper_covers: both or none */
-    const int64_t tiles_k = packed ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
+    const int64_t tiles_k =
+        p.packed_keys ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
     const int64_t tiles = padded_queries(p, GRAD_ROWS) / GRAD_ROWS;
     const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
     const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
-    const int64_t of_rows = packed ? table_bytes(p, GRAD_ROWS, false) : 0;
-    const int64_t of_keys = packed ? table_bytes(p, GRAD_ROWS, true) : 0;
-    const int64_t of_mask = flags + of_rows + of_keys;
-    const int64_t bytes = of_mask + mask_layout(p, at ? at + of_mask : NULL, m ? &m->let : NULL);
+    const int64_t bytes = flags + mask_layout(p, at ? at + flags : NULL, m ? &m->let : NULL);
     const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, hopper_sweeps_once(p), at ? at + bytes : NULL,
                                             m ? &m->g : NULL);
     if (m) {
         m->nonfinite = (int *)(void *)at;
         m->padded_keys = tiles_k * GRAD_ROWS;
-        if (packed) m->g.rows = table_at(p, at + flags), m->g.keys = table_at(p, at + flags + of_rows);
     }
     return all;
 }
@@ -9849,8 +9876,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     forward_fn *const forward =
         p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
     error = find_stats(m.g, forward, dev, stream);
-    if (m.g.rows.count && !error) error = fill_table(p, m.g.rows, GRAD_ROWS, false, stream);
-    if (m.g.keys.count && !error) error = fill_table(p, m.g.keys, GRAD_ROWS, true, stream);
+    if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
         const int64_t parts = (batch_of_rows(p) * p.heads * m.g.padded +
@@ -10442,7 +10468,7 @@ struct device_call {
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
-        if (smaller && backward && has_starts(p)) {             /* fewer rows are stage 1's, not stage 2's */
+        if (smaller && backward && has_starts(p) && !mma_sweeps_once(own)) {    /* fewer rows are stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, true, true);
             of_stage = of_stage > of_tiles ? of_stage : of_tiles;
         }

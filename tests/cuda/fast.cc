@@ -1246,6 +1246,16 @@ static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, b
         put(t, b, h, i, x, odd[(i + x) % 3]);
     });
 }
+/* Does stage 2 take tiles of as many rows for both calls, and cut the keys of neither? */
+static bool has_same_tiles(const params &p, const params &own, const device &dev) {
+    bool same = false;
+    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        const mma_work one = mma_plan<D>(p, dev), other = mma_plan<D>(own, dev);
+        same = one.rows == other.rows && one.splits == 1 && other.splits == 1;
+    });
+    return same;
+}
 static void forward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type, out_type = all.out.a.type;
@@ -1339,13 +1349,7 @@ static void forward_of_entries(call &all, const stage &s) {
                        to.bytes_of());
             });
         check_forward(own);
-        bool same_tiles = true;
-        with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
-            constexpr int D = decltype(d)::value;
-            const mma_work one = mma_plan<D>(p, all.dev), other = mma_plan<D>(own.p, all.dev);
-            same_tiles = s.forward != mma_forward || (one.rows == other.rows && one.splits == 1 && other.splits == 1);
-        });
-        if (!same_tiles) continue;
+        if (of_stage_2 && !has_same_tiles(p, own.p, all.dev)) continue;
         std::vector<double> want[3];
         for (int n = 0; n < 3; n++) want[n] = elements(*own_results[n]), poison(*own_results[n]);
         give_workspace(own, (size_t)s.workspace(own.p, own.dev, false, false));
@@ -1401,7 +1405,7 @@ static void backward_of_entries(call &all, const stage &s) {
     if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
     remake(all, all.d_out, p.d_out, type, true, p.heads, p.queries, p.size_v, 1);
     spoil(all.d_out, 20);
-    if (outside) spoil_outside(all.d_out, of, true, false);
+    if (outside) spoil_outside(all.d_out, of, true, false), spoil_outside(all.out, of, true, false);
     remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, true, p.heads, p.queries, p.size_q, 0);
     remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_q, 0);
     remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_v, 0);
@@ -1478,6 +1482,7 @@ static void backward_of_entries(call &all, const stage &s) {
         check_backward(own, 0, 0, 0);
         if (!stats && (s.covers(p, all.dev, false) || s.covers(own.p, own.dev, false)))
             continue; /* stats by another stage */
+        if (!stats && s.forward == mma_forward && !has_same_tiles(p, own.p, all.dev)) continue;
         std::vector<double> want[3];
         for (int n = 0; n < 3; n++) want[n] = elements(*own_results[n]), poison(*own_results[n]);
         give_workspace(own, (size_t)s.workspace(own.p, own.dev, true, false));
@@ -1657,6 +1662,9 @@ static const struct kind {
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, forward", 2, forward_of_entries, 90, 227 * 1024, {64, 150, 0, 3, 72, 256}},
     {"stage 3 entries, forward, options", 2, forward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 2 entries, backward", 1, backward_of_entries, 80, 163 * 1024, {1, 150, 0, 0, 8, 64}},
+    {"stage 2 entries, backward", 1, backward_of_entries, 86, 99 * 1024, {1, 90, 0, 0, 72, 128}},
+    {"stage 2 entries, backward, options", 1, backward_of_entries, 80, 163 * 1024, {1, 150, OF_SCORES, 0, 8, 128}},
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 72, 256}},
     {"stage 3 entries, backward, options", 2, backward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},

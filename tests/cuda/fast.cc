@@ -528,10 +528,15 @@ static void make_backward(call &c) {
     fill(c.d_out, 1);
     spoil(c.d_out, c.infinite ? 0 : 20);
     if (c.infinite & 8) put(c.d_out, 0, 0, p.queries / 2, 2, -INFINITY), c.name += " infinite d_out";
+    if (c.infinite &
+        16) /* ends_call: sums of products of k and q are to be finite, and v has such numbers in two columns */
+        for_all(c.d_out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+            put(c.d_out, b, h, i, x, number() * (x == 3 || x == 4 ? 3e-39 : 0.01));
+        });
     p.d_out = c.d_out.a;
     if (chance(30)) {
         make(c.d_lse, ATTN_F32, p.batch, p.heads, p.queries, 1);
-        fill(c.d_lse, 1);
+        fill(c.d_lse, c.infinite & 16 ? 0.01 : 1);
         p.d_lse = c.d_lse.a;
         c.name += " d_lse";
     }
@@ -560,7 +565,9 @@ static void check_sums(const call &c, const char *what, const tensor &t, const s
 static void check_backward(const call &c, double before_q, double before_k, double before_v) {
     const params &p = c.p;
     const int64_t group = p.heads / p.heads_kv;
-    const double half = unit_of_weights(c), of_terms = p.q.type == ATTN_F32 ? half : 1e-3;
+    /* what cancels: 2^-22 of its terms in parts of f32, where it is not below the last term of the bound */
+    const double half = unit_of_weights(c), of_parts = c.infinite & 16 ? 2.4e-7 / (4 * half) : half;
+    const double of_terms = p.q.type == ATTN_F32 ? of_parts : 1e-3;
     sums dq(c.dq), dk(c.dk), dv(c.dv);
     std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
     for (int64_t b = 0; b < p.batch; b++)
@@ -828,6 +835,8 @@ static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales, double
     make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
     fill(scales, size);
     spoil(scales, c.name.find(" steep") != std::string::npos ? 100 : 20); /* a weight that vanishes lets NaN through */
+    if (chance(30)) /* a key that, with a window or causal, some rows have and others have not */
+        put(scales, 0, 0, draw(std::max(0, (int)t.size[2] - 8), (int)t.size[2] - 1), draw(0, (int)in_row - 1), NAN);
     if (scales.size[3] == 1) scales.a.stride[3] = 0;
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         put(codes, b, h, i, x, extremes ? (chance(50) ? -128 : 127) : draw(-128, 127));
@@ -899,6 +908,8 @@ static void forward_with_pairs(call &c, const stage &s) {
 }
 static void forward_cut_off(call &c, const stage &s) { forward(c, s); }
 static void forward_of_ends(call &c, const stage &s) { forward(c, s); }
+static void backward(call &c, const stage &s);
+static void backward_of_ends(call &c, const stage &s) { backward(c, s); }
 /* Where tasks differ in length and there are more than multiprocessors, each is taken by a ticket: so many were. */
 static void forward_by_tickets(call &c, const stage &s) {
     const params &p = c.p;
@@ -1729,6 +1740,7 @@ static const struct kind {
      {1, 100, 1, 0, 8, 128, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, infinite numbers", 1, forward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, forward, ends", 1, forward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
+    {"stage 2 f32, backward, ends", 1, backward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2, large tiles", 1, in_large_tiles<forward>, 80, 163 * 1024, {1, 300, 0, 0, 72, 128}},
     {"stage 2, large tiles, infinite numbers", 1, in_large_tiles<forward>, 80, 163 * 1024, {0, 0, 0, 0, 0, 0}},
@@ -1846,8 +1858,8 @@ static void infinite_on_both_sides(call &c, const kind &k, int i) {
 }
 
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
-   an infinite value, which is to stay one. In the second half of the calls keys after the first ones are cut off. */
-static void ends_call(call &c, int i) {
+   an infinite value, which is to stay one (gradients would all be NaN). In each second call some keys are cut off. */
+static void ends_call(call &c, int i, bool gradients) {
     static const int sizes[][7] = {{1, 2, 1, 70, 140, 64, 64}, {1, 1, 1, 20, 90, 24, 80}, {1, 2, 2, 64, 33, 128, 16}};
     const int shape = largest_of_floats() < 128 ? 0 : i % 3;
     const double largest = 3.4028234663852886e38;
@@ -1861,8 +1873,8 @@ static void ends_call(call &c, int i) {
     for (int64_t h = 0; h < p.heads; h++)
         for (int64_t r = 0; r < p.queries; r++)
             put(c.q, 0, h, r, 1, number() * 1e-28), put(c.q, 0, h, r, 2, number() * 1e-28);
-    put(c.v, 0, 0, 5, 3, largest), put(c.v, 0, 0, p.keys - 2, 4, -3.40282e38), put(c.v, 0, 0, 7, 6, 1e-39);
-    put(c.v, 0, 0, p.keys / 2, 5, i % 4 < 2 ? INFINITY : -INFINITY), put(c.v, 0, 0, p.keys - 1, 8, NAN);
+    put(c.v, 0, 0, 5, 3, 3.4024e38), put(c.v, 0, 0, p.keys - 2, 4, -3.4022e38), put(c.v, 0, 0, 7, 6, 1e-39);
+    if (!gradients) put(c.v, 0, 0, p.keys / 2, 5, i % 4 < 2 ? INFINITY : -INFINITY), put(c.v, 0, 0, p.keys - 1, 8, NAN);
     c.infinite = 16, c.name += " ends of the range";
     if (i % 2 == 0) return;
     c.key_lengths.assign(1, (int32_t)p.keys - 3);
@@ -1951,7 +1963,8 @@ __attribute__((weak)) int main(int argc, char **argv) {
             if (w.most_d) random_call(c, w);
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
-            else if (k.test == forward_of_ends) ends_call(c, i);
+            else if (k.test == forward_of_ends || k.test == backward_of_ends)
+                ends_call(c, i, k.test == backward_of_ends);
             else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);
             else infinite_call(c, k, i);
             c.dev = device_for(k);

@@ -27,8 +27,8 @@ item_mutant() { # NUMBER
         *"no whole groups") dims=48,80 ;;
         *)                  dims=64,256 ;;
     esac
-    types="-DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0"     # one type shows a fault that names none
-    case $name in *f32*|*F32*) types=-DATTN_CUDA_F16=0 ;; *f16*) types=-DATTN_CUDA_F32=0 ;; esac
+    types="-DATTN_CUDA_BF16=0 -DATTN_CUDA_F32=0"    # one type shows a fault that names none
+    case $name in *f32*|*F32*) types=-DATTN_CUDA_BF16=0 ;; *bf16*) types=-DATTN_CUDA_F32=0 ;; esac
     flags=
     case $name in
         "products"*) set -- --filter emulated.products; flags=-DATTN_CUDA_MAX_BLOCKS=5 ;;

@@ -71,17 +71,18 @@
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask, a bias or dropout in stage 1.
              Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
-             too, other gradients with starts stage 1's. Pages, forward, are stage 1's and, where keys have no starts,
-             stage 2's; of a multiple of 8 rows stage 3's, too; int8 in pages becomes other numbers first (TYPES),
-             which every stage takes. Both are in attn_mask. Keys in parts, forward, are stage 1's; gradients of them
-             are refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits. An entry has the bits of a
-             call of its own in the same stage, where stage 2 takes tiles of as many rows for both and cuts the keys of
-             neither; keys in pages those of as many keys side by side. In the backward that is so of dq, dk, dv,
-             d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside of the entry
-             add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in the same
-             order. Rows outside of entries may be read. Stage 1 looks for the entry of a block from the first on, so
-             there thousands of short entries take their time, and so do packed keys with a length for each query;
-             stages 2 and 3 look it up.
+             too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts are stage 1's.
+             Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
+             3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
+             attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
+             have the bound of one call, not its bits. An entry has the bits of a call of its own in the same stage,
+             where stage 2 takes tiles of as many rows for both and cuts the keys of neither (that forward, too, which
+             finds stats for gradients); keys in pages those of as many keys side by side. In the backward that is so
+             of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside
+             of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in
+             the same order. Rows outside of entries may be read. Stage 1 looks for the entry of a block from the first
+             on, so there thousands of short entries take their time, and so do packed keys with a length for each
+             query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
              numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
@@ -129,11 +130,11 @@
              columns, of which warps have shares along k.
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
-             stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep,
-             and the order of queries in others, as they are now; pages and masks that empty tiles in stage 3, its
-             forward with a bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages
-             2 and 3; the decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
+             (of packed documents in stage 2, too), and the order of queries in others, as they are now; pages and masks
+             that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, keys in parts;
+             weights and scores as results of stages 2 and 3; the decode of codes, a decode whose last block merges its
+             parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

@@ -1,5 +1,5 @@
 # items.sh - sourced by the scripts beside it. A script is a list of items. `sh SCRIPT` runs them all, two at
-# a time, and sums up; `sh SCRIPT ITEM` runs one. The item "word:a:b" is the call `item_word a b`. POSIX sh.
+# a time (JOBS), and sums up; `sh SCRIPT ITEM` runs one. The item "word:a:b" is the call `item_word a b`. POSIX sh.
 
 : "${CC:=cc}"
 out=build
@@ -65,7 +65,7 @@ try() {
 each_suite() {
     listed=$("$1" --list | sed 's/\..*//' | uniq | grep -vxF "${WITHOUT:-none}") ||
         { echo "$1 lists no suite"; return 1; }
-    printf '%s\n' "$listed" | xargs -P 2 -I SUITE sh -c \
+    printf '%s\n' "$listed" | xargs -P "${JOBS:-2}" -I SUITE sh -c \
         'said=$("$@" 2>&1); status=$?; printf "%s\n" "$said"; [ $status = 0 ] || exit 255' sh "$@" --suite SUITE
 }
 # With BUILDS=few kernels that are emulated, or compiled without what makes them fast, run the suites that are quick there.
@@ -93,7 +93,7 @@ FAILED"*) return 1 ;; esac
 all_items() {
     results=$out/$(basename "$0" .sh).results
     rm -f "$out/$(basename "$0" .sh).times"
-    printf '%s\n' "$@" | xargs -P 2 -n 1 sh "$0" | tee "$results"
+    printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -n 1 sh "$0" | tee "$results"
     if command -v summary >/dev/null 2>&1; then summary "$results"; fi
     awk '/^ok/ { passed++ } /^FAILED/ { failed++ } /^skipped/ { skipped++ }
          END { printf "%d passed, %d failed", passed, failed

@@ -988,7 +988,7 @@ enum {
     X(p.softcap != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
     X(p.alibi.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD, "") \
     X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
-    X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv is wanted")
+    X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv, d_sink is wanted")
 
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 /* Are there results with a number for each pair? (Of a backward they are not.) */
@@ -1001,14 +1001,15 @@ ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 
 {
     return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
 }
-/* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv? */
+/* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv, d_sink? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
 {
     int count = 0;
 #define ATTN__X(gradient, shape, axes, flags, owner) count += p.gradient.rank != 0;
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
-    return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0);
+    return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0) +
+                       (p.d_sink.rank != 0);
 }
 
 /* Does a call ask for an option with one of these marks, and none of the others? */
@@ -5584,15 +5585,16 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
     }
 }
 
-/* What turns a row's scores into weights, e^(score - base) * inverse, from its stats; no mass: 0 */
-struct row_norm { float base, inverse; };
+/* What turns a row's scores into weights, e^(score - base) * inverse, from its stats; no mass: 0. sink: its weight */
+struct row_norm { float base, inverse, sink; };
 ATTN__DEVICE row_norm norm_of_row(const params &p, int64_t b, int64_t h, int64_t i)
 {
     const float top = load(p.stats, b, h, i, 0), sum = load(p.stats, b, h, i, 1);
     const float sink = p.sink.rank ? load(p.sink, 0, h, 0, 0) : -infinity(), larger = sink > top ? sink : top;
-    if (sum == 0.0f) return {0.0f, 0.0f};
+    if (sum == 0.0f) return {0.0f, 0.0f, is_none(sink) ? 0.0f : 1.0f};
     const float of_sink = is_none(sink) ? 0.0f : hw::ex2((sink - larger) * LOG2E);
-    return {larger, 1.0f / (sum * hw::ex2((top - larger) * LOG2E) + of_sink)};
+    const float inverse = 1.0f / (sum * hw::ex2((top - larger) * LOG2E) + of_sink);
+    return {larger, inverse, of_sink * inverse};
 }
 
 /* ---- weights and scores as results, each a number for every pair. The forward, of this stage or of stage 3, goes
@@ -5720,7 +5722,7 @@ ATTN__DEVICE void mma_weights_task(const weights_work &m, unsigned char *shared,
     float none[2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         rows[e] = row_at(p, whole_entry(p), b, h, 1, first_row + row0 + g + 8 * e);
-        of[e] = {0.0f, 0.0f};
+        of[e] = row_norm();
         none[e] = 0.0f;
         if (!p.weights.rank || !is_inside(rows[e])) continue;
         of[e] = norm_of_row(p, b, h, rows[e].i);
@@ -5877,6 +5879,8 @@ ATTN__DEVICE void find_distances(float (&from)[Room], const params &p, int b, in
     }
 }
 enum { MMA_GRAD_THREADS = 128 };
+/* Where d_sink is wanted, a row's part of it: [B,H,padded], behind `shift` (kernel parameters have no room for it) */
+ATTN__DEVICE float *sinks_of(const grad_work &m) { return m.shift + batch_of_rows(m.p) * m.p.heads * m.padded; }
 /* As many at a time as no register is spilled for, on any architecture; extras take some registers too. All: of the
    kernel of all sums, of which two blocks fit into the 100 KB of sm_86 with D 64. */
 template <int D, bool Extra, bool All = false> struct grad_shape {
@@ -5952,8 +5956,9 @@ ATTN__DEVICE float dots_of_rows(const params &p, int64_t b, int64_t h, int64_t f
 }
 
 /* What the kernels of gradients need of 32 rows of a head, the n-th of them all: a lane has a row, and returns what it
-   has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. behind: of d_out, rows
-   behind a packed entry's last count, too, for the kernel reads them. */
+   has stored of it. Of head 0 also which keys rows and tiles of `Queries` rows may attend to. behind: rows behind a
+   packed entry's last have a shift, too. Stage 3 learns from it alone that d_out is not finite there. Stage 2 sees that
+   in its products, and a shift that is NaN by `out` alone would get into its sums. */
 template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, int64_t n, bool behind)
 {
     const params &p = m.p;
@@ -5976,6 +5981,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         g.base = of.base * m.unit;
         g.inverse = of.inverse;
         if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
+        if (p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = of.sink == 0.0f ? 0.0f : of.sink * -g.shift;
     }
     m.base[n * 32 + hw::lane()] = g.base;
     m.inverse[n * 32 + hw::lane()] = g.inverse;
@@ -5994,11 +6000,13 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     }
     return g;
 }
-/* Tickets and turns are 0 before the kernels that take them: all tickets, and of 32 rows the turn of their tile. */
+/* Tickets and turns are 0 before the kernels that take them: all tickets, and of 32 rows the turn of their tile. So are
+   the parts of d_sink that no row has. */
 template <int Queries> ATTN__DEVICE void clear_counts(const grad_work &m, int64_t n)
 {
     if (n == 0 && hw::lane() < 3 && m.tickets) m.tickets[hw::lane()] = 0;
     if (hw::lane() == 0 && m.turns) m.turns[n * 32 / Queries] = 0;
+    if (m.p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = 0.0f;
 }
 template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__PARAM grad_work m)
 {
@@ -6006,6 +6014,25 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
     for (int64_t n = first_task(); n < all; n += all_tasks()) {
         clear_counts<Queries>(m, n);
         if (n % parts * 32 / GRAD_ROWS < packed_count(m.rows, INT32_MAX)) prepare_rows<Queries>(m, n, false);
+    }
+}
+
+/* d_sink: a block has a head, each of its threads every 128th row, in one order. */
+ATTN__KERNEL(128, 1) void sum_sinks(ATTN__PARAM grad_work m)
+{
+    ATTN__SHARED(shared);
+    const params &p = m.p;
+    float *const of_warps = (float *)shared;
+    for (int h = hw::block(); h < (int)p.heads; h += hw::blocks()) {
+        float sum = 0.0f;
+        for (int64_t b = 0; b < batch_of_rows(p); b++)
+            for (int64_t i = hw::thread(); i < m.padded; i += 128) sum += sinks_of(m)[(b * p.heads + h) * m.padded + i];
+        for (int step = 16; step > 0; step /= 2) sum += hw::shfl_xor(sum, step);
+        if (hw::lane() == 0) of_warps[hw::thread() / 32] = sum;
+        hw::sync();
+        sum = of_warps[0] + of_warps[1] + (of_warps[2] + of_warps[3]);
+        if (hw::thread() == 0) store_gradient(p, p.d_sink, ATTN_GRAD_SINK, 0, h, 0, 0, sum);
+        hw::sync();                                     /* before the next head's */
     }
 }
 
@@ -6172,6 +6199,13 @@ ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
     return r.first < last_key && r.last > first_key;
 }
 
+/* Which keys a tile of an entry's queries may attend to */
+template <int Queries>
+ATTN__DEVICE const tile_reach &reach_of_part(const grad_work &m, int batch, int padded_row, int part)
+{
+    return m.reaches[(int64_t)batch * ((int)m.padded / Queries) + padded_row / Queries + part];
+}
+
 /* Five numbers of each query of a tile, array by array: what row_grad has, and which keys it reaches. b, i0: in these
    arrays. */
 template <int Queries, int Threads>
@@ -6266,6 +6300,24 @@ ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const 
 
 /* Where the tiles of a block of keys and the numbers of its queries are */
 struct grad_tiles { uint32_t k, v, q, d_out, rows; };
+template <int D, class Shape> ATTN__DEVICE grad_tiles grad_tiles_in(uint32_t shared, int slot)
+{
+    constexpr uint32_t whole = tile_bytes<Shape::rows, D>, moving = tile_bytes<Shape::queries, D>;
+    const uint32_t q = shared + 2 * whole, rows = q + 4 * moving;
+    return {shared, shared + whole, q + slot * moving, q + (2 + slot) * moving, rows + slot * Shape::values};
+}
+/* A tile of queries and of d_out, from row i0 of the arrays on, and their numbers, which are at `batch` and `padded` in
+   their own. Rows behind a packed entry's last come along: they have no keys (prepare_rows), and what is not finite
+   there the guard keeps out, as with every excluded pair. */
+template <int D, class Shape, int Across>
+ATTN__DEVICE void copy_moving(const grad_tiles &to, const grad_work &m, int b, int h, int i0, int batch, int padded)
+{
+    const params &p = m.p;
+    const int end = (int)p.queries;
+    copy_rows<D, Shape::queries, Shape::threads, Across>(to.q, p.q, p.size_q, b, h, i0, 0, end);
+    copy_rows<D, Shape::queries, Shape::threads, Across>(to.d_out, p.d_out, p.size_v, b, h, i0, 0, end);
+    copy_numbers<Shape::queries, Shape::threads>(to.rows, m, batch, h, padded);
+}
 /* A warp's scores, its 16 keys by the queries from i0 on, become weights, and ds the gradients of scores (Keys: if they
    are wanted). Returns whether some q or k, some d_out or v may not be finite. */
 struct nonfinite_tiles { bool q, d_out; };
@@ -6376,11 +6428,9 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
     constexpr bool chooses = all && Extra;
     typedef grad_shape<D, Extra, all> shape;
-    constexpr int queries = shape::queries, slot = tile_bytes<queries, D>, whole = tile_bytes<shape::rows, D>;
-    constexpr int columns = D / halves_each<T>;
+    constexpr int queries = shape::queries, columns = D / halves_each<T>;
     const params &p = m.p;
-    const uint32_t k = hw::shared_address(shared), v = k + whole, q = v + whole, d_out = q + 2 * slot;
-    const uint32_t values = d_out + 2 * slot, gradients = values + 2 * shape::values;
+    const uint32_t k = hw::shared_address(shared), gradients = k + shape::shared_keys - shape::gradients;
     const bool adds = all && (!chooses || p.dq.rank);
     const grad_entry own = grad_entry_of(m, b, all);    /* its rows and keys are counted from its first ones on */
     const int first_key = at_key - own.keys.first, last_key = first_key + shape::rows;
@@ -6388,26 +6438,22 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const auto batch = [&] { return all && m.rows.count ? 0 : b; };             /* anew */
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
     const auto part_at = [&](int place) { return parts - 1 - place; };
-    const auto reach_at = [&](int place) {                                                              /* anew */
-        return m.reaches[(int64_t)batch() * ((int)m.padded / queries) + padded_row / queries + part_at(place)];
-    };
+    const auto reach_at = [&](int place) { return reach_of_part<queries>(m, batch(), padded_row, part_at(place)); };
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
         return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
-        const int h = head_kv * group + t.head, own_row = part_at(t.part) * queries, end = (int)p.queries;
-        if (t.head < group) {
-            const int i0 = own.rows.first + own_row;
-            copy_rows<D, queries, shape::threads, across>(q + to * slot, p.q, p.size_q, b, h, i0, 0, end);
-            copy_rows<D, queries, shape::threads, across>(d_out + to * slot, p.d_out, p.size_v, b, h, i0, 0, end);
-            copy_numbers<queries, shape::threads>(values + to * shape::values, m, batch(), h, padded_row + own_row);
-        }
+        const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries;
+        if (t.head < group)
+            copy_moving<D, shape, across>(grad_tiles_in<D, shape>(k, to), m, b, h, own.rows.first + i0, batch(),
+                                          padded_row + i0);
         hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, at_key, 0, own.keys.end);
-    copy_rows<D, shape::rows, shape::threads>(v, p.v, p.size_v, b, head_kv, at_key, 0, own.keys.end);
+    copy_rows<D, shape::rows, shape::threads>(grad_tiles_in<D, shape>(k, 0).v, p.v, p.size_v, b, head_kv, at_key, 0,
+                                              own.keys.end);
     moving_tile at = next({0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
@@ -6415,7 +6461,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     for (int now = 0; at.head < group; at = following, now ^= 1) {
         const tile_reach reach = reach_at(at.part);
         const bool edge = reach.from > first_key || reach.to < last_key;         /* without options */
-        const grad_tiles tiles = {k, v, q + now * slot, d_out + now * slot, values + now * shape::values};
+        const grad_tiles tiles = grad_tiles_in<D, shape>(k, now);
         const int h = head_kv * group + at.head, i0 = part_at(at.part) * queries;
         float s[queries / 2], ds[queries / 2];
         following = next({at.head, at.part + 1});
@@ -6428,8 +6474,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
         const uint32_t tile = dq_tile<queries>(m, batch(), h, padded_row + i0);
         const int turn = first_key / shape::rows - reach.first / shape::rows;
         if constexpr (all) if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
-        hw::cp_async_wait<0>();
-        hw::sync();                                     /* the next tile is there, this one free; all have added */
+        hw::cp_async_wait<0>(), hw::sync();             /* the next tile is there, this one free; all have added */
         if (all && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
     }
     tile_row keys[2];
@@ -6444,7 +6489,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 #if ATTN__HAVE_MMA
     typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
     ATTN__SHARED(shared);
-    const int all = (int)(m.p.batch * m.p.heads_kv) * m.order.tiles;
+    const int all = (int)(batch_of_keys(m.p) * m.p.heads_kv) * m.order.tiles;
     const int tasks = packed_tasks(m.keys, (int)m.p.heads_kv, all);
     const uint32_t word = hw::shared_address(shared) + shape::shared_keys - 16;
     const auto ticket = [&] {                           /* the block's */
@@ -6707,7 +6752,8 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
         starts = backward ? mma_has_all<decltype(type), D> : D <= MMA_STARTS;
     });
     ATTN__WANT(starts || backward, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
-    ATTN__WANT(starts, "gradients of entries with starts, and kernels of f32 or for a head size above 128");
+    ATTN__WANT(starts, "gradients of entries with starts, and kernels of f32, for a head size above 128 or of columns "
+                       "that are no multiple of 32");
     return NULL;
 }
 
@@ -6960,7 +7006,8 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
-    const int64_t sizes[11] = {heads * padded * 4, heads * padded * 4, heads * padded * 4, batch * padded * 4,
+    const int64_t of_row = heads * padded * 4;
+    const int64_t sizes[11] = {of_row, of_row, p.d_sink.rank ? 2 * of_row : of_row, batch * padded * 4,
                                batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                                tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
                                packed ? table_bytes(p, GRAD_ROWS, false) : 0, packed ? table_bytes(p, rows, true) : 0,
@@ -7018,6 +7065,11 @@ static int find_stats(const grad_work &m, forward_fn *forward, const device &dev
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
+/* What rows leave in the first kernel is all that d_sink is made of. */
+static int find_sinks(const grad_work &m, const queue &stream)
+{
+    return m.p.d_sink.rank ? launch(sum_sinks, blocks_for(m.p.heads), 128, 16, stream, m) : 0;
+}
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)
 {
@@ -7050,6 +7102,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
     if (!error) error = fill_tables(m, shape::rows, stream);
     if (!error) error = run(mma_grad_prepare<shape::queries>, batch_of_rows(p) * p.heads * m.padded / 32, stream, m);
+    if (!error) error = find_sinks(m, stream);
     if constexpr (Once) {
         const dq_layout dq = {shape::queries, D, shape::threads};
         m.dq = dq;
@@ -9498,6 +9551,7 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
     f((const void *)find_packed_tiles);
     if constexpr (ATTN_CUDA_GRADIENTS) {
         f((const void *)clear_dq_sums);
+        f((const void *)sum_sinks);
         each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
     }
 }
@@ -9884,6 +9938,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
                                batch_of_keys(p) * p.heads_kv * m.padded_keys) / 32;
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
+    if (!error) error = find_sinks(m.g, stream);
     if constexpr (hopper_has_all<Heads>) {
         const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
         const auto sums = [&] {

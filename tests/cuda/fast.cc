@@ -168,7 +168,7 @@ static bool margins_untouched(const tensor &t) {
 struct call {
     params p;
     device dev;
-    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv;
+    tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv, d_sink;
     tensor pairs[4];                      /* weights; scores, behind the softcap, masked */
     tensor codes[2], scales[2], pools[4]; /* of k and v; of these and their scales */
     shared_vector<int32_t> key_lengths, query_lengths, positions, query_starts, key_starts;
@@ -546,8 +546,14 @@ static void make_backward(call &c) {
     if (chance(85)) p.dq = c.dq.a;
     if (chance(85)) p.dk = c.dk.a;
     if (chance(85) || !(p.dq.rank || p.dk.rank)) p.dv = c.dv.a;
+    if (p.sink.rank && chance(60)) {
+        make(c.d_sink, chance(70) ? ATTN_F32 : type, 1, p.heads, 1, 1);
+        p.d_sink = c.d_sink.a, p.d_sink.stride[0] = p.d_sink.stride[2] = p.d_sink.stride[3] = 0;
+        c.name += " d_sink";
+    }
     if (chance(50)) p.stats.rank = 0, c.name += " without stats";
     if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
+    if (chance(20)) p.accumulate |= ATTN_GRAD_SINK;
 }
 static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
     const double unit = t.a.type == ATTN_F32 ? 0 : half;
@@ -568,20 +574,28 @@ static void check_backward(const call &c, double before_q, double before_k, doub
     /* what cancels: 2^-22 of its terms in parts of f32, where it is not below the last term of the bound */
     const double half = unit_of_weights(c), of_parts = c.infinite & 16 ? 2.4e-7 / (4 * half) : half;
     const double of_terms = p.q.type == ATTN_F32 ? of_parts : 1e-3;
-    sums dq(c.dq), dk(c.dk), dv(c.dv);
+    sums dq(c.dq), dk(c.dk), dv(c.dv), d_sink(c.d_sink);
     std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
     for (int64_t b = 0; b < p.batch; b++)
         for (int64_t h = 0; h < p.heads; h++)
             for (int64_t i = 0; i < p.queries; i++) {
                 const int64_t hk = h / group;
-                double top = -INFINITY, mass = 0, all, delta = 0;
+                double top = -INFINITY, mass = 0, all, delta = 0, size = 0;
                 for (int64_t j = 0; j < p.keys; j++)
                     top = fmax(top, w[(size_t)j] = score(c, b, h, i, j, &slope[(size_t)j]));
                 for (double x : w) mass += x == -INFINITY ? 0 : exp(x - top);
-                if (mass == 0) continue;
                 all = mass + (p.sink.rank ? exp(c.sink(0, h, 0, 0) - top) : 0);
-                for (int64_t x = 0; x < p.size_v; x++) delta += c.d_out(b, h, i, x) * c.out(b, h, i, x);
+                for (int64_t x = 0; x < p.size_v; x++)
+                    delta += c.d_out(b, h, i, x) * c.out(b, h, i, x),
+                        size += fabs(c.d_out(b, h, i, x) * c.out(b, h, i, x));
                 if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
+                if (p.d_sink.rank) {
+                    const double of_sink = mass == 0 ? 1 : exp(c.sink(0, h, 0, 0) - top) / all;
+                    const bool none = of_sink < 1.2e-38; /* 0 in f32: NaN has no influence */
+                    d_sink.add(c.d_sink.at(0, h, 0, 0), none ? 0 : -of_sink * delta);
+                    d_sink.size[(size_t)c.d_sink.at(0, h, 0, 0)] += none ? 0 : of_sink * size;
+                }
+                if (mass == 0) continue;
                 for (int64_t j = 0; j < p.keys; j++) {
                     if (w[(size_t)j] == -INFINITY) continue;
                     const double weight = exp(w[(size_t)j] - top) / all, factor = keep(p, b, h, i, j);
@@ -606,6 +620,7 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                     }
                 }
             }
+    if (p.d_sink.rank) check_sums(c, "d_sink", c.d_sink, d_sink, half, p.accumulate & ATTN_GRAD_SINK ? 0.25 : 0);
     if (p.dq.rank) check_sums(c, "dq", c.dq, dq, half, before_q);
     if (p.dk.rank) check_sums(c, "dk", c.dk, dk, half, before_k);
     if (p.dv.rank) check_sums(c, "dv", c.dv, dv, half, before_v);
@@ -641,11 +656,13 @@ static bool sweeps_once(const params &p, forward_fn backward) {
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
-    shared_vector<unsigned char> first[3];
-    tensor *const results[3] = {&c.dq, &c.dk, &c.dv};
+    enum { RESULTS = 4 };
+    static const uint32_t adds[RESULTS] = {ATTN_GRAD_Q, ATTN_GRAD_K, ATTN_GRAD_V, ATTN_GRAD_SINK};
+    shared_vector<unsigned char> first[RESULTS];
+    tensor *const results[RESULTS] = {&c.dq, &c.dk, &c.dv, &c.d_sink};
     const bool once = c.p.dq.rank && sweeps_once(c.p, backward);
     const bool in_any_order = once && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
-    double before[3];
+    double before[RESULTS];
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i,
                        int64_t x) { /* not what the forward would write again */
                                     put(c.out, b, h, i, x, 0.5 * read_element(c.out, place(c.out.a, b, h, i, x)));
@@ -653,8 +670,8 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
     const shared_vector<unsigned char> out = c.out.memory;
     give_workspace(c, workspace);
     for (int mode = 0; mode < timings; mode++) {
-        for (int n = 0; n < 3; n++) {
-            before[n] = c.p.accumulate >> n & 1 ? 0.25 : 0;
+        for (int n = 0; n < RESULTS; n++) {
+            before[n] = c.p.accumulate & adds[n] ? 0.25 : 0;
             poison(*results[n]);
             if (before[n] != 0) set_all(*results[n], before[n]);
         }
@@ -669,7 +686,7 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
         }
         checks++;
         if (out != c.out.memory) fail(c, "the saved out was written", mode, 0);
-        for (int n = 0; n < 3; n++) {
+        for (int n = 0; n < RESULTS; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
             if (n == 0 && in_any_order) continue;
@@ -985,7 +1002,7 @@ static long kernels_of_gradients(const params &p, forward_fn backward) {
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
 }
-/* How many were launched tells: one more comes first, in stage 3 another that looks at a mask. */
+/* How many were launched tells: one more comes first, in stage 3 another that looks at a mask; and one finds d_sink. */
 static void backward_in_one(call &c, const stage &s) {
     const params &p = c.p;
     const bool fast = chance(30);
@@ -993,7 +1010,7 @@ static void backward_in_one(call &c, const stage &s) {
     backward(c, s);
     if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
     checks++;
-    const int before = 1 + (s.backward == hopper_backward && p.mask.rank);
+    const int before = 1 + (s.backward == hopper_backward && p.mask.rank) + (p.d_sink.rank != 0);
     const long want = timings * (before + kernels_of_gradients(p, s.backward));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
@@ -1420,7 +1437,16 @@ static void backward_of_entries(call &all, const stage &s) {
     remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, true, p.heads, p.queries, p.size_q, 0);
     remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_q, 0);
     remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_v, 0);
-    const bool stats = chance(60);
+    if (chance(30)) {
+        remake(all, all.d_lse, p.d_lse, ATTN_F32, true, p.heads, p.queries, 1, 1);
+        all.name += " d_lse";
+    }
+    if (chance(25)) p.precision = ATTN_PRECISION_FAST, all.name += ", FAST";
+    attn__array *const wanted[3] = {&p.dq, &p.dk, &p.dv};
+    for (int n = 0; n < 3; n++)
+        if (chance(15) && wanted[(n + 1) % 3]->rank) wanted[n]->rank = 0, all.name += " without a gradient";
+    const bool stats = chance(60), once = p.dq.rank && sweeps_once(p, s.backward);
+    const bool in_any_order = once && p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
     if (!stats) p.stats.rank = 0, all.name += " without stats";
     p.is_backward = 1;
     const char *const why = s.covers(p, all.dev, true);
@@ -1432,11 +1458,14 @@ static void backward_of_entries(call &all, const stage &s) {
         for (tensor *t : results) poison(*t);
         set_timing(mode);
         calls++;
+        if (once) fake_together(together[mode % 4]);
         const int error = s.backward(p, all.dev, NULL);
+        fake_together(0);
         if (error || fake_failure()[0]) return fail(all, fake_failure(), error, 0);
         for (int n = 0; n < 3; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
+            if (n == 0 && in_any_order) continue;
             if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
         }
     }
@@ -1451,12 +1480,13 @@ static void backward_of_entries(call &all, const stage &s) {
         const span &e = of[b];
         if (e.rows == 0 || e.keys == 0) { /* no pair: zeros */
             for (int n = 0; n < 3; n++)
-                for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
-                    const int64_t from = n ? e.key0 : e.row0, many = n ? e.keys : e.rows;
-                    if (i >= from && i < from + many)
-                        close(all, "a gradient without a pair",
-                              read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
-                });
+                if (wanted[n]->rank)
+                    for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
+                        const int64_t from = n ? e.key0 : e.row0, many = n ? e.keys : e.rows;
+                        if (i >= from && i < from + many)
+                            close(all, "a gradient without a pair",
+                                  read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
+                    });
             continue;
         }
         call own;
@@ -1472,10 +1502,16 @@ static void backward_of_entries(call &all, const stage &s) {
         make(own.d_out, type, 1, p.heads, e.rows, p.size_v);
         copy(own.d_out, all.d_out, e.row0);
         own.p.d_out = own.d_out.a;
+        if (p.d_lse.rank) {
+            make(own.d_lse, ATTN_F32, 1, p.heads, e.rows, 1);
+            copy(own.d_lse, all.d_lse, e.row0);
+            own.p.d_lse = own.d_lse.a;
+        }
         make(own.dq, all.dq.a.type, 1, p.heads, e.rows, p.size_q);
         make(own.dk, all.dk.a.type, 1, p.heads_kv, e.keys, p.size_q);
         make(own.dv, all.dv.a.type, 1, p.heads_kv, e.keys, p.size_v);
-        own.p.dq = own.dq.a, own.p.dk = own.dk.a, own.p.dv = own.dv.a;
+        own.p.dq = own.dq.a, own.p.dk = own.dk.a, own.p.dv = own.dv.a, own.p.precision = p.precision;
+        own.p.dq.rank = p.dq.rank, own.p.dk.rank = p.dk.rank, own.p.dv.rank = p.dv.rank;
         own.p.is_backward = 1;
         if (!stats) own.p.stats.rank = 0;
         tensor *const own_results[3] = {&own.dq, &own.dk, &own.dv};
@@ -1502,6 +1538,7 @@ static void backward_of_entries(call &all, const stage &s) {
         for (int n = 0; n < 3; n++) {
             const std::vector<double> got = elements(*own_results[n]);
             checks++;
+            if (n == 0 && in_any_order) continue;
             for (size_t x = 0; x < got.size(); x++)
                 if (memcmp(&got[x], &want[n][x], sizeof got[x]) && (isfinite(got[x]) || isfinite(want[n][x])))
                     return fail(own, "other bits of a gradient than in a call of its own", want[n][x], got[x]);

@@ -9,8 +9,11 @@ mkdir -p "$dir"
 : "${CXX:=c++}"
 grep -v '^#' tests/cuda/mutants.txt >"$dir/list"
 
-item_mutant() { # NUMBER
-    here=$dir/$1
+# Without a fault the same calls pass, else each fault would be noticed: of each kind of calls once.
+item_sound() { item_mutant "$1" sound; }
+item_mutant() { # NUMBER [sound]
+    here=$dir/$1$2
+    sound=${2:-faulty}
     name=$(sed -n "$1p" "$dir/list" | cut -f1)
     mkdir -p "$here/tests/cuda"
     cp attn.h "$here"
@@ -19,12 +22,14 @@ item_mutant() { # NUMBER
         sed 's|^MMA |/^.. -.*>>mma/,/^.. -.*>>hopper/|; s|^HOPPER |/^.. -.*>>hopper/,/^.. -.*>>dispatch/|' >"$here/fault.sed"
     sed -f "$here/fault.sed" attn_cuda.cuh >"$here/attn_cuda.cuh"
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
+    [ -z "$2" ] || cp attn_cuda.cuh "$here"
     source=device       # stage 1, and which stage runs, are tested with the calls of attn.h
     others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
         "$PWD"/build/obj/ref.o)
     case $name in
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;
+        "stage 2 entries, backward"*) dims=64,128 ;;    # others are stage 1's
         *)                  dims=64,256 ;;
     esac
     types="-DATTN_CUDA_BF16=0 -DATTN_CUDA_F32=0"    # one type shows a fault that names none
@@ -44,9 +49,13 @@ item_mutant() { # NUMBER
     (cd "$here" && $CXX -std=c++17 -O0 -w $flags $types -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others \
         -o faulty) >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # a fault may make a kernel wait for ever or read what is not there: also noticed
-    if (ulimit -t 300; ulimit -c 0; "$here/faulty" "$@") >"$here/log" 2>&1; then failed "not noticed: $name"
+    ran=0
+    (ulimit -t 300; ulimit -c 0; "$here/faulty" "$@") >"$here/log" 2>&1 || ran=$?
+    if [ $sound = sound ]; then
+        if [ $ran = 0 ]; then ok "without a fault: ${name%%:*}"; else failed "without a fault: ${name%%:*}" "$here/log"; fi
+    elif [ $ran = 0 ]; then failed "not noticed: $name"
     else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    .*case/case/p' "$here/log" | head -n 1 | cut -c1-90))"
          rm -rf "$here"; fi
 }
 
-items "$1" $(awk '{ print "mutant:" NR }' "$dir/list")
+items "$1" $(awk -F: '!seen[$1]++ { print "sound:" NR }  { print "mutant:" NR }' "$dir/list")

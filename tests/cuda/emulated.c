@@ -1008,7 +1008,7 @@ static void fast_options(void) {
         {"starts", 3, 1, "on the device"},
         {"d_bias", 3, 1, "on the device"},
         {"d_scale", 3, 1, "on the device"},
-        {"d_sink", 3, 1, "on the device"},
+        {"d_sink", 3, 3, "on the device"},
         {"pages", 3, 0, "on the device"}, /* these have no gradients */
         {"pages and starts", 1, 0, "mma.sync: keys in pages have starts"},
         {"pages of 20 rows", 2, 0, "wgmma: pages of a number of rows that is not a multiple of 8"},
@@ -1017,12 +1017,15 @@ static void fast_options(void) {
         {"starts and weights", 1, 0, "mma.sync: weights or scores of entries with starts, or over keys in pages"},
         {"weights alone", 2, 0, "wgmma: no out is wanted"},
         {"scores alone", 2, 0, "wgmma: no out is wanted"},
+        {"packed documents", 3, 3, "on the device"},
+        {"packed documents of few rows", 2, 2, "wgmma: few queries"},
+        {"packed documents of few rows, in f32", 2, 1, "wgmma: q, k, v are not all f16 or all bf16"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
     if (!play(90)) return;
     for (int n = 0; n < (int)(sizeof options / sizeof *options); n++) {
-        const int32_t type = n == 12 ? ATTN_F32 : ATTN_BF16;
+        const int32_t type = n == 12 || n == 27 ? ATTN_F32 : ATTN_BF16;
         float *const written = (float *)((uintptr_t)1 << 41);
         attn_desc d = {0};
         attn_grad g = {0};
@@ -1043,7 +1046,11 @@ static void fast_options(void) {
         if (n == 10) d.empty = ATTN_EMPTY_UNIFORM;
         if (n == 11) d.score = ATTN_SCORE_COSINE;
         if (n == 24) d.scores = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
-        if (n > 22) d.out.rank = 0, d.out.data = 0;
+        if (n == 23 || n == 24) d.out.rank = 0, d.out.data = 0;
+        if (n > 24) {
+            d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, n == 25 ? 3 : 64, 0, 0, 0);
+            d.query_lengths = d.key_lengths = d.query_starts;
+        }
         if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
@@ -1055,7 +1062,10 @@ static void fast_options(void) {
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
         if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
-        if (n > 13) CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv is wanted"), "why: %s", options[n].name);
+        if (n == 14 || n == 15)
+            CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv, d_sink is wanted"), "why: %s", options[n].name);
+        if (n == 27)
+            CHECKF(explained(&d, &g, "mma.sync: gradients of entries with starts"), "why: %s", options[n].name);
     }
     play_as_before(arch);
 }

@@ -553,7 +553,7 @@ static void make_backward(call &c) {
     }
     if (chance(50)) p.stats.rank = 0, c.name += " without stats";
     if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
-    if (chance(20)) p.accumulate |= ATTN_GRAD_SINK;
+    if (p.d_sink.rank && chance(20)) p.accumulate |= ATTN_GRAD_SINK;
 }
 static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
     const double unit = t.a.type == ATTN_F32 ? 0 : half;

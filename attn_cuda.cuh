@@ -262,10 +262,13 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 #else
 #  define ATTN__HAVE_WGMMA 0
 #endif
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL        /* this code runs on sm_90 alone, which has 227 KB of shared memory */
-#  define ATTN__SM90_ALONE 1
+/* The largest heads of which stage 2 has kernels of large tiles there (most_large_tiles) */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#  define ATTN__LARGE_TILES 64
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#  define ATTN__LARGE_TILES 96
 #else
-#  define ATTN__SM90_ALONE 0
+#  define ATTN__LARGE_TILES 256
 #endif
 
 namespace attn__hw {
@@ -5549,7 +5552,7 @@ ATTN__KERNEL(mma_threads<WarpsKV>, (mma_blocks<T, D, Extra, WarpsKV, Kind>))
 void mma_forward_kernel(ATTN__PARAM mma_work m)
 {
 #if ATTN__HAVE_MMA
-    if constexpr (!ATTN__SM90_ALONE || RowBlocks == 1 || D <= 64) {     /* else not sm_90's */
+    if constexpr (RowBlocks == 1 || D <= ATTN__LARGE_TILES) {
         ATTN__SHARED(shared);
         typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
         const auto tasks = [&] { return (int)batch_of_rows(m.p) * (int)m.groups * tiles_of_group<Kind>(m) * m.splits; };
@@ -6780,9 +6783,12 @@ inline int64_t lay_rows(mma_work &m, const params &p, int rows)
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }
+/* Of heads above 64 a build for sm_90a has kernels of small tiles alone, for calls of many rows are stage 3's. From
+   sm_100 on those of heads above 96 have these alone, since ptxas 13.0 ends there with an error ("register allocation
+   failed"): the compiler in front of it is another one from that architecture on. */
+inline int most_large_tiles(const device &dev) { return dev.compiled >= 90 ? 64 : dev.arch >= 100 ? 96 : 256; }
 /* How many rows tiles have: as many as a kernel can, where two such blocks fit into a multiprocessor and there are two
-   for each; few are better in more, smaller ones. Of heads above 64 a build for sm_90a has the kernel of small tiles
-   alone, for calls of many rows are stage 3's.
+   for each; few are better in more, smaller ones.
        How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at
    once (a block more would begin when others have ended, and take as long as they did), none below 256 keys. All but
    `p`. */
@@ -6796,7 +6802,7 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     mma_work m;
     int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows);
     if (plain && large::rows != small::rows &&
-        (dev.compiled >= 90 || blocks < most_blocks || !fits_twice(large::shared_bytes, dev)))
+        (D > most_large_tiles(dev) || blocks < most_blocks || !fits_twice(large::shared_bytes, dev)))
         blocks = lay_rows(m, p, small::rows);
     m.packed = packed_tiles();
     if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);

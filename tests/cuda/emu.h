@@ -967,7 +967,7 @@ inline int launch_kernel(void (*kernel)(P), int64_t grid, int threads, size_t sh
 #define ATTN__DEVICE static inline
 #define ATTN__HAVE_MMA 1
 #define ATTN__HAVE_WGMMA 1
-#define ATTN__SM90_ALONE 0
+#define ATTN__LARGE_TILES 256
 #define ATTN__KERNEL(threads, min_blocks) static
 #define ATTN__PARAM
 #define ATTN__SHARED(name) unsigned char *const name = attn_emu::block->shared

@@ -5983,8 +5983,10 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         const row_norm of = norm_of_row(p, b, h, i);
         g.base = of.base * m.unit;
         g.inverse = of.inverse;
-        if (p.d_lse.rank) g.shift -= load(p.d_lse, b, h, i, 0);
-        if (p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = of.sink == 0.0f ? 0.0f : of.sink * -g.shift;
+        const float d_lse = p.d_lse.rank ? load(p.d_lse, b, h, i, 0) : 0.0f;
+        g.shift -= d_lse;
+        const float lost = of.inverse == 0.0f ? d_lse : -g.shift;       /* without keys d_out has no influence */
+        if (p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = of.sink == 0.0f ? 0.0f : of.sink * lost;
     }
     m.base[n * 32 + hw::lane()] = g.base;
     m.inverse[n * 32 + hw::lane()] = g.inverse;

@@ -588,12 +588,13 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                 for (int64_t x = 0; x < p.size_v; x++)
                     delta += c.d_out(b, h, i, x) * c.out(b, h, i, x),
                         size += fabs(c.d_out(b, h, i, x) * c.out(b, h, i, x));
+                if (mass == 0) delta = 0; /* d_out has no influence */
                 if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
                 if (p.d_sink.rank) {
                     const double of_sink = mass == 0 ? 1 : exp(c.sink(0, h, 0, 0) - top) / all;
                     const bool none = of_sink < 1.2e-38; /* 0 in f32: NaN has no influence */
                     d_sink.add(c.d_sink.at(0, h, 0, 0), none ? 0 : -of_sink * delta);
-                    d_sink.size[(size_t)c.d_sink.at(0, h, 0, 0)] += none ? 0 : of_sink * size;
+                    d_sink.size[(size_t)c.d_sink.at(0, h, 0, 0)] += none || mass == 0 ? 0 : of_sink * size;
                 }
                 if (mass == 0) continue;
                 for (int64_t j = 0; j < p.keys; j++) {

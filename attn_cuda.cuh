@@ -5844,7 +5844,8 @@ struct grad_work {
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
-   queries it has here, with those of its last tile that are not its own */
+   queries it has here, with those of its last tile that are not its own. may_be_packed: false in kernels that packed
+   entries never come to and that have no register for it. */
 struct grad_entry {
     int      b, row_batch, key_batch, padded_row, padded_key;
     row_span rows, keys;
@@ -6547,7 +6548,7 @@ template <class T> ATTN__KERNEL(128, 1) void store_dq_sums(ATTN__PARAM grad_work
             const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
             const float *const two = from + 2 * e * of.apart;
             if (i >= rows.end || column >= p.size_q) continue;
-            float x = some ? two[0] * p.scale : 0.0f, y = some ? two[of.apart] * p.scale : 0.0f;
+            float x = (some ? two[0] : 0.0f) * p.scale, y = (some ? two[of.apart] : 0.0f) * p.scale;
             if (p.accumulate & ATTN_GRAD_Q) x += load_at(p.dq, at), y += load_at(p.dq, at + 1);
             if (p.dq.type == ATTN_F32) store_at(p.dq, at, x), store_at(p.dq, at + 1, y);
             else *(uint32_t *)((uint16_t *)p.dq.data + at) = pack_result<T>(x, y);

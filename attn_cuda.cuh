@@ -991,7 +991,10 @@ enum {
     X(p.softcap != 0.0f, IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
     X(p.alibi.rank, IN_STAGE_2 | IN_STAGE_3 | EXTRA | EACH_HEAD, "") \
     X(!(p.scale > 0.0f), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "") \
-    X(p.is_backward && wants_more_gradients(p), 0, "more than dq, dk, dv, d_sink is wanted")
+    X(p.is_backward && wants_more_gradients(p), 0, \
+      "there are d_weights, or more is wanted than dq, dk, dv, d_bias, d_scale, d_sink, d_alibi") \
+    X(has_starts(p) && wants_pair_sums(p), 0, "d_bias, d_scale or d_alibi where entries have starts") \
+    X(wants_pair_sums(p), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "")
 
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 /* Are there results with a number for each pair? (Of a backward they are not.) */
@@ -1004,7 +1007,9 @@ ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 
 {
     return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
 }
-/* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv, d_sink? */
+/* Does a backward want gradients to which every pair of a query and a key adds a term? */
+ATTN__BOTH bool wants_pair_sums(const params &p) { return p.d_bias.rank || p.d_scale.rank || p.d_alibi.rank; }
+/* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv, d_sink and these? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
 {
     int count = 0;
@@ -1012,7 +1017,7 @@ ATTN__BOTH bool wants_more_gradients(const params &p)
     ATTN__GRAD_LIST(ATTN__X)
 #undef ATTN__X
     return count > (p.d_out.rank != 0) + (p.d_lse.rank != 0) + (p.dq.rank != 0) + (p.dk.rank != 0) + (p.dv.rank != 0) +
-                       (p.d_sink.rank != 0);
+                       (p.d_sink.rank != 0) + (p.d_bias.rank != 0) + (p.d_scale.rank != 0) + (p.d_alibi.rank != 0);
 }
 
 /* Does a call ask for an option with one of these marks, and none of the others? */
@@ -5895,6 +5900,8 @@ template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
     static constexpr int of_keys = in_two ? OF_KEYS : OF_KEYS | OF_VALUES;
     static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
+    static constexpr int pairs = 2 * tile_bytes<rows, D> + 2 * tile_bytes<keys, D>, elements = rows * keys * 4;
+    static constexpr int shared_pairs = pairs > elements ? pairs : elements;
     static constexpr int gradients = All ? tile_bytes<rows, queries> + 16 : 0;      /* of scores; a ticket */
     static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
 };
@@ -6094,7 +6101,8 @@ ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const f
                                 (p.accumulate & ATTN_GRAD_V) != 0);
 }
 
-template <int N, bool Extra, bool Edge>
+/* Behind: gradients of scores behind the softcap, not of the raw ones. */
+template <int N, bool Extra, bool Edge, bool Behind = false>
 ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const params &p, const tile_row (&rows)[2],
                                 const row_grad (&grads)[2], int key0, float scale)
 {
@@ -6106,11 +6114,26 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
         if (Extra)
-            pair_grad<Edge, true>(grads[e], true, scale, slope[j], kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
+            pair_grad<Edge, true>(grads[e], true, scale, Behind ? 1.0f : slope[j],
+                                  kept[e] >> c & 1 ? p.keep_scale : 0.0f, s[j], ds[j]);
         else
             pair_grad<Edge, false>(grads[e], column + c >= rows[e].first && column + c < rows[e].last, scale, 1.0f,
                                    1.0f, s[j], ds[j]);
     }
+}
+
+/* Of a warp's 16 rows and a tile of keys: raw scores, and the gradients of weights. Returns whether some key may not be
+   finite. */
+template <class T, int D, int Rows, int Keys>
+ATTN__DEVICE bool scores_of_keys(float (&s)[Keys / 2], float (&ds)[Keys / 2], uint32_t q, uint32_t d_out, uint32_t k,
+                                 uint32_t v)
+{
+    const int row0 = hw::warp() * 16;
+    product_of_rows<T, Keys, D, Rows, T::is_f32>(s, q, row0, k);
+    product_of_rows<T, Keys, D, Rows>(ds, d_out, row0, v);
+    const bool nonfinite = mend_nonfinite<T, Keys, D, Rows>(s, q, row0, k);
+    if (T::is_f32) mend_nonfinite<T, Keys, D, Rows>(ds, d_out, row0, v);
+    return nonfinite;
 }
 
 /* dq of the `tile`-th rows of a head. */
@@ -6158,11 +6181,8 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         hw::cp_async_wait<0>();
         hw::sync();
         copy_keys(n + 1);
-        product_of_rows<T, keys, D, shape::rows, T::is_f32>(s, q, row0, k + n % 2 * slot);
-        product_of_rows<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
-        /* is some key so? */
-        const bool nonfinite = mend_nonfinite<T, keys, D, shape::rows>(s, q, row0, k + n % 2 * slot);
-        if (T::is_f32) mend_nonfinite<T, keys, D, shape::rows>(ds, d_out, row0, v + n % 2 * slot);
+        const bool nonfinite =
+            scores_of_keys<T, D, shape::rows, keys>(s, ds, q, d_out, k + n % 2 * slot, v + n % 2 * slot);
         if (Extra || edge || nonfinite)             /* one copy of what is long */
             grads_of_keys<keys, Extra, true>(s, ds, p, rows, grads, n * keys, scale);
         else grads_of_keys<keys, Extra, false>(s, ds, p, rows, grads, n * keys, scale);
@@ -6186,6 +6206,179 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 #else
     hw::missing();
 #endif
+}
+
+/* ---- d_bias, d_scale, d_alibi: sums over pairs. A block has a tile of their elements (along an axis of size 1: all
+   that adds to one) and goes over tiles of pairs that add to it, PAIR_TILES of them; where there are more, others have
+   the next ones, and sum_pairs adds what these parts have. So sums are short and have one order. Scores and their
+   gradients are made again: two products of the sweep's five. */
+enum { PAIR_TILES = 64 };
+enum pair_term { OF_BIAS, OF_SCALE, OF_ALIBI };
+struct pairs_work {
+    grad_work   g;
+    attn__array to;             /* the gradient */
+    int64_t     size[4];        /* [B,H,Sq,Sk], or 1 */
+    int         tiles[4];       /* of the gradient */
+    int         added[4];       /* tiles of pairs that add to each, along an axis */
+    int64_t     parts;          /* of a tile's sums */
+    int         reach_rows;     /* of a tile in g.reaches */
+    pair_term   of;
+    uint32_t    bit;            /* ATTN_GRAD_.. */
+    float      *sums;           /* [size,parts]; unused where there is one part */
+};
+static_assert(sizeof(pairs_work) <= 4096, "kernel parameters fit in 4 KB");
+ATTN__BOTH int64_t pair_tasks(const pairs_work &m)
+{
+    return (int64_t)m.tiles[0] * m.tiles[1] * m.tiles[2] * m.tiles[3] * m.parts;
+}
+ATTN__BOTH int64_t pair_elements(const pairs_work &m) { return m.size[0] * m.size[1] * m.size[2] * m.size[3]; }
+
+/* A tile of pairs: the n-th of those that add to a tile of elements; an axis has either many of these or many of those */
+struct pairs_at { int at[4]; };
+ATTN__DEVICE pairs_at pairs_at_tile(const pairs_work &m, int64_t tile, int64_t n)
+{
+    pairs_at t;
+    ATTN__UNROLL for (int axis = 3; axis >= 0; axis--) {
+        t.at[axis] = (int)(tile % m.tiles[axis] + n % m.added[axis]);
+        tile /= m.tiles[axis], n /= m.added[axis];
+    }
+    return t;
+}
+template <int Rows> ATTN__DEVICE tile_reach reach_of_rows(const pairs_work &m, int b, int first_row)
+{
+    const int each = m.reach_rows, padded = (int)m.g.padded;
+    tile_reach t = no_rows();
+    for (int row = first_row; row < first_row + Rows; row += each)
+        join(t, m.g.reaches[(int64_t)b * (padded / each) + row / each]);
+    return t;
+}
+
+/* From gradients of scores behind the softcap: what pairs add. raw: their products. An excluded pair adds nothing,
+   whatever its product is. */
+template <int N>
+ATTN__DEVICE void add_pairs(float (&sum)[N / 2], const float (&ds)[N / 2], float (&raw)[N / 2], const pairs_work &m,
+                            const tile_row (&rows)[2], int key0)
+{
+    const params &p = m.g.p;
+    const int column = key0 + hw::lane() % 4 * 2;
+    float factor[N / 2], slope[N / 2];
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) factor[j] = m.of == OF_SCALE ? raw[j] : 1.0f;
+    if (m.of == OF_SCALE) {
+        softcap_scores(raw, slope, p, inverse_softcap(p));
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++) factor[j] *= slope[j];
+    }
+    if (m.of == OF_ALIBI) {
+        const float from[2] = {signed_distance(rows[0].position, column), signed_distance(rows[1].position, column)};
+        ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+            factor[j] = -magnitude(from[j / 2 % 2] - (float)(j / 4 * 8 + j % 2));
+    }
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++)
+        if (bits_of(ds[j]) != 0) sum[j] = hw::fma(ds[j], factor[j], sum[j]);
+}
+/* Over a warp's 16 rows, into the first; over the columns of a row, into the first. All threads get these sums. */
+template <int N> ATTN__DEVICE void add_rows(float (&sum)[N / 2])
+{
+    ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
+        if (j / 2 % 2 == 1) continue;
+        sum[j] += sum[j + 2];
+        for (int step = 4; step < 32; step *= 2) sum[j] += hw::shfl_xor(sum[j], step);
+    }
+}
+template <int N> ATTN__DEVICE void add_columns(float (&sum)[N / 2])
+{
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        ATTN__UNROLL for (int j = 2 * e + 1; j < N / 2; j++)
+            if (j / 2 % 2 == e) sum[2 * e] += sum[j];
+        for (int step = 1; step < 4; step *= 2) sum[2 * e] += hw::shfl_xor(sum[2 * e], step);
+    }
+}
+/* What the block has summed, an element in each pair's place; along an axis of size 1 all in one. */
+template <int Keys>
+ATTN__DEVICE void finish_pairs(const pairs_work &m, float *shared, float (&sum)[Keys / 2], const pairs_at &t,
+                               int64_t part)
+{
+    const bool one_row = m.size[2] == 1, one_key = m.size[3] == 1;
+    const int g = hw::lane() / 4, l = hw::lane() % 4, rows = one_row ? 1 : 64, keys = one_key ? 1 : Keys;
+    if (one_row) add_rows<Keys>(sum);
+    if (one_key) add_columns<Keys>(sum);
+    hw::sync();                                         /* nobody reads the tiles any more */
+    ATTN__UNROLL for (int j = 0; j < Keys / 2; j++) {
+        const int e = j / 2 % 2, row = one_row ? hw::warp() : hw::warp() * 16 + g + 8 * e;
+        const bool has_row = !one_row || (g == 0 && e == 0), has_key = !one_key || (l == 0 && j / 4 == 0 && j % 2 == 0);
+        if (has_row && has_key) shared[row * Keys + (one_key ? 0 : j / 4 * 8 + 2 * l + j % 2)] = sum[j];
+    }
+    hw::sync();
+    for (int n = hw::thread(); n < rows * keys; n += MMA_GRAD_THREADS) {
+        const int64_t i = t.at[2] * 64 + n / keys, j = t.at[3] * Keys + n % keys;
+        const int64_t element = ((t.at[0] * m.size[1] + t.at[1]) * m.size[2] + i) * m.size[3] + j;
+        float all = shared[n / keys * Keys + n % keys];
+        for (int w = 1; w < 4 && one_row; w++) all += shared[w * Keys + n % keys];
+        if (i >= m.size[2] || j >= m.size[3]) continue;
+        if (m.parts == 1) store_gradient(m.g.p, m.to, m.bit, t.at[0], t.at[1], i, j, all);
+        else m.sums[element * m.parts + part] = all;
+    }
+    hw::sync();                                         /* the tiles are free again */
+}
+template <class T, int D>
+ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared, int64_t tile, int64_t part)
+{
+    typedef grad_shape<D, true> shape;
+    constexpr int keys = shape::keys, whole = tile_bytes<shape::rows, D>;
+    const params &p = m.g.p;
+    const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + tile_bytes<keys, D>;
+    const int64_t all = (int64_t)m.added[0] * m.added[1] * m.added[2] * m.added[3];
+    const int queries = (int)p.queries, count = (int)p.keys;
+    float sum[keys / 2] = {};
+    for (int64_t n = part * PAIR_TILES; n < (part + 1) * PAIR_TILES && n < all; n++) {
+        const pairs_at t = pairs_at_tile(m, tile, n);
+        const int b = t.at[0], h = t.at[1], i0 = t.at[2] * shape::rows, j0 = t.at[3] * keys;
+        const int head_kv = h / (int)(p.heads / p.heads_kv);
+        float s[keys / 2], ds[keys / 2], raw[keys / 2];
+        tile_row rows[2];
+        row_grad grads[2];
+        if (!has_pairs(reach_of_rows<shape::rows>(m, b, i0), j0, j0 + keys)) continue;
+        hw::sync();                                     /* all are done with the tiles before */
+        copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, i0, 0, queries);
+        copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, i0, 0, queries);
+        copy_rows<D, keys, shape::threads, 0>(k, p.k, p.size_q, b, head_kv, j0, 0, count);
+        copy_rows<D, keys, shape::threads, 0>(v, p.v, p.size_v, b, head_kv, j0, 0, count);
+        hw::cp_async_commit();
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int i = i0 + hw::warp() * 16 + hw::lane() / 4 + 8 * e;
+            rows[e] = row_at(p, entry_of(p, b), b, h, 1, i);
+            grads[e] = row_grad_of(m.g, (b * p.heads + h) * m.g.padded + i);
+        }
+        hw::cp_async_wait<0>();
+        hw::sync();
+        scores_of_keys<T, D, shape::rows, keys>(s, ds, q, d_out, k, v);
+        ATTN__UNROLL for (int j = 0; j < keys / 2; j++) raw[j] = s[j];
+        grads_of_keys<keys, true, true, true>(s, ds, p, rows, grads, j0, scale_of<true>(p));
+        add_pairs<keys>(sum, ds, raw, m, rows, j0);
+    }
+    finish_pairs<keys>(m, (float *)shared, sum, pairs_at_tile(m, tile, 0), part);
+}
+template <class T, int D> ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_pairs(ATTN__PARAM pairs_work m)
+{
+#if ATTN__HAVE_MMA
+    ATTN__SHARED(shared);
+    const int64_t tasks = pair_tasks(m);
+    for (int64_t task = hw::block(); task < tasks; task += hw::blocks())
+        mma_grad_pairs_task<T, D>(m, shared, task / m.parts, task % m.parts);
+#else
+    hw::missing();
+#endif
+}
+/* A warp has an element, each of its lanes every 32nd part. */
+ATTN__KERNEL(32 * WARPS, 1) void sum_pairs(ATTN__PARAM pairs_work m)
+{
+    for (int64_t n = first_task(); n < pair_elements(m); n += all_tasks()) {
+        const int64_t j = n % m.size[3], i = n / m.size[3] % m.size[2], h = n / m.size[3] / m.size[2] % m.size[1];
+        const int64_t b = n / m.size[3] / m.size[2] / m.size[1];
+        float sum = 0.0f;
+        for (int64_t part = hw::lane(); part < m.parts; part += 32) sum += m.sums[n * m.parts + part];
+        sum = warp_sum(sum);
+        if (hw::lane() == 0) store_gradient(m.g.p, m.to, m.bit, b, h, i, j, sum);
+    }
 }
 
 /* Moving tiles come head by head; of a head so many. */
@@ -7052,6 +7245,37 @@ inline int64_t dq_bytes(const params &p, int rows, int columns)
 {
     return !p.dq.rank ? 0 : batch_of_rows(p) * p.heads * padded_queries(p, rows) * columns * (int64_t)sizeof(float);
 }
+/* What one of the gradients to which all pairs add is made of, and what the parts of their sums take */
+static pairs_work pairs_plan(const params &p, pair_term of, int keys_of_tile)
+{
+    const int64_t pairs[4] = {p.batch, p.heads, p.queries, p.keys}, of_tile[4] = {1, 1, 64, keys_of_tile};
+    pairs_work m;
+    int64_t added = 1;
+    m.to = of == OF_BIAS ? p.d_bias : of == OF_SCALE ? p.d_scale : p.d_alibi;
+    m.bit = of == OF_BIAS ? ATTN_GRAD_BIAS : of == OF_SCALE ? ATTN_GRAD_SCALE : ATTN_GRAD_ALIBI;
+    m.of = of;
+    for (int axis = 0; axis < 4; axis++) {
+        const int tiles = (int)((pairs[axis] + of_tile[axis] - 1) / of_tile[axis]);
+        m.size[axis] = of == OF_BIAS ? p.bias_size[axis] : of == OF_ALIBI && axis == 1 ? p.heads : 1;
+        m.tiles[axis] = m.size[axis] == 1 ? 1 : tiles;
+        m.added[axis] = tiles / m.tiles[axis];
+        added *= m.added[axis];
+    }
+    m.parts = (added + PAIR_TILES - 1) / PAIR_TILES;
+    return m;
+}
+static int64_t pair_sums_bytes(const params &p)
+{
+    int64_t most_bytes = 0;
+    with_shape(p, [&](auto, auto d) {
+        for (int of = OF_BIAS; of <= OF_ALIBI; of++) {
+            const pairs_work m = pairs_plan(p, (pair_term)of, grad_shape<decltype(d)::value, true>::keys);
+            const int64_t bytes = m.to.rank && m.parts > 1 ? pair_elements(m) * m.parts * (int64_t)sizeof(float) : 0;
+            if (bytes > most_bytes) most_bytes = bytes;
+        }
+    });
+    return most_bytes;
+}
 static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
     int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
@@ -7061,6 +7285,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
         constexpr bool once = mma_has_all<decltype(type), D>;
         typedef grad_shape<D, false, once> shape;               /* of queries as many with extras */
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
+        if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
         bytes += grad_layout(p, shape::rows, shape::queries, once, NULL, NULL);
     });
     return bytes;
@@ -7078,6 +7303,28 @@ static int find_stats(const grad_work &m, forward_fn *forward, const device &dev
 static int find_sinks(const grad_work &m, const queue &stream)
 {
     return m.p.d_sink.rank ? launch(sum_sinks, blocks_for(m.p.heads), 128, 16, stream, m) : 0;
+}
+/* The gradients to which all pairs add, one after the other; what parts have lies in the place of dq's sums, which are
+   stored by then. */
+static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, const queue &stream)
+{
+    if (!wants_pair_sums(p)) return 0;
+    return (int)with_kernels(p, [&](auto type, auto d) {
+        typedef grad_shape<decltype(d)::value, true> shape;
+        int error = 0;
+        for (int of = OF_BIAS; of <= OF_ALIBI && !error; of++) {
+            pairs_work m = pairs_plan(p, (pair_term)of, shape::keys);
+            m.g = g;
+            m.reach_rows = reach_rows;
+            m.sums = (float *)g.p.workspace;
+            if (!m.to.rank) continue;
+            if constexpr (ATTN_CUDA_GRADIENTS)
+                error = launch(mma_grad_pairs<decltype(type), decltype(d)::value>, blocks_for(pair_tasks(m)),
+                               shape::threads, shape::shared_pairs, stream, m);
+            if (!error && m.parts > 1) error = (int)run(sum_pairs, pair_elements(m), stream, m);
+        }
+        return error;
+    });
 }
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)
@@ -7116,7 +7363,8 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
         const dq_layout dq = {shape::queries, D, shape::threads};
         m.dq = dq;
         const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, OF_ALL>(m, stream); };
-        return error ? error : p.dq.rank ? sweep_once<T>(m, stream, sums) : sums();
+        if (!error && p.dq.rank) error = sweep_once<T>(m, stream, sums);
+        else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
     } else {
         constexpr int of_keys = T::is_f32 ? OF_KEYS | OF_VALUES : shape::of_keys;
         m.order.section = 1;
@@ -7127,8 +7375,8 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
             if (!error && p.dv.rank) error = mma_grad_keys_run<T, D, Extra, OF_VALUES>(m, stream);
         if (!error && (p.dk.rank || ((of_keys & OF_VALUES) && p.dv.rank)))
             error = mma_grad_keys_run<T, D, Extra, of_keys>(m, stream);
-        return error;
     }
+    return error ? error : find_pair_sums(p, m, shape::queries, stream);
 }
 static cudaError_t mma_backward(const params &p, const device &dev, const queue &stream)
 {
@@ -9552,6 +9800,7 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
         constexpr bool all = mma_has_all<T, D>;
         if constexpr (all) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
         f((const void *)mma_grad_prepare<grad_shape<D, Extra, all>::queries>);
+        if constexpr (Extra) f((const void *)mma_grad_pairs<T, D>);
     }
 }
 template <class F> void each_mma_kernel(head_sizes<>, F f)
@@ -9561,6 +9810,7 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
     if constexpr (ATTN_CUDA_GRADIENTS) {
         f((const void *)clear_dq_sums);
         f((const void *)sum_sinks);
+        f((const void *)sum_pairs);
         each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
     }
 }
@@ -9577,6 +9827,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
             f((const void *)mma_grad_queries<hw::f32, halves, true>);
             f((const void *)mma_grad_keys<hw::f32, halves, true, OF_KEYS | OF_VALUES>);
             f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
+            f((const void *)mma_grad_pairs<hw::f32, halves>);
         }
     });
     each_mma_kernel(head_sizes<More...>(), f);
@@ -9910,6 +10161,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
         const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
         if (behind < sums) behind = sums;
     }
+    if (backward && behind < pair_sums_bytes(p)) behind = pair_sums_bytes(p);
     bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
 }
@@ -9954,13 +10206,14 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
             return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL, Extra, Pairs>>(m, dev, stream);
         };
         m.g.dq = dq;
-        return error ? error : p.dq.rank ? sweep_once<T>(m.g, stream, sums) : sums();
+        if (!error && p.dq.rank) error = sweep_once<T>(m.g, stream, sums);
+        else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
     } else {
         if (!error && p.dq.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_QUERIES>>(m, dev, stream);
         if (!error && p.dk.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_KEYS>>(m, dev, stream);
         if (!error && p.dv.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_VALUES>>(m, dev, stream);
-        return error;
     }
+    return error ? error : find_pair_sums(p, m.g, GRAD_MOVING, stream);
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
 {

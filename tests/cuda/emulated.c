@@ -1006,8 +1006,8 @@ static void fast_options(void) {
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 2, 2, "wgmma: q, k, v are not all f16 or all bf16"},
         {"starts", 3, 1, "on the device"},
-        {"d_bias", 3, 1, "on the device"},
-        {"d_scale", 3, 1, "on the device"},
+        {"d_bias", 3, 3, "on the device"},
+        {"d_scale", 3, 3, "on the device"},
         {"d_sink", 3, 3, "on the device"},
         {"pages", 3, 0, "on the device"}, /* these have no gradients */
         {"pages and starts", 1, 0, "mma.sync: keys in pages have starts"},
@@ -1020,6 +1020,9 @@ static void fast_options(void) {
         {"packed documents", 3, 3, "on the device"},
         {"packed documents of few rows", 2, 2, "wgmma: few queries"},
         {"packed documents of few rows, in f32", 2, 1, "wgmma: q, k, v are not all f16 or all bf16"},
+        {"packed documents and d_scale", 3, 1, "on the device"},
+        {"d_weights", 3, 1, "on the device"},
+        {"d_alibi", 3, 3, "on the device"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -1037,7 +1040,7 @@ static void fast_options(void) {
         if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
         if (n == 3) d.dropout = 0.5f;
         if (n == 4) d.softcap = 2;
-        if (n == 5) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
+        if (n == 5 || n == 30) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         if (n == 6) d.scale = -1;
         if (n == 7 || n == 16) d.sink = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         const int pages = n > 16 && n < 22;
@@ -1047,14 +1050,16 @@ static void fast_options(void) {
         if (n == 11) d.score = ATTN_SCORE_COSINE;
         if (n == 24) d.scores = attn_out_f32(written + (2 << 24), 4, 1, 4, 1024, 1024);
         if (n == 23 || n == 24) d.out.rank = 0, d.out.data = 0;
-        if (n > 24) {
-            d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, n == 25 ? 3 : 64, 0, 0, 0);
+        if (n > 24 && n < 29) {
+            d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, n == 25 || n == 28 ? 3 : 64, 0, 0, 0);
             d.query_lengths = d.key_lengths = d.query_starts;
         }
         if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
-        if (n == 15) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
+        if (n == 15 || n == 28) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        if (n == 29) g.d_weights = attn_view_f32((const float *)base, 4, 1, 4, 1024, 1024);
+        if (n == 30) g.d_alibi = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (pages) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
         if (pages) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
         if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
@@ -1062,8 +1067,12 @@ static void fast_options(void) {
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
         if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
-        if (n == 14 || n == 15)
-            CHECKF(explained(&d, &g, "mma.sync: more than dq, dk, dv, d_sink is wanted"), "why: %s", options[n].name);
+        if (n == 28)
+            CHECKF(explained(&d, &g, "mma.sync: d_bias, d_scale or d_alibi where entries have starts"), "why: %s",
+                   options[n].name);
+        if (n == 29)
+            CHECKF(explained(&d, &g, "mma.sync: there are d_weights, or more is wanted than"), "why: %s",
+                   options[n].name);
         if (n == 27)
             CHECKF(explained(&d, &g, "mma.sync: gradients of entries with starts"), "why: %s", options[n].name);
     }

@@ -169,6 +169,7 @@ struct call {
     params p;
     device dev;
     tensor q, k, v, out, lse, stats, bias, mask, alibi, sink, d_out, d_lse, dq, dk, dv, d_sink;
+    tensor d_bias, d_scale, d_alibi;
     tensor pairs[4];                      /* weights; scores, behind the softcap, masked */
     tensor codes[2], scales[2], pools[4]; /* of k and v; of these and their scales */
     shared_vector<int32_t> key_lengths, query_lengths, positions, query_starts, key_starts;
@@ -178,6 +179,7 @@ struct call {
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out; 16: numbers at the ends of f32's range. No weight
                      of these calls vanishes, so what is infinite in f32 is to be so */
+    bool pair_sums = false; /* d_bias, d_scale, d_alibi, wherever they can be */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -346,18 +348,25 @@ static double keep(const params &p, int64_t b, int64_t h, int64_t i, int64_t j) 
     if (p.dropout == 0) return 1;
     return philox_word(p, b, h, i, j) >= p.drop_below ? 1 / (1 - (double)p.dropout) : 0;
 }
+static int64_t keys_of(const call &c, int64_t b, int64_t i) {
+    const params &p = c.p;
+    return p.key_lengths.rank ? c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)] : p.keys;
+}
+static int64_t queries_of(const call &c, int64_t b) {
+    return c.p.query_lengths.rank ? c.query_lengths[(size_t)b] : c.p.queries;
+}
+static int64_t position_of(const call &c, int64_t b, int64_t i) {
+    const params &p = c.p;
+    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) return i + keys_of(c, b, i) - queries_of(c, b);
+    if (p.align != ATTN_ALIGN_POSITIONS) return i;
+    return p.positions.rank == 2 ? c.positions[(size_t)(b * p.queries + i)] : c.positions[(size_t)b] + i;
+}
 /* the score of a pair as it reaches the softmax; *slope: its derivative by the raw score */
 static double score(const call &c, int64_t b, int64_t h, int64_t i, int64_t j, double *slope) {
     const params &p = c.p;
-    const int64_t hk = h / (p.heads / p.heads_kv);
-    const int64_t length_k =
-        p.key_lengths.rank ? c.key_lengths[(size_t)(p.key_lengths.stride[2] ? b * p.queries + i : b)] : p.keys;
-    const int64_t length_q = p.query_lengths.rank ? c.query_lengths[(size_t)b] : p.queries;
-    int64_t position = i;
+    const int64_t hk = h / (p.heads / p.heads_kv), position = position_of(c, b, i);
+    const int64_t length_k = keys_of(c, b, i), length_q = queries_of(c, b);
     double s = 0;
-    if (p.align == ATTN_ALIGN_BOTTOM_RIGHT) position = i + length_k - length_q;
-    if (p.align == ATTN_ALIGN_POSITIONS)
-        position = p.positions.rank == 2 ? c.positions[(size_t)(b * p.queries + i)] : c.positions[(size_t)b] + i;
     *slope = 0;
     if (j >= length_k || i >= length_q) return -INFINITY;
     if (p.left != INT64_MAX && j < position - p.left) return -INFINITY;
@@ -555,6 +564,35 @@ static void make_backward(call &c) {
     if (chance(20)) p.accumulate = (uint32_t)draw(1, 7), c.name += " accumulate";
     if (p.d_sink.rank && chance(20)) p.accumulate |= ATTN_GRAD_SINK;
 }
+/* What all pairs add to: also a bias's gradient of which axes have size 1, whatever the bias has there, for the kernels
+   do not see what that is. */
+static attn__array broadcast(tensor &t, int type, const int64_t (&size)[4]) {
+    make(t, type, size[0], size[1], size[2], size[3]);
+    attn__array a = t.a;
+    for (int axis = 0; axis < 4; axis++)
+        if (size[axis] == 1) a.stride[axis] = 0;
+    return a;
+}
+static void make_pair_sums(call &c, const stage &s) {
+    params &p = c.p;
+    if ((c.infinite & 16) || !chance(c.pair_sums ? 100 : 40)) return;
+    const int percent = c.pair_sums ? 95 : 70;
+    if (p.bias.rank && chance(percent)) {
+        const int64_t all[4] = {p.batch, p.heads, p.queries, p.keys};
+        for (int axis = 0; axis < 4; axis++) p.bias_size[axis] = chance(40) ? 1 : all[axis];
+        p.d_bias = broadcast(c.d_bias, chance(70) ? ATTN_F32 : p.q.type, p.bias_size);
+    }
+    if (p.alibi.rank && chance(percent)) p.d_alibi = broadcast(c.d_alibi, ATTN_F32, {1, p.heads, 1, 1});
+    if (chance(percent / 2)) p.d_scale = broadcast(c.d_scale, ATTN_F32, {1, 1, 1, 1});
+    if (s.covers(p, c.dev, true)) p.d_bias.rank = p.d_scale.rank = p.d_alibi.rank = 0;
+    if (p.d_bias.rank) c.name += " d_bias";
+    if (p.d_scale.rank) c.name += " d_scale";
+    if (p.d_alibi.rank) c.name += " d_alibi";
+    if (p.d_bias.rank && chance(20)) p.accumulate |= ATTN_GRAD_BIAS;
+    if (p.d_scale.rank && chance(20)) p.accumulate |= ATTN_GRAD_SCALE;
+    if (p.d_alibi.rank && chance(20)) p.accumulate |= ATTN_GRAD_ALIBI;
+    if (wants_pair_sums(p) && chance(15)) p.dq.rank = p.dk.rank = p.dv.rank = 0, c.name += " alone";
+}
 static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
     const double unit = t.a.type == ATTN_F32 ? 0 : half;
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
@@ -574,7 +612,7 @@ static void check_backward(const call &c, double before_q, double before_k, doub
     /* what cancels: 2^-22 of its terms in parts of f32, where it is not below the last term of the bound */
     const double half = unit_of_weights(c), of_parts = c.infinite & 16 ? 2.4e-7 / (4 * half) : half;
     const double of_terms = p.q.type == ATTN_F32 ? of_parts : 1e-3;
-    sums dq(c.dq), dk(c.dk), dv(c.dv), d_sink(c.d_sink);
+    sums dq(c.dq), dk(c.dk), dv(c.dv), d_sink(c.d_sink), d_bias(c.d_bias), d_scale(c.d_scale), d_alibi(c.d_alibi);
     std::vector<double> w((size_t)p.keys), slope((size_t)p.keys);
     for (int64_t b = 0; b < p.batch; b++)
         for (int64_t h = 0; h < p.heads; h++)
@@ -610,6 +648,22 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                         terms += fabs(d_out[x] * v[x]);
                     }
                     g = weight * slope[(size_t)j] * p.scale * ((factor == 0 ? 0 : above * factor) - delta);
+                    if (wants_pair_sums(p)) {
+                        const double behind = weight * ((factor == 0 ? 0 : above * factor) - delta);
+                        const double error = fabs(weight) * (terms * factor + fabs(delta)) * of_terms;
+                        const auto add = [&](sums &to, int64_t at, double of_one) {
+                            to.add(at, behind * of_one), to.size[(size_t)at] += error * fabs(of_one);
+                        };
+                        const int64_t *n = p.bias_size;
+                        double product = 0;
+                        for (int64_t x = 0; x < p.size_q; x++) product += q[x] * k[x];
+                        if (p.d_bias.rank)
+                            add(d_bias,
+                                c.d_bias.at(n[0] > 1 ? b : 0, n[1] > 1 ? h : 0, n[2] > 1 ? i : 0, n[3] > 1 ? j : 0), 1);
+                        if (p.d_scale.rank) add(d_scale, c.d_scale.at(0, 0, 0, 0), slope[(size_t)j] * product);
+                        if (p.d_alibi.rank)
+                            add(d_alibi, c.d_alibi.at(0, h, 0, 0), -fabs((double)(position_of(c, b, i) - j)));
+                    }
                     /* its own error: of the weight, of what cancels */
                     const double doubt =
                         fabs(weight * slope[(size_t)j] * p.scale) * (terms * factor + fabs(delta)) * of_terms;
@@ -622,6 +676,10 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                 }
             }
     if (p.d_sink.rank) check_sums(c, "d_sink", c.d_sink, d_sink, half, p.accumulate & ATTN_GRAD_SINK ? 0.25 : 0);
+    const auto before = [&](uint32_t bit) { return p.accumulate & bit ? 0.25 : 0; };
+    if (p.d_bias.rank) check_sums(c, "d_bias", c.d_bias, d_bias, half, before(ATTN_GRAD_BIAS));
+    if (p.d_scale.rank) check_sums(c, "d_scale", c.d_scale, d_scale, half, before(ATTN_GRAD_SCALE));
+    if (p.d_alibi.rank) check_sums(c, "d_alibi", c.d_alibi, d_alibi, half, before(ATTN_GRAD_ALIBI));
     if (p.dq.rank) check_sums(c, "dq", c.dq, dq, half, before_q);
     if (p.dk.rank) check_sums(c, "dk", c.dk, dk, half, before_k);
     if (p.dv.rank) check_sums(c, "dv", c.dv, dv, half, before_v);
@@ -657,10 +715,11 @@ static bool sweeps_once(const params &p, forward_fn backward) {
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
-    enum { RESULTS = 4 };
-    static const uint32_t adds[RESULTS] = {ATTN_GRAD_Q, ATTN_GRAD_K, ATTN_GRAD_V, ATTN_GRAD_SINK};
+    enum { RESULTS = 7 };
+    static const uint32_t adds[RESULTS] = {ATTN_GRAD_Q,    ATTN_GRAD_K,     ATTN_GRAD_V,    ATTN_GRAD_SINK,
+                                           ATTN_GRAD_BIAS, ATTN_GRAD_SCALE, ATTN_GRAD_ALIBI};
     shared_vector<unsigned char> first[RESULTS];
-    tensor *const results[RESULTS] = {&c.dq, &c.dk, &c.dv, &c.d_sink};
+    tensor *const results[RESULTS] = {&c.dq, &c.dk, &c.dv, &c.d_sink, &c.d_bias, &c.d_scale, &c.d_alibi};
     const bool once = c.p.dq.rank && sweeps_once(c.p, backward);
     const bool in_any_order = once && c.p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
     double before[RESULTS];
@@ -990,6 +1049,7 @@ static void backward(call &c, const stage &s) {
         fake_failure()[0])
         fail(c, "the forward for gradients", 0, 1);
     make_backward(c);
+    make_pair_sums(c, s);
     if (s.covers(c.p, c.dev, true)) fail(c, s.covers(c.p, c.dev, true), 0, 1);
     else {
         fake_forget();
@@ -1005,8 +1065,20 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
 static long kernels_of_gradients(const params &p, forward_fn backward) {
     bool in_two = false; /* dk and dv have a kernel each */
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { in_two = decltype(d)::value > 128; });
+    if (!p.dq.rank && !p.dk.rank && !p.dv.rank) return 0;
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
+}
+/* Of d_bias, d_scale, d_alibi each has one, and another one for what has more than 64 tiles of pairs. */
+static long kernels_of_pairs(const params &p) {
+    long count = 0;
+    with_shape(p, [&](auto, auto d) {
+        for (int of = OF_BIAS; of <= OF_ALIBI; of++) {
+            const pairs_work m = pairs_plan(p, (pair_term)of, grad_shape<decltype(d)::value, true>::keys);
+            if (m.to.rank) count += m.parts > 1 ? 2 : 1;
+        }
+    });
+    return count;
 }
 /* How many were launched tells: one more comes first, in stage 3 another that looks at a mask; and one finds d_sink. */
 static void backward_in_one(call &c, const stage &s) {
@@ -1017,8 +1089,12 @@ static void backward_in_one(call &c, const stage &s) {
     if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
     checks++;
     const int before = 1 + (s.backward == hopper_backward && p.mask.rank) + (p.d_sink.rank != 0);
-    const long want = timings * (before + kernels_of_gradients(p, s.backward));
+    const long want = timings * (before + kernels_of_gradients(p, s.backward) + kernels_of_pairs(p));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
+}
+static void backward_of_pairs(call &c, const stage &s) {
+    c.pair_sums = true;
+    backward(c, s);
 }
 /* Whatever keys and values hold that no query may attend to, gradients have the same bits: in the column where a query
    is infinite, too. */
@@ -1795,6 +1871,17 @@ static const struct kind {
      163 * 1024,
      {1, 200, 0, 0, 72, 128, 0, 80}},
     {"stage 2, large tiles, entries", 1, in_large_tiles<forward_of_entries>, 80, 163 * 1024, {1, 150, 0, 0, 72, 128}},
+    {"stage 2 sums over pairs", 1, backward_of_pairs, 80, 99 * 1024, {1, 250, OF_PAIRS, 0, 8, 64}},
+    {"stage 2 sums over pairs", 1, backward_of_pairs, 86, 99 * 1024, {1, 150, 1, 0, 72, 256}},
+    {"stage 2 sums over pairs, softcap and ALiBi", 1, backward_of_pairs, 80, 99 * 1024, {1, 200, OF_SCORES, 0, 8, 128}},
+    {"stage 2 sums over pairs, f32", 1, backward_of_pairs, 80, 99 * 1024, {1, 150, 1, 0, 8, 128, 0, 0, false, 1, true}},
+    {"stage 3 sums over pairs", 2, backward_of_pairs, 90, 227 * 1024, {64, 250, OF_PAIRS, 0, 8, 128}},
+    {"stage 3 sums over pairs, softcap and ALiBi",
+     2,
+     backward_of_pairs,
+     90,
+     227 * 1024,
+     {64, 250, OF_SCORES, 0, 8, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

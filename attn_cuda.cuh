@@ -71,7 +71,8 @@
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask, a bias or dropout in stage 1.
              Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
-             too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts are stage 1's.
+             too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts, and d_scale and
+             d_alibi with any, are stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
              3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
              attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
@@ -131,10 +132,11 @@
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
-             (of packed documents in stage 2, too), d_sink in stages 2 and 3, and the order of queries in others, as
-             they are now; pages and masks that empty tiles in stage 3, its forward with a bias, a mask or dropout as it
-             is now, keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode whose
-             last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
+             (of packed documents in stage 2, too), d_bias, d_scale, d_sink, d_alibi in stages 2 and 3, and the order
+             of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward with a
+             bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and 3; the
+             decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as they are now.
+             Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -6233,7 +6235,7 @@ ATTN__BOTH int64_t pair_tasks(const pairs_work &m)
 }
 ATTN__BOTH int64_t pair_elements(const pairs_work &m) { return m.size[0] * m.size[1] * m.size[2] * m.size[3]; }
 
-/* A tile of pairs: the n-th of those that add to a tile of elements; an axis has either many of these or many of those */
+/* A tile of pairs, the n-th of those that add to a tile of elements: an axis has many of these, or many of those. */
 struct pairs_at { int at[4]; };
 ATTN__DEVICE pairs_at pairs_at_tile(const pairs_work &m, int64_t tile, int64_t n)
 {
@@ -6307,7 +6309,7 @@ ATTN__DEVICE void finish_pairs(const pairs_work &m, float *shared, float (&sum)[
         const bool has_row = !one_row || (g == 0 && e == 0), has_key = !one_key || (l == 0 && j / 4 == 0 && j % 2 == 0);
         if (has_row && has_key) shared[row * Keys + (one_key ? 0 : j / 4 * 8 + 2 * l + j % 2)] = sum[j];
     }
-    hw::sync();
+    hw::sync();                                         /* all warps' sums are there */
     for (int n = hw::thread(); n < rows * keys; n += MMA_GRAD_THREADS) {
         const int64_t i = t.at[2] * 64 + n / keys, j = t.at[3] * Keys + n % keys;
         const int64_t element = ((t.at[0] * m.size[1] + t.at[1]) * m.size[2] + i) * m.size[3] + j;
@@ -6317,7 +6319,7 @@ ATTN__DEVICE void finish_pairs(const pairs_work &m, float *shared, float (&sum)[
         if (m.parts == 1) store_gradient(m.g.p, m.to, m.bit, t.at[0], t.at[1], i, j, all);
         else m.sums[element * m.parts + part] = all;
     }
-    hw::sync();                                         /* the tiles are free again */
+    hw::sync();                                         /* the next task takes the tiles */
 }
 template <class T, int D>
 ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared, int64_t tile, int64_t part)
@@ -6349,7 +6351,7 @@ ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared
             grads[e] = row_grad_of(m.g, (b * p.heads + h) * m.g.padded + i);
         }
         hw::cp_async_wait<0>();
-        hw::sync();
+        hw::sync();                                     /* all threads' copies have come */
         scores_of_keys<T, D, shape::rows, keys>(s, ds, q, d_out, k, v);
         ATTN__UNROLL for (int j = 0; j < keys / 2; j++) raw[j] = s[j];
         grads_of_keys<keys, true, true, true>(s, ds, p, rows, grads, j0, scale_of<true>(p));
@@ -10261,6 +10263,8 @@ namespace attn__gpu {
        mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
          above 128 columns     128      97             all                           249        dK, dV
        mma_grad_queries        128      96 (above 128) all                           255        dQ
+       mma_grad_pairs          128      32, 48, 80     all                           252        d_bias (and d_scale,
+                                                                                                d_alibi)
        clear_dq_sums           128      none           none                          22
        store_dq_sums           128      none           none                          54         convert dQ
        the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products

@@ -10263,7 +10263,7 @@ namespace attn__gpu {
        mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
          above 128 columns     128      97             all                           249        dK, dV
        mma_grad_queries        128      96 (above 128) all                           255        dQ
-       mma_grad_pairs          128      32, 48, 80     all                           252        d_bias (and d_scale,
+       mma_grad_pairs          128      32, 48, 80     all                           255        d_bias (and d_scale,
                                                                                                 d_alibi)
        clear_dq_sums           128      none           none                          22
        store_dq_sums           128      none           none                          54         convert dQ

@@ -100,8 +100,8 @@
              and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
              have some 22 of its 24 bits together, and a product into three of these parts, which are summed in f32:
              within the bounds of attn.h, but not the bits of stage 1. Of numbers below 2^-102 what is below 2^-136 is
-             lost. Where products of whole floats are needed, `#define ATTN_CUDA_F32 0` before the include above leaves
-             all f32 to stage 1.
+             lost; results within 2^-20 of the largest float may be infinite. Where products of whole floats are needed,
+             `#define ATTN_CUDA_F32 0` before the include above leaves all f32 to stage 1.
              attn_bmm, attn_bmm_backward and the layers of attn_mha, with their gradients, are products of whole floats
              in stage 1. With ATTN_PRECISION_FAST those whose factors are both f16, both bf16 or both f32 are made by
              the tensor cores of a warp (mma.sync), from sm_80 on, where each factor lies in lines of neighbours, along

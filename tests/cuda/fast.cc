@@ -2024,13 +2024,14 @@ static void cut_off_call(call &c, int i) {
 }
 
 /* More than 32 tiles of queries or keys, which the producer looks at in one step; the window leaves some steps without
-   any. Numbers of the last rows alone are not finite, or none is. The second shape takes longest. */
+   any, the first ones or the last ones. Numbers of the last rows alone are not finite, or none is. The second shape takes longest. */
 static const int long_shapes[][7] = {
     {1, 2, 1, 2200, 70, 8, 16}, {1, 2, 2, 70, 4300, 16, 8}, {1, 1, 1, 4300, 300, 8, 8}};
 static void long_call(call &c, int i) {
     const int shape = i % 6 == 1 ? 1 : i % 2 * 2;
     start_call(c, half_type(i % 2), long_shapes[shape]);
-    if (shape == 2) c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.p.left = 80, c.p.right = 30, c.name += " window";
+    if (shape == 2 || i % 4 == 0) c.p.left = 80, c.p.right = 30, c.name += " window";
+    if (shape == 2) c.p.align = ATTN_ALIGN_BOTTOM_RIGHT;
     if (i % 4 == 0) return;
     put(c.q, 0, 0, c.p.queries - 2, 5, INFINITY);
     put(c.k, 0, 0, c.p.keys - 1, 3, -INFINITY);

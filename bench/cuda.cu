@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
-/* One call, as cuda_rows.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias [Sq,Sk] for all
-   heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
+/* One call, as cuda_rows.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias and d_bias [Sq,Sk]
+   for all heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
 extern "C" {
 struct cuda_job {
     int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score, precision;
     float softcap, dropout;
-    void *q, *k, *v, *w_v, *bias, *out, *stats, *d_out, *dq, *dk, *dv, *d_w_v, *workspace;
+    void *q, *k, *v, *w_v, *bias, *out, *stats, *d_out, *dq, *dk, *dv, *d_w_v, *d_bias, *workspace;
     size_t workspace_bytes;
     void *stream;
 };
@@ -81,6 +81,7 @@ static void describe(const cuda_job *j, attn_desc *d, attn_grad *g) {
     g->dq = out_of(j->dq, j->type, j->batch, j->heads, j->queries, j->d);
     g->dk = out_of(j->dk, j->type, j->batch, j->heads_kv, j->keys, j->d);
     g->dv = out_of(j->dv, j->type, j->batch, j->heads_kv, j->keys, j->d_v);
+    if (j->d_bias) g->d_bias = out_of(j->d_bias, j->type, 1, 1, j->queries, j->keys);
     if (j->d_w_v) g->d_w_v = attn_out_f32((float *)j->d_w_v, 1, j->d, 0, 0, 0);
 }
 static int keep_error(attn_status status, const attn_error *err) {
@@ -120,9 +121,8 @@ int cuda_job_product(int32_t type, int64_t rows, int64_t columns, int64_t depth,
     d.precision = ATTN_PRECISION_FAST;
     d.stream = stream;
     const attn_view turned = attn_view_swap(view_of(b, type, 1, 1, columns, depth), 2, 3);
-    return keep_error(attn_bmm(view_of(a, type, 1, 1, rows, depth), turned, out_of(out, type, 1, 1, rows, columns), &d,
-                               &err),
-                      &err);
+    return keep_error(
+        attn_bmm(view_of(a, type, 1, 1, rows, depth), turned, out_of(out, type, 1, 1, rows, columns), &d, &err), &err);
 }
 int cuda_job_keep(float dropout, int b, int h, int row, int rows, int key, int keys, uint8_t *keep) {
     attn_desc d = attn_desc();
@@ -148,7 +148,7 @@ static void must(cudaError_t error, const char *what) {
 struct row {
     std::string name;
     cuda_job job;
-    bool backward, decode, bias;
+    bool backward, decode, bias, d_bias;
 };
 static row make_row(const std::string &name, int batch, int heads, int heads_kv, int queries, int keys, int d, int type,
                     bool backward) {
@@ -156,7 +156,7 @@ static row make_row(const std::string &name, int batch, int heads, int heads_kv,
     memset(&r.job, 0, sizeof r.job);
     r.job.batch = batch, r.job.heads = heads, r.job.heads_kv = heads_kv, r.job.queries = queries, r.job.keys = keys;
     r.job.d = r.job.d_v = d, r.job.type = type;
-    r.name = name, r.backward = backward, r.decode = r.bias = false;
+    r.name = name, r.backward = backward, r.decode = r.bias = r.d_bias = false;
     return r;
 }
 /* What models add to attention: forward and backward of each. */
@@ -174,6 +174,7 @@ static void add_options(std::vector<row> &rows) {
         row dropout = make_row(pass + "d128 4k dropout", 4, 16, 16, 4096, 4096, 128, ATTN_BF16, backward);
         dropout.job.dropout = 0.1f;
         for (const row &r : {values, window, softcap, bias, dropout}) rows.push_back(r);
+        if (backward) rows.push_back(bias), rows.back().name += " with its gradient", rows.back().d_bias = true;
     }
     for (int d = 64; d <= 128; d += 32) { /* beside the same with two sweeps */
         const int heads = 2048 / d;
@@ -299,7 +300,7 @@ static std::vector<unsigned char> back(const void *p, size_t bytes) {
 
 /* ---- float64, on some rows */
 struct host_data {
-    std::vector<unsigned char> q, k, v, d_out, out, stats, dq, dk, dv, w_v, bias;
+    std::vector<unsigned char> q, k, v, d_out, out, stats, dq, dk, dv, w_v, bias, d_bias;
 };
 static size_t query_row(const cuda_job &j, int b, int h, int i) { return ((size_t)b * j.heads + h) * j.queries + i; }
 static size_t key_row(const cuda_job &j, int b, int h, int key) {
@@ -407,7 +408,37 @@ static double check_queries(const row &r, const host_data &x) {
     }
     return fmax(fmax(of_out.relative(), of_lse.relative()), of_dq.relative());
 }
-/* dk and dv of some keys, over all queries: each query's log-sum-exp and output are the device's own, checked above. */
+/* Of a pair, its weight and the gradient of its score as the softmax gets it; factor: dropout's. The query's stats and
+   output are the device's own, which check_queries has checked. */
+struct pair_grads {
+    double weight, of_score;
+};
+static pair_grads pair_of(const cuda_job &j, const host_data &x, int b, int h, int i, int key, double score,
+                          double factor) {
+    const size_t row = query_row(j, b, h, i);
+    float stats[2];
+    memcpy(stats, &x.stats[row * 8], 8);
+    const double weight = exp(score - (double)stats[0]) / (double)stats[1];
+    const double above = product(j, x.d_out, row, x.v, key_row(j, b, h, key)),
+                 delta = product(j, x.d_out, row, x.out, row);
+    return pair_grads{weight, weight * (factor * above - delta)};
+}
+/* d_bias of some pairs, over the batch and all heads */
+static double check_bias(const row &r, const host_data &x) {
+    const cuda_job &j = r.job;
+    difference of_bias = {0, 0};
+    for (int n = 0; r.d_bias && n < 40; n++) {
+        const int i = (int)((int64_t)(j.queries - 1) * n / 39), key = (int)((int64_t)(j.keys - 1) * (n * 7 % 40) / 39);
+        double sum = 0;
+        for (int head = 0; head < j.batch * j.heads; head++) {
+            const int b = head / j.heads, h = head % j.heads;
+            sum += pair_of(j, x, b, h, i, key, score_of(j, x, b, h, i, key).score, 1).of_score;
+        }
+        of_bias.add(value(x.d_bias, j, (size_t)i * j.keys + key), sum);
+    }
+    return of_bias.relative();
+}
+/* dk and dv of some keys, over all queries */
 static double check_keys(const row &r, const host_data &x) {
     const cuda_job &j = r.job;
     difference of_dk = {0, 0}, of_dv = {0, 0};
@@ -425,13 +456,9 @@ static double check_keys(const row &r, const host_data &x) {
                 if (!sees(j, i, key)) continue;
                 const size_t row = query_row(j, b, h, i);
                 const score_pair s = score_of(j, x, b, h, i, key);
-                float stats[2];
-                memcpy(stats, &x.stats[row * 8], 8);
-                const double p = exp(s.score - (double)stats[0]) / (double)stats[1];
-                const double above = product(j, x.d_out, row, x.v, k_row), delta = product(j, x.d_out, row, x.out, row);
-                const double ds = p * s.slope * (factor[i] * above - delta);
-                for (int c = 0; c < j.d; c++) dk[c] += component_grad(j, x, row, k_row, c, ds, false);
-                for (int c = 0; c < j.d_v; c++) dv[c] += p * factor[i] * value(x.d_out, j, row * j.d_v + c);
+                const pair_grads g = pair_of(j, x, b, h, i, key, s.score, factor[i]);
+                for (int c = 0; c < j.d; c++) dk[c] += component_grad(j, x, row, k_row, c, g.of_score * s.slope, false);
+                for (int c = 0; c < j.d_v; c++) dv[c] += g.weight * factor[i] * value(x.d_out, j, row * j.d_v + c);
             }
         }
         for (int c = 0; c < j.d; c++) of_dk.add(value(x.dk, j, k_row * j.d + c), dk[c]);
@@ -505,6 +532,7 @@ static cuda_job make_arrays(const row &r, int sets, cudaStream_t stream, host_da
     if (r.bias) {
         x.bias = draw(j, (size_t)j.queries * j.keys);
         j.bias = device_copies(x.bias, 1);
+        if (r.d_bias) j.d_bias = poisoned(x.bias.size());
     }
     if (j.score == ATTN_SCORE_ADDITIVE) {
         floats.type = ATTN_F32;
@@ -531,7 +559,8 @@ static double error_of(const row &r, const cuda_job &j, host_data &x) {
     must(cudaStreamSynchronize((cudaStream_t)j.stream), r.name.c_str());
     x.out = back(j.out, bytes.out), x.stats = back(j.stats, bytes.stats);
     if (r.backward) x.dq = back(j.dq, bytes.q), x.dk = back(j.dk, bytes.k), x.dv = back(j.dv, bytes.v);
-    return fmax(check_queries(r, x), check_keys(r, x));
+    if (r.d_bias) x.d_bias = back(j.d_bias, x.bias.size());
+    return fmax(fmax(check_queries(r, x), check_keys(r, x)), check_bias(r, x));
 }
 static void print_row(const row &r, const cuda_job &j, timing t, double copy, double error, bool right, bool json) {
     const bool additive = j.score == ATTN_SCORE_ADDITIVE;
@@ -570,8 +599,8 @@ static bool run_row(const row &r, double copy, bool json, cudaStream_t stream) {
         cuda_job_run(&now, r.backward);
     });
     print_row(r, j, t, copy, error, right, json);
-    void *const blocks[] = {j.bias,  j.q,  j.k,  j.v,  j.w_v,   j.out,      j.stats,
-                            j.d_out, j.dq, j.dk, j.dv, j.d_w_v, j.workspace};
+    void *const blocks[] = {j.bias,  j.q,  j.k,  j.v,  j.w_v,   j.out,    j.stats,
+                            j.d_out, j.dq, j.dk, j.dv, j.d_w_v, j.d_bias, j.workspace};
     for (void *p : blocks) cudaFree(p);
     return right;
 }

@@ -40,7 +40,7 @@ class Job(ctypes.Structure):  # cuda_job of cuda.cu
     _fields_ = [(n, ctypes.c_int32) for n in
                 "batch heads heads_kv queries keys d d_v causal align window type score precision".split()] + [
         ("softcap", ctypes.c_float), ("dropout", ctypes.c_float)] + [
-        (n, ctypes.c_void_p) for n in "q k v w_v bias out stats d_out dq dk dv d_w_v workspace".split()] + [
+        (n, ctypes.c_void_p) for n in "q k v w_v bias out stats d_out dq dk dv d_w_v d_bias workspace".split()] + [
         ("workspace_bytes", ctypes.c_size_t), ("stream", ctypes.c_void_p)]
 
 
@@ -71,13 +71,14 @@ OURS, COPY, FLEX, EAGER = "attn_cuda", "a copy", "FlexAttention", "PyTorch eager
 class Row:
     def __init__(self, name, batch, heads, heads_kv, queries, keys, d, causal=False, backward=False, decode=False,
                  additive=False, f32=False, d_v=0, window=0, softcap=0.0, bias=False, dropout=0.0,
-                 one_sweep=False, chunk=False):
+                 one_sweep=False, chunk=False, d_bias=False):
         self.name, self.batch, self.heads, self.heads_kv = name, batch, heads, heads_kv
         self.queries, self.keys, self.d, self.causal, self.backward = queries, keys, d, causal, backward
         self.decode, self.additive, self.f32 = decode, additive, f32 or additive
         self.d_v, self.window, self.softcap, self.bias, self.dropout = d_v or d, window, softcap, bias, dropout
         self.one_sweep = one_sweep  # ATTN_PRECISION_FAST, which is 1: dq's additions in any order, as others have them
         self.chunk = chunk  # the last query sees all keys
+        self.d_bias = d_bias
         if EMULATED:
             self.shrink()
         self.count_work()
@@ -152,6 +153,9 @@ def options():
         name = "backward" if backward else "forward"
         yield Row(f"{name} d192 v128 4k causal", 4, 16, 16, 4096, 4096, 192, True, backward, d_v=128)
         yield Row(f"{name} d128 4k bias", 4, 16, 16, 4096, 4096, 128, backward=backward, bias=True)
+        if backward:
+            yield Row(f"{name} d128 4k bias with its gradient", 4, 16, 16, 4096, 4096, 128, backward=True, bias=True,
+                      d_bias=True)
         yield Row(f"{name} d128 4k dropout", 4, 16, 16, 4096, 4096, 128, backward=backward, dropout=0.1)
         yield Row(f"{name} d128 8k window 1k", 2, 16, 16, 8192, 8192, 128, True, backward, window=1024)
         yield Row(f"{name} d128 4k softcap", 4, 16, 16, 4096, 4096, 128, backward=backward, softcap=2.0)
@@ -197,12 +201,13 @@ class Ours(Contestant):
         self.stats = torch.empty(*q.shape[:3], 2, device=DEVICE)
         self.grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
         self.held = (q, k, v, d_out, w_v, bias)
+        self.d_bias = torch.empty_like(bias) if row.d_bias else None
         job = self.job = Job(row.batch, row.heads, row.heads_kv, row.queries, row.keys, row.d, row.d_v,
                              int(row.causal), BOTTOM_RIGHT * row.chunk, row.window, F32 if row.f32 else BF16,
                              ADDITIVE if row.additive else SCALED_DOT, int(row.one_sweep), row.softcap, row.dropout)
         for name, x in (("q", q), ("k", k), ("v", v), ("w_v", w_v), ("bias", bias), ("out", self.out),
                         ("stats", self.stats), ("d_out", d_out), ("dq", self.grads[0]), ("dk", self.grads[1]),
-                        ("dv", self.grads[2])):
+                        ("dv", self.grads[2]), ("d_bias", self.d_bias)):
             setattr(job, name, x.data_ptr() if x is not None else None)
         job.stream = LIB.fake_stream() if EMULATED else torch.cuda.current_stream().cuda_stream
         size = max(LIB.cuda_job_workspace(ctypes.byref(job), b) for b in range(1 + row.backward))
@@ -248,15 +253,15 @@ class TorchProduct(Contestant):
 
 
 class Torch(Contestant):
-    def __init__(self, row, q, k, v, d_out, attention, backend=None):
+    def __init__(self, row, q, k, v, d_out, bias, attention, backend=None):
         self.attention, self.d_out = attention, d_out
         if backend is not None:
             self.around = lambda: sdpa_kernel(backend)  # which costs the host more than a call may
-        self.inputs = [x.detach().requires_grad_(row.backward) for x in (q, k, v)]
+        self.inputs = [x.detach().requires_grad_(row.backward) for x in (q, k, v) + ((bias,) if row.d_bias else ())]
         self.out = None
 
     def forward(self):
-        self.out = self.attention(*self.inputs, self.dropout)
+        self.out = self.attention(*self.inputs[:3], self.dropout, *self.inputs[3:])
         return self.out
 
     def backward(self):
@@ -299,14 +304,14 @@ def sdpa(row, bias):
         bias = causal_lower_right(row.queries, row.keys)
 
     causal, gqa = row.causal and not row.chunk, row.heads != row.heads_kv
-    return lambda q, k, v, dropout: F.scaled_dot_product_attention(
+    return lambda q, k, v, dropout, bias=bias: F.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal, enable_gqa=gqa)
 
 
 def contestants(row, compiling, q, k, v, d_out, w_v, bias):
     """Names, and what makes them."""
     def pytorch(attention, backend=None):
-        return lambda: Torch(row, q, k, v, d_out, attention(), backend)
+        return lambda: Torch(row, q, k, v, d_out, bias, attention(), backend)
     yield OURS, lambda: Ours(row, q, k, v, d_out, w_v, bias)
     if row.window or row.softcap:
         yield FLEX, pytorch(lambda: flex(row)) if compiling else not_compiled

@@ -629,7 +629,7 @@ static void check_backward(const call &c, double before_q, double before_k, doub
                 if (mass == 0) delta = 0; /* d_out has no influence */
                 if (p.d_lse.rank) delta -= c.d_lse(b, h, i, 0);
                 if (p.d_sink.rank) {
-                    const double of_sink = mass == 0 ? 1 : exp(c.sink(0, h, 0, 0) - top) / all;
+                    const double of_sink = mass == 0 ? 1 : 1 / (1 + mass * exp(top - c.sink(0, h, 0, 0)));
                     const bool none = of_sink < 1.2e-38; /* 0 in f32: NaN has no influence */
                     d_sink.add(c.d_sink.at(0, h, 0, 0), none ? 0 : -of_sink * delta);
                     d_sink.size[(size_t)c.d_sink.at(0, h, 0, 0)] += none || mass == 0 ? 0 : of_sink * size;

@@ -267,8 +267,6 @@ static cudaError_t attn__gpu_launch(const void *kernel, int grid, int threads, s
 /* The largest heads of which stage 2 has kernels of large tiles there (most_large_tiles) */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #  define ATTN__LARGE_TILES 64
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-#  define ATTN__LARGE_TILES 96
 #else
 #  define ATTN__LARGE_TILES 256
 #endif
@@ -4436,14 +4434,18 @@ template <int N> ATTN__DEVICE uint32_t columns_in_reach(const tile_row &r, int c
 {
     return columns_below<N>(r.last - column) & ~columns_below<N>(r.first - column);
 }
+/* Four bits at a time: of more the compiler makes seven predicates at once, and where no register is free it has no
+   place for those in use. Then ptxas ends with an error, in the kernel of large tiles from sm_100 on. */
 template <int N, bool Edge>
 ATTN__DEVICE void mask_tile(float (&s)[N / 2], const tile_row (&rows)[2], int key0)
 {
     const int column = key0 + hw::lane() % 4 * 2;
     ATTN__UNROLL for (int e = 0; e < 2 * Edge; e++) {
-        const uint32_t in = columns_in_reach<N>(rows[e], column);
-        ATTN__UNROLL for (int j = 0; j < N / 4; j++)
-            if (!(in >> j & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
+        uint32_t in = columns_in_reach<N>(rows[e], column);
+        ATTN__UNROLL for (int j = 0; j < N / 4; j++) {
+            if (j > 0 && j % 4 == 0) in = (uint32_t)hw::anew((int)(in >> 4));
+            if (!(in >> j % 4 & 1)) s[j / 2 * 4 + 2 * e + j % 2] = -infinity();
+        }
     }
 }
 struct alibi_row { float slope; int64_t position; };
@@ -5489,6 +5491,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
         soft[r] = no_keys();
         ATTN__UNROLL for (int j = 0; j < columns / 2; j++) out[r][j] = 0.0f;
     }
+    if (RowBlocks > 1 && D > 96) busy = hw::uniform(busy);  /* a number: else predicates are kept, or registers spill */
     go_over_keys<T>(t, out, soft, rows, q, row0, first, busy);
     ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) join_masses(soft[r]);
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out[0], soft[0], scale_of<Extra>(p), shared + whole);
@@ -6981,10 +6984,8 @@ inline int64_t lay_rows(mma_work &m, const params &p, int rows)
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }
-/* Of heads above 64 a build for sm_90a has kernels of small tiles alone, for calls of many rows are stage 3's. From
-   sm_100 on those of heads above 96 have these alone, since ptxas 13.0 ends there with an error ("register allocation
-   failed"): the compiler in front of it is another one from that architecture on. */
-inline int most_large_tiles(const device &dev) { return dev.compiled >= 90 ? 64 : dev.arch >= 100 ? 96 : 256; }
+/* Of heads above 64 a build for sm_90a has kernels of small tiles alone, for calls of many rows are stage 3's. */
+inline int most_large_tiles(const device &dev) { return dev.compiled >= 90 ? 64 : 256; }
 /* How many rows tiles have: as many as a kernel can, where two such blocks fit into a multiprocessor and there are two
    for each; few are better in more, smaller ones.
        How many parts the keys are cut into: as many as leave no processor more than two blocks, which all fit there at

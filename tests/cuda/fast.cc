@@ -804,16 +804,12 @@ template <void (*test)(call &, const stage &)> static void in_large_tiles(call &
     test(c, s);
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
         if (test != forward || decltype(d)::value != 128 || has_extra(p) || p.queries * group <= 16) return;
-        const bool large = tiles >= 2 && c.dev.compiled < 90 && c.dev.arch < 100;
+        const bool large = tiles >= 2 && c.dev.compiled < 90;
         const size_t want =
             large ? mma_tile_shape<128, false>::shared_bytes : mma_small_shape<128, false>::shared_bytes;
         checks++;
         if (fake_counted().shared != want) fail(c, "shared memory", (double)fake_counted().shared, (double)want);
     });
-}
-static void from_sm_100_on(call &c, const stage &s) {
-    c.dev.arch = 100;
-    in_large_tiles<forward>(c, s);
 }
 /* Some results are not wanted. Up to 16 rows the warps of a block share the keys, two where the device has little
    shared memory or head sizes are above 128, else four: that these kernels ran, and no others, this memory tells. */
@@ -1862,7 +1858,6 @@ static const struct kind {
     {"stage 2 f32, backward, ends", 1, backward_of_ends, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2 f32, backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0, 0, 0, false, 1, true}},
     {"stage 2, large tiles", 1, in_large_tiles<forward>, 80, 163 * 1024, {1, 300, 0, 0, 72, 128}},
-    {"stage 2, large tiles, from sm_100 on", 1, from_sm_100_on, 80, 163 * 1024, {1, 300, 0, 0, 72, 128}},
     {"stage 2, large tiles, infinite numbers", 1, in_large_tiles<forward>, 80, 163 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2, large tiles, pages",
      1,

@@ -6343,10 +6343,10 @@ ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared
         row_grad grads[2];
         if (!has_pairs(reach_of_rows<shape::rows>(m, b, i0), j0, j0 + keys)) continue;
         hw::sync();                                     /* all are done with the tiles before */
-        copy_rows<D, shape::rows, shape::threads, 0>(q, p.q, p.size_q, b, h, i0, 0, queries);
-        copy_rows<D, shape::rows, shape::threads, 0>(d_out, p.d_out, p.size_v, b, h, i0, 0, queries);
-        copy_rows<D, keys, shape::threads, 0>(k, p.k, p.size_q, b, head_kv, j0, 0, count);
-        copy_rows<D, keys, shape::threads, 0>(v, p.v, p.size_v, b, head_kv, j0, 0, count);
+        copy_rows<D, shape::rows, shape::threads, copy_across<D>>(q, p.q, p.size_q, b, h, i0, 0, queries);
+        copy_rows<D, shape::rows, shape::threads, copy_across<D>>(d_out, p.d_out, p.size_v, b, h, i0, 0, queries);
+        copy_rows<D, keys, shape::threads, copy_across<D>>(k, p.k, p.size_q, b, head_kv, j0, 0, count);
+        copy_rows<D, keys, shape::threads, copy_across<D>>(v, p.v, p.size_v, b, head_kv, j0, 0, count);
         hw::cp_async_commit();
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int i = i0 + hw::warp() * 16 + hw::lane() / 4 + 8 * e;

@@ -1868,6 +1868,7 @@ static const struct kind {
     {"stage 2, large tiles, entries", 1, in_large_tiles<forward_of_entries>, 80, 163 * 1024, {1, 150, 0, 0, 72, 128}},
     {"stage 2 sums over pairs", 1, backward_of_pairs, 80, 99 * 1024, {1, 250, OF_PAIRS, 0, 8, 64}},
     {"stage 2 sums over pairs", 1, backward_of_pairs, 86, 99 * 1024, {1, 150, 1, 0, 72, 256}},
+    {"stage 2 sums over pairs, many", 1, backward_of_pairs, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 2 sums over pairs, softcap and ALiBi", 1, backward_of_pairs, 80, 99 * 1024, {1, 200, OF_SCORES, 0, 8, 128}},
     {"stage 2 sums over pairs, f32", 1, backward_of_pairs, 80, 99 * 1024, {1, 150, 1, 0, 8, 128, 0, 0, false, 1, true}},
     {"stage 3 sums over pairs", 2, backward_of_pairs, 90, 227 * 1024, {64, 250, OF_PAIRS, 0, 8, 128}},
@@ -2034,6 +2035,13 @@ static void long_call(call &c, int i) {
     c.name += " infinite rows";
 }
 
+/* So many tiles of pairs that sums over all of them have more parts than a warp has lanes; a window leaves few of them
+   any pair. */
+static void many_tiles_call(call &c, int i) {
+    start_call(c, half_type(i % 2), {1, 1, 1, 2900, 2900, 8, 8});
+    c.p.left = 40, c.p.right = 0, c.name += " window";
+}
+
 #ifdef ATTN_CUDA_HW_HEADER /* functions of the device are functions of the host in the emulator alone */
 /* What stage 3 finds of a row in 32 bits (row_in) is what all stages find in 64 (row_at), however far positions,
    lengths and limits are: positions up to 2^62, for more is refused where it is looked at. */
@@ -2090,6 +2098,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             if (w.most_d) random_call(c, w);
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
+            else if (k.test == backward_of_pairs) many_tiles_call(c, i);
             else if (k.test == forward_of_ends || k.test == backward_of_ends)
                 ends_call(c, i, k.test == backward_of_ends);
             else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);

@@ -11,7 +11,9 @@ export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_
 ring=$out/ring
 compiled() { # compiled WHERE ARGUMENTS...: $ring, by these
     where=$1; shift
-    try "examples/mpi/ring.c compiles$where" "$MPICC" -O2 -Wall -Wextra -Werror examples/mpi/ring.c "$@" -lm -o "$ring"
+    plain_object >"$ring.log" 2>&1 || { failed "attn.h compiles" "$ring.log"; return 1; }
+    try "examples/mpi/ring.c compiles$where" "$MPICC" -O2 -Wall -Wextra -Werror -DATTN__IMPLEMENTED \
+        examples/mpi/ring.c "$plain" "$@" -lm -o "$ring"
 }
 ranks() { # ranks COUNT ARGUMENTS...: one job; what it prints
     count=$1; shift

@@ -48,8 +48,8 @@ item_cuda() {
 # implementation with ATTN_CUDA has been compiled beside the kernels.
 item_emulated() {
     ring=$(dirname "$1")/ring
-    compiled " for a device" -DRING_CUDA -DHEADS=1 -Itests/cuda/stand_in -DATTN__IMPLEMENTED "$(dirname "$1")/attn.o" "$1" \
-        -lstdc++ || return
+    compiled " for a device" -DRING_CUDA -DHEADS=1 -Itests/cuda/stand_in -DATTN__IMPLEMENTED \
+        "$(dirname "$1")/attn.o" "$1" -lstdc++ || return
     ranks 2 512
     ranks 2 --device-memory --causal 1024
     ranks 3 256         # ranks without a key

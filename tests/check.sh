@@ -185,7 +185,7 @@ item_embedding() {
 old_caller() {
     sed -E 's/^\} attn_(desc|grad|mha_desc|mha_grad|rope_desc|heatmap);/    int64_t grown[6] ATTN__0;\n&/' attn.h >"$dir/grown.h"
     [ "$(grep -c 'grown\[6\]' "$dir/grown.h")" = 6 ] && printf '#define ATTN_IMPLEMENTATION\n#include "grown.h"\n' |
-        $CC -O1 -I"$dir" -x c -c - -o "$dir/grown.o" &&
+        $CC -O0 -I"$dir" -x c -c - -o "$dir/grown.o" &&
         $CC -Wall -Wextra -Werror tests/old_caller.c "$dir/grown.o" -o "$dir/old_caller" -lm && "$dir/old_caller"
 }
 item_old_caller() { try "a caller of version 0.3 with structures that have grown" old_caller; }
@@ -261,9 +261,9 @@ kilobytes() { # of an object file, and of the code and constants in it
         awk 'NR == 2 { print int(($1 + $2) / 1024) }') of code and constants)"
 }
 item_object() {
-    seconds=$(sh -c "$CC -O2 -c tests/attn.c -o $dir/attn.o && times" 2>"$dir/object.log" | tail -n 1 |
-              awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }')
-    [ -n "$seconds" ] || { failed "object" "$dir/object.log"; return; }
+    plain_object >"$dir/object.log" 2>&1 || { failed "object" "$dir/object.log"; return; }
+    cp "$plain" "$dir/attn.o"
+    seconds=$(cat "$plain.seconds")
     $CC -O2 -fPIC -c tests/attn.c -o "$dir/attn_pic.o"
     try "no mutable global" no_globals
     try "no symbol outside attn_" no_foreign_symbols
@@ -294,8 +294,8 @@ float user_fma(float a, float b, float c) { return a * b + c; }
 int user_nan(float x) { return x != x; }
 float user_sum(const float *x) { float s = 0; int i; for (i = 0; i < 64; i++) s += x[i]; return s; }
 END
-    for file in user with; do
-        { [ $file = user ] || implementation; cat "$dir/user.c"; } >"$dir/$file.after.c"
+    for file in user with; do           # ATTN_STATIC: functions that nobody calls are read, and not optimised
+        { [ $file = user ] || implementation ATTN_STATIC; cat "$dir/user.c"; } >"$dir/$file.after.c"
         $1 -I. -Ofast -fno-finite-math-only -mfma -fno-asynchronous-unwind-tables \
             -S "$dir/$file.after.c" -o "$dir/$file.$1.s" || return 1
         awk '/\.size/ { on = 0 } /^user_/ { on = 1 } on' "$dir/$file.$1.s" | grep -vE '^[[:space:]]*[.#]' |
@@ -315,8 +315,8 @@ item_traces() {
 
 # ---- numbers stated in the conformance format: of this project's own, forward and backward
 item_conformance() {
-    $CC -O2 -w tests/conformance.c tests/attn.c -o "$dir/conformance" -lm 2>"$dir/conformance.log" ||
-        { failed "conformance" "$dir/conformance.log"; return; }
+    { plain_object && $CC -O2 -w tests/conformance.c "$plain" -o "$dir/conformance" -lm; } \
+        >"$dir/conformance.log" 2>&1 || { failed "conformance" "$dir/conformance.log"; return; }
     for file in tests/data/conformance_*.txt; do try "$file" "$dir/conformance" "$file"; done
 }
 
@@ -469,7 +469,7 @@ item_suites_emulated() {
 # As `make test`, but the kernels have to make the fused multiply-add themselves.
 item_suites_plain() {
     program=$dir/plain; objects=$(for suite in $(sh tests/suites.sh); do echo "build/obj/$suite.o"; done)
-    { make $objects && $CC -O2 -w tests/attn.c $objects -o "$program" -lm -lpthread; } >"$program.log" 2>&1 ||
+    { make $objects && plain_object && $CC $objects "$plain" -o "$program" -lm -lpthread; } >"$program.log" 2>&1 ||
         { failed "the suites as plain cc compiles them" "$program.log"; return; }
     without=$(left_out_suites)
     for isa in scalar portable; do
@@ -486,9 +486,9 @@ item_suites_plain() {
     done
 }
 # attn_rope and its kin take no instruction set and run on the best one: builds that leave the better ones out.
-# (With all of them it runs in suites_plain.)
+# (With all of them it runs in suites_plain.) Compiled for as long as it takes to run.
 best_without() {
-    $CC -O1 -w "$@" -c tests/attn.c -o "$dir/sequence.o" &&
+    $CC -O0 -w "$@" -c tests/attn.c -o "$dir/sequence.o" &&
         $CC "$dir/sequence.o" "$dir/sequence_main.o" build/obj/sequence.o build/obj/ref.o -o "$dir/sequence" \
             -lm -lpthread && "$dir/sequence"
 }

@@ -74,6 +74,19 @@ quick="main special properties errors isa softmax products mha pieces"
 left_out_suites() { [ "${BUILDS:-}" != few ] || sh tests/suites.sh | grep -vxF "$(echo $quick | tr ' ' '\n')"; }
 passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said
 
+# The implementation as plain cc -O2 compiles it, for all that only link it, and the seconds of a processor that it took.
+# Two items at a time may each compile it.
+plain=$out/plain.$(echo "$CC" | tr -c 'A-Za-z0-9\n' _).o
+plain_object() {
+    [ -n "$(find attn.h tests/attn.c -newer "$plain" 2>&1)" ] || return 0
+    CC="$CC" sh -c '$CC -O2 -c tests/attn.c -o "$0" && times' "$plain.$$" >"$plain.$$.times" || return 1
+    tail -n 1 "$plain.$$.times" | awk '{ split($1, t, /[ms]/); print 60 * t[1] + t[2] }' >"$plain.seconds"
+    rm "$plain.$$.times"
+    mv "$plain.$$" "$plain"
+}
+
+is_cc() { [ "$(readlink -f "$(command -v "$1")")" = "$(readlink -f "$(command -v "$CC")")" ]; } # by another name
+
 # The lines of one item come out together, and an item that says nothing has failed. What it took goes into a file.
 one_item() {
     began=$(date +%s 2>/dev/null)

@@ -21,7 +21,8 @@ ranks() { # ranks COUNT ARGUMENTS...: one job; what it prints
     sed 's/^/        /' "$log"
 }
 item_ring() {
-    compiled "" || return
+    plain_object >"$ring.log" 2>&1 || { failed "attn.h compiles" "$ring.log"; return; }
+    compiled "" -DATTN__IMPLEMENTED "$plain" || return
     for count in 1 2 4; do
         ranks $count
         ranks $count --causal 2048
@@ -43,10 +44,12 @@ item_cuda() {
         ranks $count --causal 2048
     done
 }
-# Several ranks, with few heads: the emulator is slow. Its memory is the host's, so MPI can take it as it is.
+# Several ranks, with few heads: the emulator is slow. Its memory is the host's, so MPI can take it as it is. The
+# implementation with ATTN_CUDA has been compiled beside the kernels.
 item_emulated() {
     ring=$(dirname "$1")/ring
-    compiled " for a device" -DRING_CUDA -DHEADS=1 -Itests/cuda/stand_in "$1" -lstdc++ || return
+    compiled " for a device" -DRING_CUDA -DHEADS=1 -Itests/cuda/stand_in -DATTN__IMPLEMENTED \
+        "$(dirname "$1")/attn.o" "$1" -lstdc++ || return
     ranks 2 512
     ranks 2 --device-memory --causal 1024
     ranks 3 256         # ranks without a key

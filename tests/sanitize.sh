@@ -1,16 +1,15 @@
-# sanitize.sh - the suites under sanitizers. `make sanitize` runs all, `sh tests/sanitize.sh suite:gcc:address`
+# sanitize.sh - the suites under sanitizers. `make sanitize` runs all, `sh tests/sanitize.sh suite:clang:address`
 # one of them.
 . tests/items.sh
+. tests/sanitizers.sh
 
 dir=$out/sanitize
 mkdir -p "$dir"
 
-# The memory sanitizer misreads intrinsics, so it gets the scalar kernels. The machine's own fused multiply-add: the
-# emulated one takes minutes here.
-FMA=; grep -qw fma /proc/cpuinfo 2>/dev/null && FMA=-mfma
+# The memory sanitizer misreads intrinsics, so it gets the scalar kernels.
 flags_of() {
     case $1 in
-        address) echo "-fsanitize=address,undefined -fno-sanitize-recover=all $FMA" ;;
+        address) echo "$address_flags $FMA" ;;
         thread)  echo "-fsanitize=thread" ;;
         memory)  echo "-fsanitize=memory -fno-sanitize-recover=all -DATTN_NO_SIMD $FMA" ;;
     esac
@@ -18,7 +17,7 @@ flags_of() {
 # The reference takes half of the time, and what it does is no news, nor with BUILDS=few what the suites do themselves;
 # but the memory sanitizer must know what they write, and two suites what they run under.
 flags_of_reference() { case $1 in memory) echo "-O2 $(flags_of memory)" ;; *) echo -O2 ;; esac; }
-watched() { case $1:${BUILDS:-} in address:few) echo main memory train_align attn ;; *) echo $suites attn ;; esac; }
+watched() { case $1:${BUILDS:-} in address:few) echo main memory train_align ;; *) echo $suites ;; esac; }
 # With BUILDS=few each suite runs where it is most likely to find something: threads under the thread sanitizer alone,
 # and under the memory sanitizer, the slowest, only what is quick, and gradients.
 suites_of() {
@@ -30,24 +29,21 @@ suites_of() {
     esac
 }
 
-# Not every machine has every sanitizer's library, or can run it.
-works() {
-    printf 'int main(void) { return 0; }' | "$@" -x c - -o "$program.try" 2>/dev/null && "$program.try"
-}
-
 item_suite() { # COMPILER SANITIZER
     name="$2 ($1)"; program=$dir/$2.$1
     have "$1" || { skipped "$name (no $1)"; return; }
     flags="-g1 -O1 -fno-omit-frame-pointer -DTEST_NO_SIGNALS $(flags_of "$2")"
-    works "$1" $flags || { skipped "$name (this machine has no such sanitizer)"; return; }
+    works "$program.try" "$1" $flags || { skipped "$name (this machine has no such sanitizer)"; return; }
     suites=$(suites_of "$2")
     watched=$(watched "$2")
     sources=$(for suite in $watched; do echo "tests/$suite.c"; done)
     objects=$(for suite in $suites; do case " $watched " in *" $suite "*) ;; *) echo "build/obj/$suite.o" ;; esac; done)
-    "$1" $(flags_of_reference "$2") -c tests/ref.c -o "$program.ref.o" >"$program.log" 2>&1 &&
+    case $2 in address) header=$(address_object_of "$1") ;; *) header=tests/attn.c ;; esac
+    { [ "$2" != address ] || address_object "$1" $address_flags; } >"$program.log" 2>&1 &&
+        "$1" $(flags_of_reference "$2") -c tests/ref.c -o "$program.ref.o" >"$program.log" 2>&1 &&
         { [ -z "$objects" ] || make $objects; } >"$program.log" 2>&1 &&
         "$1" $flags "-DSUITES=$(echo $suites | sed 's/main//; s/[a-z_]*[a-z]/X(&)/g')" $sources $objects \
-            "$program.ref.o" -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
+            "$header" "$program.ref.o" -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
     # kernels of portable vectors are those of other vectors, with other functions
     less=; [ "$2:${BUILDS:-}" != address:few ] || less="--without portable"
@@ -58,5 +54,6 @@ item_suite() { # COMPILER SANITIZER
     ok "$name, $(echo $suites | wc -w) files: $(passed_in "$program.log") tests"
 }
 
-some="suite:gcc:address suite:clang:memory suite:clang:thread"
-items "$1" $([ "${BUILDS:-}" = few ] && echo "$some" || echo "$some suite:gcc:thread")
+# Of addresses by clang first: the fuzzer has its object too, and the suites take less time than with gcc's.
+some="suite:clang:address suite:clang:memory suite:clang:thread"
+items "$1" $([ "${BUILDS:-}" = few ] && echo "$some" || echo "$some suite:gcc:address suite:gcc:thread")

@@ -12,7 +12,9 @@ lacking() { # what is not here of that without which no page can be looked at
 }
 
 item_heatmap() {
-    try "tests/web/pages.c" $CC -O2 -Wall -Wextra -Werror tests/web/pages.c -o "$dir/pages" -lm || return
+    plain_object >"$dir/pages.log" 2>&1 || { failed "attn.h compiles" "$dir/pages.log"; return; }
+    try "tests/web/pages.c" $CC -O2 -Wall -Wextra -Werror -DATTN__IMPLEMENTED tests/web/pages.c "$plain" \
+        -o "$dir/pages" -lm || return
     try "it writes its pages" "$dir/pages" "$dir/heatmap" || return
     lacks=$(lacking)
     [ -z "$lacks" ] || { skipped "pages of attn_heatmap_html in a browser ($lacks)"; return; }

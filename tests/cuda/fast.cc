@@ -2020,7 +2020,8 @@ static void cut_off_call(call &c, int i) {
 }
 
 /* More than 32 tiles of queries or keys, which the producer looks at in one step; the window leaves some steps without
-   any, the first ones or the last ones. Numbers of the last rows alone are not finite, or none is. The second shape takes longest. */
+   any, the first ones or the last ones. Numbers of the last rows alone are not finite, or none is. The second shape
+   takes longest. */
 static const int long_shapes[][7] = {
     {1, 2, 1, 2200, 70, 8, 16}, {1, 2, 2, 70, 4300, 16, 8}, {1, 1, 1, 4300, 300, 8, 8}};
 static void long_call(call &c, int i) {

@@ -19,7 +19,8 @@
 #include <vector>
 
 /* One call, as cuda_rows.py describes it too. Arrays are packed [B,H,S,D] of `type` (attn_type), bias and d_bias
-   [Sq,Sk] for all heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last; 0: all. */
+   [Sq,Sk] for all heads; stats, w_v: f32. d_v: head size of v. window: how many keys a query sees, itself the last;
+   0: all. */
 extern "C" {
 struct cuda_job {
     int32_t batch, heads, heads_kv, queries, keys, d, d_v, causal, align, window, type, score, precision;

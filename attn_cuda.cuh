@@ -6213,11 +6213,17 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_queries(ATTN__PARAM grad_work m)
 #endif
 }
 
+/* Does some pair of a tile count, whose queries have this reach and whose keys are these? */
+ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
+{
+    return r.first < last_key && r.last > first_key;
+}
+
 /* ---- d_bias, d_scale, d_alibi: sums over pairs. A block has a tile of their elements (along an axis of size 1: all
-   that adds to one) and goes over tiles of pairs that add to it, PAIR_TILES of them; where there are more, others have
-   the next ones, and sum_pairs adds what these parts have. So sums are short and have one order. Scores and their
-   gradients are made again: two products of the sweep's five. */
-enum { PAIR_TILES = 64 };
+   that adds to one) and goes over the tiles of pairs that add to it. Where there are few tiles of elements, so that few
+   blocks would run, each has a part of these tiles, and sum_pairs adds the parts. The order is always the same. Scores
+   and their gradients are made again: for each of the three two products beside the sweep's five. */
+enum { PAIR_TASKS = 1024, LEAST_PAIR_TILES = 64 };  /* so many tasks, but of no fewer tiles */
 enum pair_term { OF_BIAS, OF_SCALE, OF_ALIBI };
 struct pairs_work {
     grad_work   g;
@@ -6225,7 +6231,8 @@ struct pairs_work {
     int64_t     size[4];        /* [B,H,Sq,Sk], or 1 */
     int         tiles[4];       /* of the gradient */
     int         added[4];       /* tiles of pairs that add to each, along an axis */
-    int64_t     parts;          /* of a tile's sums */
+    int64_t     parts, most_parts;      /* of a tile's sums; if there were no other tiles */
+    int64_t     part_tiles;     /* tiles of pairs that a part has */
     int         reach_rows;     /* of a tile in g.reaches */
     pair_term   of;
     uint32_t    bit;            /* ATTN_GRAD_.. */
@@ -6244,8 +6251,9 @@ ATTN__DEVICE pairs_at pairs_at_tile(const pairs_work &m, int64_t tile, int64_t n
 {
     pairs_at t;
     ATTN__UNROLL for (int axis = 3; axis >= 0; axis--) {
-        t.at[axis] = (int)(tile % m.tiles[axis] + n % m.added[axis]);
-        tile /= m.tiles[axis], n /= m.added[axis];
+        const int64_t other_tiles = quotient(tile, m.tiles[axis]), other_added = quotient(n, m.added[axis]);
+        t.at[axis] = (int)(tile - other_tiles * m.tiles[axis] + (n - other_added * m.added[axis]));
+        tile = other_tiles, n = other_added;
     }
     return t;
 }
@@ -6333,15 +6341,22 @@ ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared
     const uint32_t q = hw::shared_address(shared), d_out = q + whole, k = d_out + whole, v = k + tile_bytes<keys, D>;
     const int64_t all = (int64_t)m.added[0] * m.added[1] * m.added[2] * m.added[3];
     const int queries = (int)p.queries, count = (int)p.keys;
+    const int64_t from = part * m.part_tiles, end = from + m.part_tiles < all ? from + m.part_tiles : all;
     float sum[keys / 2] = {};
-    for (int64_t n = part * PAIR_TILES; n < (part + 1) * PAIR_TILES && n < all; n++) {
+    for (int64_t n = from, next; n < end; n = next) {
         const pairs_at t = pairs_at_tile(m, tile, n);
         const int b = t.at[0], h = t.at[1], i0 = t.at[2] * shape::rows, j0 = t.at[3] * keys;
         const int head_kv = h / (int)(p.heads / p.heads_kv);
         float s[keys / 2], ds[keys / 2], raw[keys / 2];
         tile_row rows[2];
         row_grad grads[2];
-        if (!has_pairs(reach_of_rows<shape::rows>(m, b, i0), j0, j0 + keys)) continue;
+        const tile_reach reach = reach_of_rows<shape::rows>(m, b, i0);
+        next = n + 1;
+        if (!has_pairs(reach, j0, j0 + keys)) {         /* nor before the first key, nor behind the last */
+            const bool before = reach.first < reach.last && j0 < reach.first;
+            if (m.added[3] > 1) next = n + (before ? reach.first / keys : m.added[3]) - t.at[3];
+            continue;
+        }
         hw::sync();                                     /* all are done with the tiles before */
         copy_rows<D, shape::rows, shape::threads, copy_across<D>>(q, p.q, p.size_q, b, h, i0, 0, queries);
         copy_rows<D, shape::rows, shape::threads, copy_across<D>>(d_out, p.d_out, p.size_v, b, h, i0, 0, queries);
@@ -6395,12 +6410,6 @@ template <class F> ATTN__DEVICE void next_tile(moving_tile &t, int end, int part
     for (; t.head < end; t.head++, t.part = 0)
         for (; t.part < parts; t.part += step)
             if (found(t.part)) return;
-}
-
-/* Does some pair of a tile count, whose queries have this reach and whose keys are these? */
-ATTN__DEVICE bool has_pairs(const tile_reach &r, int first_key, int last_key)
-{
-    return r.first < last_key && r.last > first_key;
 }
 
 /* Which keys a tile of an entry's queries may attend to */
@@ -7026,6 +7035,12 @@ template <int D> int64_t counts_of(const params &p, const mma_work &m)
 /* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
    there are two blocks per processor at most, so half as many tiles of rows; but of packed entries, whose number of
    tiles is that of their mean length, each may have one more. */
+/* A backward call as its forward sees it: sums over pairs do not shape scores (has_extra). */
+static params forward_of(params p)
+{
+    p.d_bias.rank = p.d_scale.rank = p.d_alibi.rank = 0;
+    return p;
+}
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
@@ -7264,24 +7279,32 @@ static pairs_work pairs_plan(const params &p, pair_term of, int keys_of_tile)
         m.added[axis] = tiles / m.tiles[axis];
         added *= m.added[axis];
     }
-    m.parts = (added + PAIR_TILES - 1) / PAIR_TILES;
+    const int64_t tiles = (int64_t)m.tiles[0] * m.tiles[1] * m.tiles[2] * m.tiles[3];
+    const int64_t wanted = (PAIR_TASKS + tiles - 1) / tiles;
+    m.most_parts = (added + LEAST_PAIR_TILES - 1) / LEAST_PAIR_TILES;
+    const int64_t parts = wanted < m.most_parts ? wanted : m.most_parts;
+    m.part_tiles = (added + parts - 1) / parts;
+    m.parts = (added + m.part_tiles - 1) / m.part_tiles;
     return m;
 }
+/* What a call takes, and any smaller one, which may have more parts. It does not grow with queries times keys: fewer
+   than PAIR_TASKS tiles have parts, fewer than 2 * PAIR_TASKS in all, each of 64 by 64 elements at most. */
 static int64_t pair_sums_bytes(const params &p)
 {
-    int64_t most_bytes = 0;
+    const int64_t limit = 2 * (int64_t)PAIR_TASKS * 64 * 64;
+    int64_t most = 0;
     with_shape(p, [&](auto, auto d) {
         for (int of = OF_BIAS; of <= OF_ALIBI; of++) {
             const pairs_work m = pairs_plan(p, (pair_term)of, grad_shape<decltype(d)::value, true>::keys);
-            const int64_t bytes = m.to.rank && m.parts > 1 ? pair_elements(m) * m.parts * (int64_t)sizeof(float) : 0;
-            if (bytes > most_bytes) most_bytes = bytes;
+            const int64_t sums = !m.to.rank || m.most_parts == 1 ? 0 : pair_elements(m) * m.most_parts;
+            if (sums > most) most = sums < limit ? sums : limit;
         }
     });
-    return most_bytes;
+    return most * (int64_t)sizeof(float);
 }
 static int64_t mma_workspace(const params &p, const device &dev, bool backward, bool smaller)
 {
-    int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(p, dev, smaller);
+    int64_t bytes = backward && p.stats.rank ? 0 : mma_forward_workspace(forward_of(p), dev, smaller);
     if (!backward) return bytes + stats_bytes(p);
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value;
@@ -7298,7 +7321,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
 static int find_stats(const grad_work &m, forward_fn *forward, const device &dev, const queue &stream)
 {
     if (!forward) return 0;
-    params stats_alone = m.p;
+    params stats_alone = forward_of(m.p);
     stats_alone.out.rank = stats_alone.lse.rank = 0;
     return (int)forward(stats_alone, dev, stream);
 }
@@ -10002,8 +10025,8 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
-               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi or a scale that is "
-               "not positive");
+               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi, d_scale or a scale "
+               "that is not positive");
     ATTN__WANT(backward || !asks(p, EACH_PAIR) || !asks(p, EXTRA, EACH_PAIR),
                "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
     ATTN__WANT(!p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
@@ -10156,10 +10179,11 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
 {
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
     int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
-    if (!backward || !p.stats.rank) behind = hopper_forward_workspace(p);
-    if (backward && !p.stats.rank && (smaller || hopper_covers(p, dev, false)) &&
-        behind < mma_forward_workspace(p, dev, smaller))
-        behind = mma_forward_workspace(p, dev, smaller);
+    const params forward = forward_of(p);
+    if (!backward || !p.stats.rank) behind = hopper_forward_workspace(forward);
+    if (backward && !p.stats.rank && (smaller || hopper_covers(forward, dev, false)) &&
+        behind < mma_forward_workspace(forward, dev, smaller))
+        behind = mma_forward_workspace(forward, dev, smaller);
     if (backward && hopper_sweeps_once(p)) {
         const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
         if (behind < sums) behind = sums;
@@ -10193,7 +10217,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
     forward_fn *const forward =
-        p.stats.rank ? NULL : !has_starts(p) && hopper_covers(p, dev, false) ? mma_forward : hopper_forward;
+        p.stats.rank ? NULL : !has_starts(p) && hopper_covers(forward_of(p), dev, false) ? mma_forward : hopper_forward;
     error = find_stats(m.g, forward, dev, stream);
     if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
@@ -10266,9 +10290,10 @@ namespace attn__gpu {
        mma_grad_queries        128      96 (above 128) all                           255        dQ
        mma_grad_pairs          128      32, 48, 80     all                           255        d_bias (and d_scale,
                                                                                                 d_alibi)
+       sum_pairs               128      none           none                          55
        clear_dq_sums           128      none           none                          22
        store_dq_sums           128      none           none                          54         convert dQ
-       the three of f32        128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
+       the four of f32         128      45 to 97       all, 1 (NaN guard)            255        in three TF32 products
        hopper_forward_kernel   512, 384 115, 194, 194  16 or 18 mbarriers, TURN      160 / 32   FA3 forward
          of 192 and 128, 192   384      210, 194       (the ping-pong), GUARD        232 / 40
          with options          384      100, 132, 196  (NaN guard)                   232 / 40

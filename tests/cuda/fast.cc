@@ -577,6 +577,7 @@ static void make_pair_sums(call &c, const stage &s) {
     params &p = c.p;
     if ((c.infinite & 16) || !chance(c.pair_sums ? 100 : 40)) return;
     const int percent = c.pair_sums ? 95 : 70;
+    const bool runs = !s.covers(p, c.dev, false); /* as a forward, for stats */
     if (p.bias.rank && chance(percent)) {
         const int64_t all[4] = {p.batch, p.heads, p.queries, p.keys};
         for (int axis = 0; axis < 4; axis++) p.bias_size[axis] = chance(40) ? 1 : all[axis];
@@ -585,6 +586,8 @@ static void make_pair_sums(call &c, const stage &s) {
     if (p.alibi.rank && chance(percent)) p.d_alibi = broadcast(c.d_alibi, ATTN_F32, {1, p.heads, 1, 1});
     if (chance(percent / 2)) p.d_scale = broadcast(c.d_scale, ATTN_F32, {1, 1, 1, 1});
     if (s.covers(p, c.dev, true)) p.d_bias.rank = p.d_scale.rank = p.d_alibi.rank = 0;
+    checks++;
+    if (!s.covers(forward_of(p), c.dev, false) != runs) fail(c, "another stage for stats", !runs, runs);
     if (p.d_bias.rank) c.name += " d_bias";
     if (p.d_scale.rank) c.name += " d_scale";
     if (p.d_alibi.rank) c.name += " d_alibi";
@@ -1065,7 +1068,7 @@ static long kernels_of_gradients(const params &p, forward_fn backward) {
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
 }
-/* Of d_bias, d_scale, d_alibi each has one, and another one for what has more than 64 tiles of pairs. */
+/* Of d_bias, d_scale, d_alibi each has one, and another one where it is in parts. */
 static long kernels_of_pairs(const params &p) {
     long count = 0;
     with_shape(p, [&](auto, auto d) {
@@ -2036,11 +2039,21 @@ static void long_call(call &c, int i) {
     c.name += " infinite rows";
 }
 
-/* So many tiles of pairs that sums over all of them have more parts than a warp has lanes; a window leaves few of them
-   any pair. */
+/* Sums in parts: of all pairs in more parts than a warp has lanes, where a window leaves few tiles any pair; or of each
+   head, query and key over a large batch. */
 static void many_tiles_call(call &c, int i) {
-    start_call(c, half_type(i % 2), {1, 1, 1, 2900, 2900, 8, 8});
-    c.p.left = 40, c.p.right = 0, c.name += " window";
+    params &p = c.p;
+    if (i % 3 == 0) {
+        start_call(c, half_type(i % 2), {1, 1, 1, 2900, 2900, 8, 8});
+        p.left = 40, p.right = 0, c.name += " window";
+        return;
+    }
+    start_call(c, half_type(i % 2), {70, 4, 2, 20, 20, 8, 8});
+    make_bias(c, false);
+    make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+    fill(c.alibi, 0.3);
+    p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+    c.name += " bias of zeros, ALiBi";
 }
 
 #ifdef ATTN_CUDA_HW_HEADER /* functions of the device are functions of the host in the emulator alone */

@@ -6330,7 +6330,6 @@ ATTN__DEVICE void finish_pairs(const pairs_work &m, float *shared, float (&sum)[
         if (m.parts == 1) store_gradient(m.g.p, m.to, m.bit, t.at[0], t.at[1], i, j, all);
         else m.sums[element * m.parts + part] = all;
     }
-    hw::sync();                                         /* the next task takes the tiles */
 }
 template <class T, int D>
 ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared, int64_t tile, int64_t part)
@@ -6357,7 +6356,7 @@ ATTN__DEVICE void mma_grad_pairs_task(const pairs_work &m, unsigned char *shared
             if (m.added[3] > 1) next = n + (before ? reach.first / keys : m.added[3]) - t.at[3];
             continue;
         }
-        hw::sync();                                     /* all are done with the tiles before */
+        hw::sync();                                     /* all are done with what is there */
         copy_rows<D, shape::rows, shape::threads, copy_across<D>>(q, p.q, p.size_q, b, h, i0, 0, queries);
         copy_rows<D, shape::rows, shape::threads, copy_across<D>>(d_out, p.d_out, p.size_v, b, h, i0, 0, queries);
         copy_rows<D, keys, shape::threads, copy_across<D>>(k, p.k, p.size_q, b, head_kv, j0, 0, count);

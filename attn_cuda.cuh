@@ -1007,8 +1007,11 @@ ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 
 {
     return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
 }
-/* Does a backward want gradients to which every pair of a query and a key adds a term? */
-ATTN__BOTH bool wants_pair_sums(const params &p) { return p.d_bias.rank || p.d_scale.rank || p.d_alibi.rank; }
+/* Does a backward want gradients to which every pair of a query and a key adds a term? (A forward's are not set.) */
+ATTN__BOTH bool wants_pair_sums(const params &p)
+{
+    return p.is_backward && (p.d_bias.rank || p.d_scale.rank || p.d_alibi.rank);
+}
 /* Has a backward more of attn.h's gradients than d_out, d_lse, dq, dk, dv, d_sink and these? */
 ATTN__BOTH bool wants_more_gradients(const params &p)
 {

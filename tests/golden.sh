@@ -54,7 +54,7 @@ item_build() {
     linked=                                     # this one has been compiled already, or will be again
     [ "$2" != -O2 ] || ! is_cc "$1" || linked=$plain
     { [ -z "$linked" ] || plain_object; } >"$file.log" 2>&1 &&
-        "$1" $flags -w ${linked:+-DGOLDEN_LINKED} tests/golden.c $linked -o "$file" -lm >"$file.log" 2>&1 ||
+        "$1" $flags -w ${linked:+-DGOLDEN_LINKED} tests/golden.c ${linked:+"$linked"} -o "$file" -lm >"$file.log" 2>&1 ||
         { failed "$name does not compile" "$file.log"; return; }
     for isa in $instruction_sets; do
         # without fused multiply-add in hardware this takes a minute

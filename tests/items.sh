@@ -76,7 +76,7 @@ passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a 
 
 # The implementation as plain cc -O2 compiles it, for all that only link it, and the seconds of a processor that it took.
 # Two items at a time may each compile it.
-plain=$out/plain.$(echo "$CC" | tr -c 'A-Za-z0-9\n' _).o
+plain=$out/plain-${CC##*/}.o
 plain_object() {
     [ -n "$(find attn.h tests/attn.c -newer "$plain" 2>&1)" ] || return 0
     CC="$CC" sh -c '$CC -O2 -c tests/attn.c -o "$0" && times' "$plain.$$" >"$plain.$$.times" || return 1

@@ -6234,7 +6234,8 @@ struct pairs_work {
     int64_t     size[4];        /* [B,H,Sq,Sk], or 1 */
     int         tiles[4];       /* of the gradient */
     int         added[4];       /* tiles of pairs that add to each, along an axis */
-    int64_t     parts, most_parts;      /* of a tile's sums; if there were no other tiles */
+    int64_t     parts;          /* of a tile's sums */
+    int64_t     most_parts;     /* and how many it would have at most, with fewer tiles beside it */
     int64_t     part_tiles;     /* tiles of pairs that a part has */
     int         reach_rows;     /* of a tile in g.reaches */
     pair_term   of;

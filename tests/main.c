@@ -1,5 +1,6 @@
 /* main.c - runs the suites.
    build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA] [--amx] [--seed N] [--list] [--verbose]
+               [--first]   (up to the first failure)
    --without leaves an instruction set out, unless it is the best one here. --amx asks for AMX first, and fails where
    there is none.
    A line per suite says what it did: "NAME: N calls, N checks on N instruction sets". The last line is "N passed, N
@@ -49,7 +50,7 @@ static const test_case *const suites[] = {
 static struct {
     const char *suite, *filter, *isa, *without;
     unsigned long long seed;
-    int list, verbose, amx;
+    int list, verbose, amx, first;
 } options;
 
 /* ---- checks */
@@ -80,6 +81,10 @@ int test_check(int ok, const char *file, int line, const char *format, ...) {
     vprintf(format, args);
     va_end(args);
     printf("\n");
+    if (options.first) { /* what runs beside it may still do so */
+        fflush(stdout);
+        _Exit(1);
+    }
     return 0;
 }
 
@@ -389,7 +394,8 @@ static void run_suite(const test_case *test) {
 }
 
 static int usage(const char *problem) {
-    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --amx, --seed N, --list, --verbose\n",
+    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --amx, --seed N, --list, --verbose, "
+           "--first\n",
            problem);
     return 0;
 }
@@ -407,6 +413,7 @@ static int parse(int argc, char **argv) {
         else if (!strcmp(a, "--amx")) options.amx = 1, takes_value = 0;
         else if (!strcmp(a, "--list")) options.list = 1, takes_value = 0;
         else if (!strcmp(a, "--verbose")) options.verbose = 1, takes_value = 0;
+        else if (!strcmp(a, "--first")) options.first = 1, takes_value = 0;
         else return usage(a);
         if (takes_value && !value) return usage("a value is missing");
         i += takes_value;

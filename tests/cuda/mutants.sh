@@ -30,6 +30,7 @@ item_mutant() { # NUMBER [sound]
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;
         "stage 2 entries, backward"*) dims=64,128 ;;    # others are stage 1's
+        "dispatch"*)            dims=64,128,256 ;;
         *)                  dims=64,256 ;;
     esac
     optimize=-O0                                    # compiling takes longer than running
@@ -37,12 +38,12 @@ item_mutant() { # NUMBER [sound]
     case $name in *f32*|*F32*) types=-DATTN_CUDA_BF16=0 ;; *bf16*) types=-DATTN_CUDA_F32=0 ;; esac
     flags=
     case $name in
-        "products"*) set -- --filter emulated.products; flags=-DATTN_CUDA_MAX_BLOCKS=5 ;;
-        "stage 1"*)  set -- --filter emulated.tiles ;;
-        "cache"*)    set -- --filter emulated.cache ;;
-        "dispatch"*) set -- --filter emulated.fast ;;
-        "errors"*)   set -- --filter emulated.lost_device ;;
-        "devices"*)  set -- --filter emulated.several_devices ;;
+        "products"*) set -- --first --filter emulated.products; flags=-DATTN_CUDA_MAX_BLOCKS=5 ;;
+        "stage 1"*)  set -- --first --filter emulated.tiles ;;
+        "cache"*)    set -- --first --filter emulated.cache ;;
+        "dispatch"*) set -- --first --filter emulated.fast ;;
+        "errors"*)   set -- --first --filter emulated.lost_device ;;
+        "devices"*)  set -- --first --filter emulated.several_devices ;;
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
     case $name in                                   # here running does
@@ -58,7 +59,7 @@ item_mutant() { # NUMBER [sound]
     if [ $sound = sound ]; then
         if [ $ran = 0 ]; then ok "without a fault: ${name%%:*}"; else failed "without a fault: ${name%%:*}" "$here/log"; fi
     elif [ $ran = 0 ]; then failed "not noticed: $name"
-    else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    .*case/case/p' "$here/log" | head -n 1 | cut -c1-90))"
+    else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    [^ ]*\.[ch]:[0-9]*: //p' "$here/log" | head -n 1 | cut -c1-90))"
          rm -rf "$here"; fi
 }
 

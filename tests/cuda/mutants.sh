@@ -25,7 +25,7 @@ item_mutant() { # NUMBER [sound]
     [ -z "$2" ] || cp attn_cuda.cuh "$here"
     source=device       # stage 1, and which stage runs, are tested with the calls of attn.h
     others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
-        "$PWD"/build/obj/ref.o)
+        "$PWD"/build/obj/ref.o "$PWD"/build/obj/cases.o "$PWD"/build/obj/grads.o)
     case $name in
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;

@@ -2,11 +2,21 @@
    batches. */
 #include "grads.h"
 
-/* Element [b,h,m,n] of the product, exactly as the manual says it is computed. */
-static float chains(const attn_view *a, const attn_view *b, int64_t i0, int64_t i1, int64_t m, int64_t n) {
+/* The elements (row, k) of an entry, or (k, row) where they are turned, side by side; to be freed. */
+static double *side_by_side(const attn_view *v, int64_t i0, int64_t i1, int64_t rows, int64_t depth, int turned) {
+    double *x = (double *)malloc((size_t)(rows * depth + 1) * sizeof *x);
+    if (!x) abort();
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < depth; k++)
+            x[row * depth + k] = turned ? ref_at(v, i0, i1, k, row) : ref_at(v, i0, i1, row, k);
+    return x;
+}
+
+/* An element of the product, exactly as the manual says it is computed. */
+static float chains(const double *a, const double *b, int64_t depth) {
     float total = 0, sum = 0;
-    for (int64_t k = 0, depth = a->size[a->rank - 1]; k < depth; k++) {
-        sum = fmaf((float)ref_at(a, i0, i1, m, k), (float)ref_at(b, i0, i1, k, n), k % 64 ? sum : 0);
+    for (int64_t k = 0; k < depth; k++) {
+        sum = fmaf((float)a[k], (float)b[k], k % 64 ? sum : 0);
         if (k % 64 == 63 || k == depth - 1) total = k < 64 ? sum : total + sum;
     }
     return total;
@@ -14,16 +24,21 @@ static float chains(const attn_view *a, const attn_view *b, int64_t i0, int64_t 
 
 /* What one of `every` elements must be, in the order of their indices; to be freed. */
 static float *wanted(attn_view a, attn_view b, attn_view out, int64_t every) {
-    int64_t index[4] = {0, 0, 0, 0}, low, high, count = 1, element = 0;
-    for (int axis = 0; axis < out.rank; axis++) count *= out.size[axis];
-    float *want = (float *)malloc((size_t)(count / every + 1) * sizeof *want);
+    int64_t size[4] = {1, 1, 1, 1}, element = 0, depth = a.size[a.rank - 1];
+    for (int axis = 0; axis < out.rank; axis++) size[4 - out.rank + axis] = out.size[axis];
+    float *want = (float *)malloc((size_t)(size[0] * size[1] * size[2] * size[3] / every + 1) * sizeof *want);
     if (!want) abort();
-    if (view_extent(&out, &low, &high)) do {
-            const int64_t *last = index + out.rank - 2;
-            int64_t i0 = out.rank == 4 ? index[0] : 0, i1 = out.rank > 2 ? index[out.rank - 3] : 0;
-            if (element % every == 0) want[element / every] = chains(&a, &b, i0, i1, last[0], last[1]);
-            element++;
-        } while (next_index(&out, index));
+    for (int64_t i0 = 0; i0 < size[0]; i0++)
+        for (int64_t i1 = 0; i1 < size[1]; i1++) {
+            double *rows = side_by_side(&a, i0, i1, size[2], depth, 0);
+            double *columns = side_by_side(&b, i0, i1, size[3], depth, 1);
+            for (int64_t m = 0; m < size[2]; m++)
+                for (int64_t n = 0; n < size[3]; n++, element++)
+                    if (element % every == 0)
+                        want[element / every] = chains(rows + m * depth, columns + n * depth, depth);
+            free(rows);
+            free(columns);
+        }
     return want;
 }
 
@@ -176,25 +191,30 @@ static int takes_codes(void) {
 /* The product in double precision, from the codes and their scales alone. What is left is the rounding of a number, of
    chains of 64 and of their sum. */
 static void check_codes_exactly(const attn_view *a, const attn_view *b, const attn_view *scale, const attn_view *got) {
-    int64_t index[4] = {0, 0, 0, 0}, low, high, depth = a->size[a->rank - 1];
-    double unit = ldexp(1, -24) * (66 + (double)depth / 64);
-    int grouped = scale->size[scale->rank - 1] > 1;
-    if (!view_extent(got, &low, &high)) return;
-    do {
-        double sum = 0, terms = 0;
-        for (int64_t k = 0; k < depth; k++) {
-            double number = ref_at(b, index[0], index[1], k, index[3]) *
-                            ref_at(scale, index[0], index[1], index[3], grouped ? k / 32 : 0),
-                   term = ref_at(a, index[0], index[1], index[2], k) * number;
-            sum += term;
-            terms += fabs(term);
+    const int64_t depth = a->size[a->rank - 1], m = got->size[2], n = got->size[3];
+    const double unit = ldexp(1, -24) * (66 + (double)depth / 64);
+    const int grouped = scale->size[scale->rank - 1] > 1;
+    for (int64_t entry = 0; entry < got->size[0] * got->size[1]; entry++) {
+        const int64_t i0 = entry / got->size[1], i1 = entry % got->size[1];
+        double *rows = side_by_side(a, i0, i1, m, depth, 0), *numbers = side_by_side(b, i0, i1, n, depth, 1);
+        for (int64_t at = 0; at < n * depth; at++)
+            numbers[at] *= ref_at(scale, i0, i1, at / depth, grouped ? at % depth / 32 : 0);
+        for (int64_t at = 0; at < m * n; at++) {
+            const int64_t i = at / n, j = at % n;
+            double sum = 0, terms = 0, x = ref_at(got, i0, i1, i, j);
+            for (int64_t k = 0; k < depth; k++) {
+                const double term = rows[i * depth + k] * numbers[j * depth + k];
+                sum += term;
+                terms += fabs(term);
+            }
+            if (!isfinite(sum) && isnan(sum) == isnan(x)) continue;
+            if (!CHECKF(fabs(x - sum) <= unit * terms + 1e-40, "codes: [%ld,%ld,%ld,%ld] is %.9g, not %.9g", (long)i0,
+                        (long)i1, (long)i, (long)j, x, sum))
+                break;
         }
-        double x = ref_at(got, index[0], index[1], index[2], index[3]);
-        if (!isfinite(sum) && isnan(sum) == isnan(x)) continue;
-        if (!CHECKF(fabs(x - sum) <= unit * terms + 1e-40, "codes: [%ld,%ld,%ld,%ld] is %.9g, not %.9g", (long)index[0],
-                    (long)index[1], (long)index[2], (long)index[3], x, sum))
-            return;
-    } while (next_index(got, index));
+        free(rows);
+        free(numbers);
+    }
 }
 
 /* b: codes of rows [n,k], transposed; the scales of a b that is shared may lack its batch. */

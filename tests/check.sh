@@ -489,11 +489,11 @@ item_suites_plain() {
 # (With all of them it runs in suites_plain.) Compiled for as long as it takes to run.
 best_without() {
     $CC -O0 -w "$@" -c tests/attn.c -o "$dir/sequence.o" &&
-        $CC "$dir/sequence.o" "$dir/sequence_main.o" build/obj/sequence.o build/obj/ref.o -o "$dir/sequence" \
-            -lm -lpthread && "$dir/sequence"
+        $CC "$dir/sequence.o" "$dir/sequence_main.o" $of_sequence -o "$dir/sequence" -lm -lpthread && "$dir/sequence"
 }
 item_sequences() {
-    { make build/obj/sequence.o build/obj/ref.o &&
+    of_sequence="build/obj/sequence.o build/obj/ref.o build/obj/cases.o build/obj/grads.o"
+    { make $of_sequence &&
         $CC -O1 -w '-DSUITES=X(sequence)' -c tests/main.c -o "$dir/sequence_main.o"; } >"$dir/sequence.log" 2>&1 ||
         { failed "the suite sequence" "$dir/sequence.log"; return; }
     try "the suite sequence without AVX-512" best_without -DATTN_NO_AVX512
@@ -530,7 +530,7 @@ item_aarch64() {
     for isa in scalar neon; do golden_in_emulation $isa qemu-aarch64 "$dir/golden_aarch64"; done
     golden_of_types qemu-aarch64 "$dir/golden_aarch64" --isa neon
     try "AArch64 builds the suite isa" $compiler -O1 -w -static '-DSUITES=X(isa)' tests/main.c tests/isa.c tests/ref.c \
-        "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
+        tests/cases.c "$dir/aarch64.o" -o "$dir/isa_aarch64" -lm -lpthread &&
         try "the suite isa in emulation" qemu-aarch64 "$dir/isa_aarch64" --isa neon
 }
 # Other machines, each with the best kernels it has: every call of the golden set, each in another way.

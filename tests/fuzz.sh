@@ -13,8 +13,10 @@ build() { # build COMPILER FLAGS...
     compiler=$1; shift
     address_object "$compiler" "$@" & first=$!
     "$compiler" -g1 -O1 -fno-omit-frame-pointer "$@" ${1:+-fno-sanitize=undefined} -fwrapv -c tests/fuzz.c \
-        -o "$dir/fuzz.o" && "$compiler" -O2 -fwrapv -c tests/ref.c -o "$dir/ref.o" && wait $first &&
-        "$compiler" "$@" "$(address_object_of "$compiler")" "$dir/fuzz.o" "$dir/ref.o" -o "$program" -lm
+        -o "$dir/fuzz.o" &&
+        for file in ref cases grads; do "$compiler" -O2 -fwrapv -c tests/$file.c -o "$dir/$file.o" || return; done &&
+        wait $first && "$compiler" "$@" "$(address_object_of "$compiler")" "$dir/fuzz.o" "$dir/ref.o" "$dir/cases.o" \
+            "$dir/grads.o" -o "$program" -lm
 }
 
 flags=$address_flags

@@ -182,19 +182,30 @@ typedef struct block {
     unsigned char *base, *open; /* of the mapping, of its accessible pages */
     size_t total, opened;
     unsigned char *data;
-    size_t bytes, pages; /* pages: 0 of a block that is not kept when it is freed */
+    size_t bytes;
+    int kept; /* as what it is kept when it is freed: 0, not at all */
     struct block *next;
 } block;
 static block *blocks;
 
-/* Freed blocks of up to so many pages, by their number: closed, so that nobody reads or writes what was freed, but
-   still mapped. To map them anew, with a fault for each page, was a tenth of the time of all suites. */
+/* Freed blocks, by their number of pages, large ones by the next power of two: closed, so that nobody reads or writes
+   what was freed, but still mapped. To map them anew, with a fault for each page, was a tenth of the time of all
+   suites. */
+enum { KEPT_PAGES = 64, KEPT_DOUBLED = 8, KEPT_KINDS = KEPT_PAGES + KEPT_DOUBLED };
+static block *kept[KEPT_KINDS + 1];
+static size_t pages_kept(int kind) {
+    return kind <= KEPT_PAGES ? (size_t)kind : (size_t)KEPT_PAGES << (kind - KEPT_PAGES);
+}
+static int kept_as(size_t pages) { /* 0: they are not */
 #if defined(TEST_MAPPED) || defined(_WIN32)
-enum { KEPT_PAGES = 0 };
+    (void)pages;
+    return 0;
 #else
-enum { KEPT_PAGES = 64 };
+    int kind = pages <= KEPT_PAGES ? (int)pages : KEPT_PAGES;
+    while (kind <= KEPT_KINDS && pages_kept(kind) < pages) kind++;
+    return kind <= KEPT_KINDS ? kind : 0;
 #endif
-static block *kept[KEPT_PAGES + 1];
+}
 
 enum { FILL = 0xFF };
 
@@ -250,15 +261,15 @@ static size_t whole_pages(size_t bytes) { return (bytes + page_size() - 1) / pag
 
 void *test_guarded_span(size_t before, size_t bytes, size_t after, int low) {
     size_t page = page_size(), below = whole_pages(before) + page, inside = whole_pages(bytes);
-    const size_t pages = before || after || inside > KEPT_PAGES * page ? 0 : inside / page;
-    block *b = kept[pages];
+    const int kind = before || after ? 0 : kept_as(inside / page);
+    block *b = kind ? kept[kind] : 0;
     if (b) {
-        kept[pages] = b->next;
+        kept[kind] = b->next;
     } else {
         b = (block *)malloc(sizeof *b);
         if (!b) abort();
-        b->pages = pages;
-        b->total = below + inside + whole_pages(after) + page;
+        b->kept = kind;
+        b->total = below + (kind ? pages_kept(kind) * page : inside) + whole_pages(after) + page;
         b->base = (unsigned char *)map_closed(b->total);
         if (!b->base) {
             printf("out of address space\n");
@@ -317,10 +328,10 @@ void test_release(void) {
         CHECKF(untouched(b->data + b->bytes, b->open + b->opened), "wrote above a block of %lu bytes",
                (unsigned long)b->bytes);
         blocks = b->next;
-        if (b->pages) {
+        if (b->kept) {
             if (!map_close(b->open, b->opened)) exit(1);
-            b->next = kept[b->pages];
-            kept[b->pages] = b;
+            b->next = kept[b->kept];
+            kept[b->kept] = b;
             continue;
         }
         unmap(b->base, b->total);

@@ -133,8 +133,9 @@ int fake_summary(void) {
     printf("emulated: %lld mma, %lld ldmatrix, %lld cp.async, %lld wgmma, %lld TMA, %lld stmatrix\n", (long long)n.mma,
            (long long)n.ldmatrix, (long long)n.copies, (long long)n.wgmma, (long long)n.tma, (long long)n.stmatrix);
     if (n.ldmatrix_conflicts) printf("FAIL ldmatrix, stmatrix: rows that share banks\n");
-    if (!n.downwards || n.downwards == n.launches) printf("FAIL lanes of a warp ran in one direction alone\n");
-    return !n.ldmatrix_conflicts && n.downwards && n.downwards != n.launches;
+    const bool one_way = n.launches && (!n.downwards || n.downwards == n.launches);
+    if (one_way) printf("FAIL lanes of a warp ran in one direction alone\n");
+    return !n.ldmatrix_conflicts && !one_way;
 }
 void *fake_share(size_t bytes) { return malloc(bytes); }
 void fake_unshare(void *block) { free(block); }

@@ -6,7 +6,7 @@ set -eu
 : "${CFLAGS:=-O1 -g1 -fsanitize=address,fuzzer-no-link}"
 mkdir -p "$OUT"
 objects=
-for file in attn ref fuzz; do # tests/fuzz.c may wrap around: it also looks at what is far too large
+for file in attn ref cases grads fuzz; do # tests/fuzz.c may wrap around: it also looks at what is far too large
     $CC $CFLAGS -fwrapv -DFUZZ_LIBFUZZER -c tests/$file.c -o "$OUT/$file-libfuzzer.o"
     objects="$objects $OUT/$file-libfuzzer.o"
 done

@@ -3,7 +3,7 @@
 #include "grads.h"
 
 /* The elements (row, k) of an entry, or (k, row) where they are turned, side by side; to be freed. */
-static double *side_by_side(const attn_view *v, int64_t i0, int64_t i1, int64_t rows, int64_t depth, int turned) {
+static double *numbers_of_entry(const attn_view *v, int64_t i0, int64_t i1, int64_t rows, int64_t depth, int turned) {
     double *x = (double *)malloc((size_t)(rows * depth + 1) * sizeof *x);
     if (!x) abort();
     for (int64_t row = 0; row < rows; row++)
@@ -30,8 +30,8 @@ static float *wanted(attn_view a, attn_view b, attn_view out, int64_t every) {
     if (!want) abort();
     for (int64_t i0 = 0; i0 < size[0]; i0++)
         for (int64_t i1 = 0; i1 < size[1]; i1++) {
-            double *rows = side_by_side(&a, i0, i1, size[2], depth, 0);
-            double *columns = side_by_side(&b, i0, i1, size[3], depth, 1);
+            double *rows = numbers_of_entry(&a, i0, i1, size[2], depth, 0);
+            double *columns = numbers_of_entry(&b, i0, i1, size[3], depth, 1);
             for (int64_t m = 0; m < size[2]; m++)
                 for (int64_t n = 0; n < size[3]; n++, element++)
                     if (element % every == 0)
@@ -196,7 +196,7 @@ static void check_codes_exactly(const attn_view *a, const attn_view *b, const at
     const int grouped = scale->size[scale->rank - 1] > 1;
     for (int64_t entry = 0; entry < got->size[0] * got->size[1]; entry++) {
         const int64_t i0 = entry / got->size[1], i1 = entry % got->size[1];
-        double *rows = side_by_side(a, i0, i1, m, depth, 0), *numbers = side_by_side(b, i0, i1, n, depth, 1);
+        double *rows = numbers_of_entry(a, i0, i1, m, depth, 0), *numbers = numbers_of_entry(b, i0, i1, n, depth, 1);
         for (int64_t at = 0; at < n * depth; at++)
             numbers[at] *= ref_at(scale, i0, i1, at / depth, grouped ? at % depth / 32 : 0);
         for (int64_t at = 0; at < m * n; at++) {

@@ -118,15 +118,16 @@ static char *place_of(const attn_view *v, const int64_t index[4]) {
     return (char *)(uintptr_t)v->data + offset_of(v, index) * (int64_t)type_bytes(v->type);
 }
 
-/* How many elements lie side by side in both, from the first of the last axis on: all of them, or one. */
-static int64_t side_by_side(const attn_view *a, const attn_view *b) {
+/* How many elements of the last axis can be copied or compared at once: all of them where they lie side by side in both
+   views, else one. */
+static int64_t at_once(const attn_view *a, const attn_view *b) {
     const int last = a->rank - 1;
     return last >= 0 && a->type == b->type && a->stride[last] == 1 && b->stride[last] == 1 ? a->size[last] : 1;
 }
 
 attn_view copy_view(const attn_view *v, layout how) {
     attn_view copy = make_view(v->type, how, v->rank, v->size[0], v->size[1], v->size[2], v->size[3]);
-    int64_t index[4] = {0, 0, 0, 0}, low, high, count = side_by_side(v, &copy);
+    int64_t index[4] = {0, 0, 0, 0}, low, high, count = at_once(v, &copy);
     if (!view_extent(v, &low, &high)) return copy;
     do {
         memcpy(place_of(&copy, index), place_of(v, index), (size_t)count * type_bytes(v->type));
@@ -343,7 +344,7 @@ int gaps_untouched(const attn_out *o) {
     int untouched = 1;
     if (!o->rank || !view_extent(&v, &low, &high)) return 1;
     for (int axis = 0; axis < v.rank; axis++) count *= v.size[axis];
-    if (count == high - low + 1) return 1; /* there are none */
+    if (count == high - low + 1) return 1; /* packed: there are none (no output overlaps itself) */
     unsigned char *element = (unsigned char *)calloc((size_t)(high - low + 1), 1);
     if (!element) abort();
     do element[offset_of(&v, index) - low] = 1;
@@ -368,7 +369,7 @@ int check_same(const attn_out *a, const attn_out *b, const char *what) {
     attn_view x = attn_view_of(*a), y = attn_view_of(*b);
     int64_t index[4] = {0, 0, 0, 0}, low, high;
     if (!a->rank || !b->rank || !view_extent(&x, &low, &high)) return 1;
-    const int64_t count = side_by_side(&x, &y);
+    const int64_t count = at_once(&x, &y);
     int64_t *const last = index + x.rank - 1;
     do {
         if (*last == 0 && !memcmp(place_of(&x, index), place_of(&y, index), (size_t)count * type_bytes(x.type))) {

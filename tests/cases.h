@@ -152,8 +152,10 @@ int check_same(const attn_out *a, const attn_out *b, const char *what);
 
 int check_same_results(const attn_desc *a, const attn_desc *b, const char *what);
 
+/* The forward call of a backward call's descriptor: where it asks for no weights, it says nothing about them. */
+attn_desc forward_of(const attn_desc *d);
+
 /* Runs a descriptor; 1 when it was accepted. A refusal is a failed check, with field and rule. */
-attn_desc forward_of(const attn_desc *d); /* of a backward call's: no weights, nothing about them */
 int run_desc(const attn_desc *d, const char *what);
 
 /* ---- batch entries of arrays that several share */

@@ -492,7 +492,7 @@ best_without() {
         $CC "$dir/sequence.o" "$dir/sequence_main.o" $of_sequence -o "$dir/sequence" -lm -lpthread && "$dir/sequence"
 }
 item_sequences() {
-    of_sequence="build/obj/sequence.o build/obj/ref.o build/obj/cases.o build/obj/grads.o"
+    of_sequence=$(for file in sequence $harness; do echo "build/obj/$file.o"; done)
     { make $of_sequence &&
         $CC -O1 -w '-DSUITES=X(sequence)' -c tests/main.c -o "$dir/sequence_main.o"; } >"$dir/sequence.log" 2>&1 ||
         { failed "the suite sequence" "$dir/sequence.log"; return; }

@@ -14,9 +14,8 @@ build() { # build COMPILER FLAGS...
     address_object "$compiler" "$@" & first=$!
     "$compiler" -g1 -O1 -fno-omit-frame-pointer "$@" ${1:+-fno-sanitize=undefined} -fwrapv -c tests/fuzz.c \
         -o "$dir/fuzz.o" &&
-        for file in ref cases grads; do "$compiler" -O2 -fwrapv -c tests/$file.c -o "$dir/$file.o" || return; done &&
-        wait $first && "$compiler" "$@" "$(address_object_of "$compiler")" "$dir/fuzz.o" "$dir/ref.o" "$dir/cases.o" \
-            "$dir/grads.o" -o "$program" -lm
+        compile_harness "$dir/fuzz" "$compiler" -O2 -fwrapv && wait $first &&
+        "$compiler" "$@" "$(address_object_of "$compiler")" "$dir/fuzz.o" $harness_objects -o "$program" -lm
 }
 
 flags=$address_flags

@@ -119,6 +119,7 @@ int same_grads(const call *a, const call *b, const char *what) {
 }
 
 /* ---- against the reference */
+/* of every gradient, since forget_worst */
 static double grad_worst[GRAD_COUNT];
 static long grad_compared[GRAD_COUNT];
 void forget_worst(void) {

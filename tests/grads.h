@@ -48,10 +48,9 @@ int same_grads(const call *a, const call *b, const char *what);
 
 /* ---- against the reference */
 
-/* The largest errors so far, in units of the bound, and how many numbers were compared. */
-
+/* The largest errors since forget_worst, in units of the bound, and how many numbers were compared: of all files that
+   compare gradients together. */
 void forget_worst(void);
-
 void print_worst(const char *what, long cases);
 
 /* Not finite where the exact gradient is not: which of the infinities and NaN it is, depends on what underflows. */

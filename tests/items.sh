@@ -74,6 +74,17 @@ quick="main special properties errors isa softmax products mha pieces"
 left_out_suites() { [ "${BUILDS:-}" != few ] || sh tests/suites.sh | grep -vxF "$(echo $quick | tr ' ' '\n')"; }
 passed_in() { awk '/ passed, / { n += $1 } END { print n + 0 }' "$1"; }     # a file with what such programs said
 
+# What the suites share, in files of its own: the reference, and how calls are built and compared (Makefile: HARNESS).
+harness="ref cases grads"
+# compile_harness PREFIX COMPILER FLAGS...: PREFIX.ref.o and the others, named in harness_objects
+compile_harness() {
+    harness_prefix=$1 harness_objects=; shift
+    for file in $harness; do
+        "$@" -c tests/$file.c -o "$harness_prefix.$file.o" || return
+        harness_objects="$harness_objects $harness_prefix.$file.o"
+    done
+}
+
 # The implementation as plain cc -O2 compiles it, for all that only link it, and the seconds of a processor that it took.
 # Two items at a time may each compile it.
 plain=$out/plain-${CC##*/}.o

@@ -18,23 +18,16 @@ flags_of() {
 # themselves; but the memory sanitizer must know what they write, and two suites what they run under.
 flags_of_harness() { case $1 in memory) echo "-O2 $(flags_of memory)" ;; *) echo -O2 ;; esac; }
 watched() { case $1:${BUILDS:-} in address:few) echo main memory train_align ;; *) echo $suites ;; esac; }
+without_harness() { sh tests/suites.sh | grep -vxF "$(echo $harness | tr ' ' '\n')"; }
 # With BUILDS=few each suite runs where it is most likely to find something: threads under the thread sanitizer alone,
 # and under the memory sanitizer, the slowest, only what is quick, and gradients.
 suites_of() {
     case $1:${BUILDS:-} in
         thread:*)    echo main threads ;;
         memory:few)  echo $quick backward ;;
-        address:few) sh tests/suites.sh | grep -vE '^(ref|cases|grads|threads)$' ;;
-        *)           sh tests/suites.sh | grep -vE '^(ref|cases|grads)$' ;;
+        address:few) without_harness | grep -vx threads ;;
+        *)           without_harness ;;
     esac
-}
-
-harness() { # harness COMPILER FLAGS...
-    harness=
-    for file in ref cases grads; do
-        "$@" -c tests/$file.c -o "$program.$file.o" || return
-        harness="$harness $program.$file.o"
-    done
 }
 
 item_suite() { # COMPILER SANITIZER
@@ -48,10 +41,10 @@ item_suite() { # COMPILER SANITIZER
     objects=$(for suite in $suites; do case " $watched " in *" $suite "*) ;; *) echo "build/obj/$suite.o" ;; esac; done)
     case $2 in address) header=$(address_object_of "$1") ;; *) header=tests/attn.c ;; esac
     { [ "$2" != address ] || address_object "$1" $address_flags; } >"$program.log" 2>&1 &&
-        harness "$1" $(flags_of_harness "$2") >"$program.log" 2>&1 &&
+        compile_harness "$program" "$1" $(flags_of_harness "$2") >"$program.log" 2>&1 &&
         { [ -z "$objects" ] || make $objects; } >"$program.log" 2>&1 &&
         "$1" $flags "-DSUITES=$(echo $suites | sed 's/main//; s/[a-z_]*[a-z]/X(&)/g')" $sources $objects \
-            "$header" $harness -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
+            "$header" $harness_objects -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
     # kernels of portable vectors are those of other vectors, with other functions
     less=; [ "$2:${BUILDS:-}" != address:few ] || less="--without portable"

@@ -39,7 +39,6 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 # stage 1, which keeps what they ask of bits. One object file has the kernels of all, for they are what takes long to
 # compile; FULL=1 has those of every head size.
 CUDA_SUITES  = forward special properties mha bmm pieces softmax entries
-CUDA_HARNESS = build/obj/ref.o build/obj/cases.o build/obj/grads.o
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
 CUDA_SOME    = 64,128,256
 CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra -Wno-psabi
@@ -52,7 +51,7 @@ $(CUDA)/primitives.o: CUDA_SOME = 64
 $(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
 $(CUDA)/suites: $(CUDA_SUITES:%=build/obj/%.o)
-$(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o $(CUDA_HARNESS)
+$(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o $(HARNESS:%=build/obj/%.o)
 $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
@@ -105,7 +104,7 @@ $(DEVICE)/fast: $(DEVICE_OBJ)/fast.o
 $(DEVICE)/emulated: $(DEVICE_OBJ)/emulated.o
 $(DEVICE)/suites: $(CUDA_SUITES:%=build/obj/%.o)
 $(DEVICE)/emulated $(DEVICE)/suites: $(DEVICE)/%: $(DEVICE_OBJ)/main-%.o $(DEVICE_OBJ)/fast.o $(DEVICE_OBJ)/attn.o \
-                                                    $(CUDA_HARNESS)
+                                                    $(HARNESS:%=build/obj/%.o)
 $(DEVICE)/fast $(DEVICE)/emulated $(DEVICE)/suites:
 	$(NVCC) $^ -o $@
 # The kernels once for all programs, for what is carried: a library beside them.

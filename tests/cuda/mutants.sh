@@ -24,8 +24,8 @@ item_mutant() { # NUMBER [sound]
     if cmp -s attn_cuda.cuh "$here/attn_cuda.cuh"; then failed "changes nothing: $name"; return; fi
     [ -z "$2" ] || cp attn_cuda.cuh "$here"
     source=device       # stage 1, and which stage runs, are tested with the calls of attn.h
-    others=$(echo "$PWD"/build/cuda/emulated.o "$PWD"/build/cuda/main-emulated.o "$PWD"/build/cuda/attn.o \
-        "$PWD"/build/obj/ref.o "$PWD"/build/obj/cases.o "$PWD"/build/obj/grads.o)
+    others=$(for file in cuda/emulated cuda/main-emulated cuda/attn $(printf 'obj/%s ' $harness); do
+        echo "$PWD/build/$file.o"; done)
     case $name in
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;
@@ -47,10 +47,9 @@ item_mutant() { # NUMBER [sound]
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
     case $name in                                   # here running does
-        "stage 1"*|"cache"*|"errors"*|"devices"*) optimize=-O1 types="-DATTN_CUDA_F16=0 $types -DATTN_CUDA_F32=0" ;;
+        "stage 1"*|"cache"*|"errors"*) optimize=-O1 types="-DATTN_CUDA_F16=0 $types -DATTN_CUDA_F32=0" ;;
         "products"*|"dispatch"*) optimize=-O1 types= ;;
-    esac
-    case $name in "devices"*) types="-DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0" ;; # one beside an older one: stages differ
+        "devices"*) types="-DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0" ;;  # bf16: where an older device has another stage
     esac
     case $name in *"under the sanitizers"*) flags=$(sanitizers) || { skipped "$name ($CXX has none)"; return; } ;; esac
     (cd "$here" && $CXX -std=c++17 $optimize -w $flags $types -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others \

@@ -9,6 +9,7 @@
 #include "../../attn_cuda.cuh"
 #include "fake.h"
 #include "half.h"
+#include <pthread.h>
 
 /* So many with FULL=1; a third else, where an emulator has to do it. */
 static int cases_of(int all) {
@@ -706,7 +707,22 @@ static void forget_results(const attn_desc *d, const attn_grad *g) {
         if (of[i]->rank) memset(of[i]->data, 0xff, bytes_of(of[i]));
 }
 /* A plan has the bits of the call and its launches, and makes its maps, but a run asks for nothing: `made` tensor maps,
-   of what the workspace holds. Any copy, any workspace, any contents of the arrays. */
+   of what the workspace holds. Any copy, any workspace, any contents of the arrays, any thread. */
+struct planned {
+    attn_plan *plan;
+    void *workspace;
+};
+static void *of_thread(void *arg) {
+    const struct planned *p = (const struct planned *)arg;
+    attn_task(p->plan, p->workspace, 0, 0, 0);
+    return NULL;
+}
+static void run_by(attn_plan *plan, void *workspace, int by_another_thread) {
+    struct planned p = {plan, workspace};
+    pthread_t thread;
+    if (!by_another_thread) of_thread(&p);
+    else if (CHECK(!pthread_create(&thread, NULL, of_thread, &p))) pthread_join(thread, NULL);
+}
 static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
     attn_plan plan, copy;
     size_t bytes = 1;
@@ -730,7 +746,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
         for (int run = 0; run < 2; run++) {
             forget_results(d, g);
             fake_forget();
-            attn_task(&copy, test_guarded(bytes), 0, 0, 0);
+            run_by(&copy, test_guarded(bytes), run);
             const fake_counts ran = fake_counted();
             CHECKF(ran.places == 0 && ran.facts == 0 && ran.drivers + ran.allowances == 0 &&
                        ran.maps == (fake_device() < 0 ? 0 : made),
@@ -1744,10 +1760,12 @@ static void tiles_backward(void) {
     CHECKF(tiled_calls[1] == cases, "stage 1 did %ld of %d calls", tiled_calls[1], cases);
 }
 
-/* Rows and keys in front of an entry have tiles of their own. With ATTN_EMPTY_UNIFORM these rows add to dv. */
+/* Rows and keys in front of an entry have tiles of their own. With ATTN_EMPTY_UNIFORM these rows add to dv. The
+   gradient of a given score beside an entry's keys is 0. */
 static void tiles_in_front(void) {
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 8; n++) {
         attn_desc d = make_desc(2, 2, 1, 100, 140, 5, 6);
+        if (n >= 6) set_score(&d, ATTN_SCORE_GIVEN, 0);
         d.query_starts = make_ints(ATTN_I64, 1, 2, 0, 0, 0, 70, 70);
         d.key_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 10, 10);
         put_at(&d.query_starts, 0, 0, 0, n % 2, 3);

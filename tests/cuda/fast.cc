@@ -309,7 +309,7 @@ static void random_call(call &c, const wishes &w) {
         const int bias_type = chance(50) ? ATTN_F32 : !of_pairs && chance(30) ? other : type;
         make(c.bias, bias_type, p.batch, p.heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.bias, 2);
-        const bool lowest = bias_type != ATTN_F16 && chance(30); /* as in masks that leave a row no key */
+        const bool lowest = bias_type != ATTN_F16 && chance(percent); /* as in masks that leave a row no key */
         for_all(c.bias, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
             if (!chance(90)) put(c.bias, b, h, i, x, -INFINITY);
             if (lowest && i % 5 == 3) put(c.bias, b, h, i, x, -3.38e38f);
@@ -319,10 +319,11 @@ static void random_call(call &c, const wishes &w) {
         p.bias = c.bias.a, c.name += " bias";
     }
     if (chance(percent)) {
-        make(c.mask, ATTN_U8, p.batch, 1, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
+        const int64_t heads = of_pairs && chance(50) ? p.heads : 1;
+        make(c.mask, ATTN_U8, p.batch, heads, p.queries, p.keys, of_pairs && chance(40) ? 1 : 8);
         fill(c.mask, 1);
         restride(c.mask);
-        p.mask = c.mask.a, p.mask.stride[1] = 0, c.name += " mask";
+        p.mask = c.mask.a, p.mask.stride[1] = heads > 1 ? p.mask.stride[1] : 0, c.name += " mask";
     }
     if (chance(30) || (of_pairs && !p.bias.rank && !p.mask.rank)) {
         p.dropout = 0.3f, p.drop_below = (uint64_t)(0.3 * 4294967296.0), p.keep_scale = 1.0f / 0.7f, p.seed = 12345;
@@ -1213,7 +1214,8 @@ static long boxes_in_empty_tiles(const call &c) {
 static void forward_of_mask_tiles(call &c, const stage &s) {
     const params &p = c.p;
     draw_mask_of_tiles(c);
-    make_bias(c, false); /* zeros: without a bias scores have other last bits */
+    if (chance(50)) forward(c, s); /* where the mask lets all of a tile through, it is not read; with a bias it is */
+    make_bias(c, false);           /* zeros: without a bias scores have other last bits */
     const bool all = p.left == INT64_MAX && p.right == INT64_MAX && !p.key_lengths.rank && !p.query_lengths.rank;
     const long empty = boxes_in_empty_tiles(c);
     /* an infinite v is as it is in whole tiles of a mask, NaN in those that are looked through */
@@ -1233,6 +1235,7 @@ static void backward_of_mask_tiles(call &c, const stage &s) {
     shared_vector<unsigned char> want[3];
     draw_mask_of_tiles(c);
     make_bias(c, false);
+    if (chance(40)) c.p.left = draw(0, 150), c.name += " left " + std::to_string(c.p.left);
     backward(c, s);
     for (int n = 0; n < 3; n++) want[n] = results[n]->memory;
     for_all(c.out, [&](int64_t b, int64_t h, int64_t i,

@@ -69,7 +69,7 @@
              written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask, a bias or dropout in stage 1.
+   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
              Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
              too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts, and d_scale and
              d_alibi with any, are stage 1's.
@@ -973,8 +973,7 @@ enum {
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
     X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
       "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
-    X(has_starts(p) && (p.mask.rank || p.bias.rank || p.dropout != 0.0f), 0, \
-      "bias, mask or dropout where entries have starts") \
+    X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
     X(!meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, "q, k, v are not of one type") \
@@ -1089,11 +1088,15 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
 ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
 
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
+ATTN__DEVICE int64_t first_row_in(const params &p, int64_t b)
+{
+    return p.query_starts.rank ? clamp(load_integer(p.query_starts, b, 0), 0, p.queries) : 0;
+}
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 {
     entry e = whole_entry(p);
     if (!p.ragged && !p.page) return e;
-    if (p.query_starts.rank) e.row0 = clamp(load_integer(p.query_starts, b, 0), 0, p.queries);
+    e.row0 = first_row_in(p, b);
     if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
     if (p.packed_queries && p.query_lengths.rank)
         e.rows_end = e.row0 + clamp(load_integer(p.query_lengths, b, 0), 0, p.queries - e.row0);
@@ -4508,18 +4511,15 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
-   the work. AtOnce: both rows together, which takes registers. */
-template <int N, bool AtOnce = false>
+   the work. Keys and rows count from the entry's first ones, but rows[].i is in the arrays. */
+template <int N>
 ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
-    const int t = hw::lane() % 4;
+    const int t = hw::lane() % 4, row0 = (int)first_row_in(p, rows[0].b);
     uint64_t own[2];
-    if constexpr (AtOnce)
-        kept_keys<N, true>(own, p, rows[0].b, {rows[0].h, rows[1].h}, {rows[0].i, rows[1].i}, key0, t, 4);
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         uint64_t row[1];
-        if constexpr (!AtOnce)
-            kept_keys<N, false>(row, p, rows[e].b, {rows[e].h}, {rows[e].i}, key0, t, 4), own[e] = row[0];
+        kept_keys<N, false>(row, p, rows[e].b, {rows[e].h}, {rows[e].i - row0}, key0, t, 4), own[e] = row[0];
         own[e] |= hw::shfl_xor(own[e], 1);
         own[e] |= hw::shfl_xor(own[e], 2);
         kept[e] = own[e] >> 2 * t;
@@ -4531,13 +4531,13 @@ ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_
 template <int N, bool Unrolled>
 ATTN__DEVICE void kept_columns(uint32_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
-    const int t = hw::lane() % 4;
+    const int t = hw::lane() % 4, row0 = (int)first_row_in(p, rows[0].b);
     const uint32_t column = (uint32_t)key0 + p.origin[3];
     kept[0] = kept[1] = 0;
     if (column % 4 == 0) {
         ATTN__LOOP for (int k = 0; k < N / 16; k++)
             ATTN__UNROLL for (int e = 0; e < 2; e++)
-                kept[e] |= kept_of_four<Unrolled>(p, rows[e].b, rows[e].h, rows[e].i,
+                kept[e] |= kept_of_four<Unrolled>(p, rows[e].b, rows[e].h, rows[e].i - row0,
                                                   (column + (uint32_t)(16 * k + 4 * t)) / 4)
                            << 4 * k;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
@@ -8295,12 +8295,19 @@ ATTN__DEVICE bool is_guarded(const hopper_work &m, uint32_t description, const t
 
 /* Warps 2 and 3 look through the tiles of V at an edge (the NaN guard, >>mma), so that the consumers need not. They say
    of every tile that they are done with it, and so stay beside the others. With Pairs all tiles may be at an edge, and
-   what is in them has been found before. */
+   what is in them has been found before: of 32 rows a flag. A tile of an entry may begin and end within such a part. */
 ATTN__DEVICE const int *flags_of_values(const hopper_work &m, uint32_t description)
 {
     const params &p = m.p;
-    const int64_t b = hw::load_shared_word(description), h = hw::load_shared_word(description + 4);
+    const int64_t b = key_batch(p, (int)hw::load_shared_word(description)), h = hw::load_shared_word(description + 4);
     return m.pairs.nonfinite + (b * p.heads_kv + h / (p.heads / p.heads_kv)) * parts_of_keys(p);
+}
+template <class Shape>
+ATTN__DEVICE bool is_flagged_tile(const hopper_work &m, const int *flags, uint32_t description, int n)
+{
+    const int first = (int)hw::load_shared_word(description + description_entry<Shape::rows>) + n * Shape::keys;
+    const int part = first / 32 + hw::lane(), end = least(first + Shape::keys, (int)m.p.keys);
+    return hw::any(part * 32 < end && flags[part]);
 }
 template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work &m, const hopper_places &at)
 {
@@ -8315,8 +8322,7 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work 
             const uint32_t slot = tile % 2;
             hw::mbarrier_wait(at.v_full + slot, tile / 2 & 1);
             bool nonfinite = false;
-            if constexpr (Shape::pairs)
-                ATTN__UNROLL for (int i = 0; i < keys / 32; i++) nonfinite = nonfinite || flags[n * keys / 32 + i];
+            if constexpr (Shape::pairs) nonfinite = is_flagged_tile<Shape>(m, flags, description, n);
             else if (is_guarded<Shape>(m, description, all, n))
                 nonfinite = has_nonfinite<T, keys, Shape::v, 4>(hw::shared_address(at.v) + slot * Shape::slot_v,
                                                                 hw::thread() - (128 - threads), threads);
@@ -8766,7 +8772,8 @@ ATTN__DEVICE void mask_words_of(const hopper_work &m, int64_t n)
 template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_pairs_prepare(ATTN__PARAM hopper_work m)
 {
     const params &p = m.p;
-    const int64_t parts = parts_of_keys(p), of_values = p.batch * p.heads_kv * parts, words = mask_words(p) / 4;
+    const int64_t parts = parts_of_keys(p), words = mask_words(p) / 4;
+    const int64_t of_values = batch_of_keys(p) * p.heads_kv * parts;
     for (int64_t n = first_task(); n < of_values + words; n += all_tasks()) {
         if (n >= of_values) mask_words_of(m, n - of_values);
         else {
@@ -10058,13 +10065,13 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 /* With Pairs: of the workspace, and what lies there, found */
 inline int64_t pairs_bytes(const params &p)
 {
-    const int64_t flags = (p.batch * p.heads_kv * parts_of_keys(p) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t flags = (batch_of_keys(p) * p.heads_kv * parts_of_keys(p) * (int64_t)sizeof(int) + 255) / 256 * 256;
     return flags + (mask_words(p) * (int64_t)sizeof(uint32_t) + 255) / 256 * 256;
 }
 template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
 {
     const params &p = m.p;
-    const int64_t flags = p.batch * p.heads_kv * parts_of_keys(p), words = mask_words(p);
+    const int64_t flags = batch_of_keys(p) * p.heads_kv * parts_of_keys(p), words = mask_words(p);
     m.pairs.nonfinite = (int *)(void *)at;
     m.pairs.mask = (uint32_t *)(void *)(at + (flags * (int64_t)sizeof(int) + 255) / 256 * 256);
     m.pairs.batch = mask_words(p, 0), m.pairs.head = mask_words(p, 1), m.pairs.row = mask_words(p, 2);
@@ -10095,8 +10102,8 @@ inline int fill_mask_tiles(const params &p, const mask_tiles &to, const queue &s
     return launch(find_mask_tiles, blocks_for(words * (to.keys / 16)), 32 * WARPS, WARPS * 8, stream, m);
 }
 
-/* What the forward has in the workspace: a counter of tickets; then the table of packed tiles, for the smallest there
-   are, or what a mask says of tiles */
+/* What the forward has in the workspace: a counter of tickets; the table of packed tiles, for the smallest there are;
+   with Pairs the flags of V, and what a mask says of pairs and of tiles */
 static int64_t hopper_forward_workspace(const params &p)
 {
     int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
@@ -10120,13 +10127,14 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.tasks = (int)(batch_of_rows(p) * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
     int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
+    char *at = (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0);
     m.packed = packed_tiles(), m.pairs = hopper_pairs(), m.let = mask_tiles();
     if (p.packed_queries && !error) {
-        m.packed = table_at(p, (char *)p.workspace + TICKET_BYTES);
+        m.packed = table_at(p, at);
         error = fill_table(p, m.packed, Shape::rows, false, stream);
+        at += table_bytes(p, 128, false);
     }
     if (Shape::pairs && !error) {
-        char *const at = (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0);
         error = find_pairs<T>(m, at, stream);
         mask_layout(p, at + pairs_bytes(p), &m.let);
         if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);

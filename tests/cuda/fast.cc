@@ -200,7 +200,8 @@ enum { COLUMN = 3 }; /* of q and k, where something in them is infinite on both 
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
-    PAIRS_ALONE = 4
+    PAIRS_ALONE = 4,
+    DROPOUT_ALONE = 5
 };
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
@@ -300,10 +301,10 @@ static void random_call(call &c, const wishes &w) {
         p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
         c.name += " sink";
     }
-    if (w.extra && w.extra != PAIRS_ALONE) score_options(c, w.extra == OF_SCORES);
+    if (w.extra && w.extra < PAIRS_ALONE) score_options(c, w.extra == OF_SCORES);
     if (w.extra == 0 || w.extra == OF_SCORES) return;
     const bool of_pairs = w.extra != 1;
-    const int percent = of_pairs ? 50 : 30;
+    const int percent = w.extra == DROPOUT_ALONE ? 0 : of_pairs ? 50 : 30;
     if (chance(percent)) {
         const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16; /* than q's */
         const int bias_type = chance(50) ? ATTN_F32 : !of_pairs && chance(30) ? other : type;
@@ -1278,6 +1279,8 @@ static void start_own(call &own, const call &all, const span &e, int64_t b) {
     own.p.score = p.score, own.p.scale = p.scale, own.p.left = p.left, own.p.right = p.right, own.p.align = p.align;
     own.p.empty = p.empty, own.p.softcap = p.softcap, own.p.alibi = p.alibi, own.p.sink = p.sink;
     own.sink = all.sink, own.alibi = all.alibi; /* what float64 reads */
+    own.p.dropout = p.dropout, own.p.drop_below = p.drop_below, own.p.keep_scale = p.keep_scale, own.p.seed = p.seed;
+    for (int i = 0; i < 4; i++) own.p.origin[i] = p.origin[i] + (i == 0 ? (uint32_t)b : 0);
     own.dev = all.dev;
     own.name = all.name + ", entry " + std::to_string(b) + " rows " + std::to_string(e.row0) + "+" +
                std::to_string(e.rows) + " keys " + std::to_string(e.key0) + "+" + std::to_string(e.length);
@@ -1801,6 +1804,10 @@ static const struct kind {
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 8, 64}},
     {"stage 3 entries, backward", 2, backward_of_entries, 90, 227 * 1024, {64, 150, 0, 0, 72, 256}},
     {"stage 3 entries, backward, options", 2, backward_of_entries, 90, 227 * 1024, {64, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 2 entries, forward, dropout", 1, forward_of_entries, 80, 163 * 1024, {1, 150, DROPOUT_ALONE, 0, 8, 128}},
+    {"stage 2 entries, backward, dropout", 1, backward_of_entries, 80, 163 * 1024, {1, 150, DROPOUT_ALONE, 0, 8, 128}},
+    {"stage 3 entries, forward, dropout", 2, forward_of_entries, 90, 227 * 1024, {64, 150, DROPOUT_ALONE, 0, 8, 256}},
+    {"stage 3 entries, backward, dropout", 2, backward_of_entries, 90, 227 * 1024, {64, 150, DROPOUT_ALONE, 0, 8, 128}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 8, 64, 0, 80}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 136, 256, 0, 80}},

@@ -179,7 +179,8 @@ struct call {
     std::string name;
     int infinite; /* 1: something in q, 2: in k, 4: in v, 8: in d_out; 16: numbers at the ends of f32's range. No weight
                      of these calls vanishes, so what is infinite in f32 is to be so */
-    bool pair_sums = false; /* d_bias, d_scale, d_alibi, wherever they can be */
+    bool pair_sums = false;   /* d_bias, d_scale, d_alibi, wherever they can be */
+    bool scale_alone = false; /* d_scale, but not dq, dk, dv */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -587,7 +588,7 @@ static void make_pair_sums(call &c, const stage &s) {
         p.d_bias = broadcast(c.d_bias, chance(70) ? ATTN_F32 : p.q.type, p.bias_size);
     }
     if (p.alibi.rank && chance(percent)) p.d_alibi = broadcast(c.d_alibi, ATTN_F32, {1, p.heads, 1, 1});
-    if (chance(percent / 2)) p.d_scale = broadcast(c.d_scale, ATTN_F32, {1, 1, 1, 1});
+    if (c.scale_alone || chance(percent / 2)) p.d_scale = broadcast(c.d_scale, ATTN_F32, {1, 1, 1, 1});
     if (s.covers(p, c.dev, true)) p.d_bias.rank = p.d_scale.rank = p.d_alibi.rank = 0;
     checks++;
     if (!s.covers(forward_of(p), c.dev, false) != runs) fail(c, "another stage for stats", !runs, runs);
@@ -597,7 +598,7 @@ static void make_pair_sums(call &c, const stage &s) {
     if (p.d_bias.rank && chance(20)) p.accumulate |= ATTN_GRAD_BIAS;
     if (p.d_scale.rank && chance(20)) p.accumulate |= ATTN_GRAD_SCALE;
     if (p.d_alibi.rank && chance(20)) p.accumulate |= ATTN_GRAD_ALIBI;
-    if (wants_pair_sums(p) && chance(15)) p.dq.rank = p.dk.rank = p.dv.rank = 0, c.name += " alone";
+    if (c.scale_alone || (wants_pair_sums(p) && chance(15))) p.dq.rank = p.dk.rank = p.dv.rank = 0, c.name += " alone";
 }
 static void check_sums(const call &c, const char *what, const tensor &t, const sums &r, double half, double before) {
     const double unit = t.a.type == ATTN_F32 ? 0 : half;
@@ -704,6 +705,12 @@ static void give_workspace(call &c, size_t workspace) {
     c.work.assign(workspace / 4 + 128, NAN);
     c.p.workspace = (void *)(((uintptr_t)c.work.data() + 255) / 256 * 256);
 }
+static void check_workspace(const call &c, size_t workspace) {
+    const float *const end = (const float *)c.p.workspace + (workspace + 3) / 4;
+    checks++;
+    if (!std::all_of(end, c.work.data() + c.work.size(), [](float x) { return isnan(x); }))
+        fail(c, "memory behind the workspace was written", 0, 0);
+}
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
@@ -752,6 +759,7 @@ static void run_backward(call &c, size_t workspace, forward_fn backward) {
         }
         checks++;
         if (out != c.out.memory) fail(c, "the saved out was written", mode, 0);
+        check_workspace(c, workspace);
         for (int n = 0; n < RESULTS; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
@@ -777,6 +785,7 @@ static void run_forward(call &c, size_t workspace, forward_fn forward) {
             continue;
         }
         if (mode == 0) check_forward(c);
+        check_workspace(c, workspace);
         for (int n = 0; n < 7; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
@@ -2050,13 +2059,19 @@ static void long_call(call &c, int i) {
     c.name += " infinite rows";
 }
 
-/* Sums in parts: of all pairs in more parts than a warp has lanes, where a window leaves few tiles any pair; or of each
-   head, query and key over a large batch. */
+/* Sums in parts: of all pairs in more parts than a warp has lanes, where a window leaves few tiles any pair; in two
+   parts that read the same rows, and nothing else in the workspace; or of each head, query and key over a large
+   batch. */
 static void many_tiles_call(call &c, int i) {
     params &p = c.p;
     if (i % 3 == 0) {
         start_call(c, half_type(i % 2), {1, 1, 1, 2900, 2900, 8, 8});
         p.left = 40, p.right = 0, c.name += " window";
+        return;
+    }
+    if (i % 3 == 2) {
+        start_call(c, half_type(i % 2), {1, 1, 1, 60, 8400, 8, 8});
+        c.scale_alone = true;
         return;
     }
     start_call(c, half_type(i % 2), {70, 4, 2, 20, 20, 8, 8});

@@ -134,9 +134,9 @@
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
              (of packed documents in stage 2, too), d_bias, d_scale, d_sink, d_alibi in stages 2 and 3, and the order
              of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward with a
-             bias, a mask or dropout as it is now, keys in parts; weights and scores as results of stages 2 and 3; the
-             decode of codes, a decode whose last block merges its parts, and the kernels of a cache, as they are now.
-             Its speed: bench/README.md.
+             bias, a mask or dropout as it is now, dropout with starts in stages 2 and 3; keys in parts; weights and
+             scores as results of stages 2 and 3; the decode of codes, a decode whose last block merges its parts, and
+             the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

@@ -4511,11 +4511,11 @@ ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const par
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
-   the work. Keys and rows count from the entry's first ones, but rows[].i is in the arrays. */
-template <int N>
+   the work. Keys and rows count from the entry's first ones, rows[].i from the arrays'. Starts: there may be some. */
+template <int N, bool Starts>
 ATTN__DEVICE void kept_in_tile(uint64_t (&kept)[2], const params &p, const tile_row (&rows)[2], int key0)
 {
-    const int t = hw::lane() % 4, row0 = (int)first_row_in(p, rows[0].b);
+    const int t = hw::lane() % 4, row0 = Starts ? (int)first_row_in(p, rows[0].b) : 0;
     uint64_t own[2];
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         uint64_t row[1];
@@ -4549,7 +4549,7 @@ ATTN__DEVICE void kept_columns(uint32_t (&kept)[2], const params &p, const tile_
     }
     ATTN__LOOP for (int first = 0; first < N; first += 64) {
         uint64_t of_tile[2];
-        kept_in_tile<64>(of_tile, p, rows, key0 + first);
+        kept_in_tile<64, true>(of_tile, p, rows, key0 + first);
         ATTN__UNROLL for (int j = 0; j < 8; j++)
             ATTN__UNROLL for (int e = 0; e < 2; e++)
                 kept[e] |= (uint32_t)(of_tile[e] >> 8 * j & 3) << (2 * j + first / 4);
@@ -4600,11 +4600,12 @@ ATTN__DEVICE void softmax_tile(float (&s)[N / 2], row_pair &r, float scale, floa
         r.mass[e] = hw::fma(r.mass[e], rescale[e], sum);
     }
 }
-template <int N> ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
+template <int N, bool Starts>
+ATTN__DEVICE void drop_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0)
 {
     uint64_t kept[2];
     if (p.dropout == 0.0f) return;
-    kept_in_tile<N>(kept, p, rows, key0);
+    kept_in_tile<N, Starts>(kept, p, rows, key0);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++)
         if (s[j] != 0.0f)                                       /* -0: dropped, but not excluded */
             s[j] = kept[j / 2 % 2] >> (j / 4 * 8 + j % 2) & 1 ? s[j] * p.keep_scale : -0.0f;
@@ -5204,7 +5205,7 @@ template <class Rows> ATTN__DEVICE void two_rows(tile_row (&two)[2], const Rows 
 
 /* Scores of the keys from key0 on become weights, and the sums so far are brought to the new maximum. r: which of the
    warp's blocks of 16 rows. */
-template <int Columns, bool Extra, int Keys, class Rows>
+template <int Columns, bool Extra, bool Starts, int Keys, class Rows>
 ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out)[Columns / 2], row_pair &soft,
                               const Rows &rows, int r, int key0, bool edge)
 {
@@ -5217,7 +5218,7 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
         if (Rows::by_lane) two_rows(two, rows, r);
         softmax_keys<Keys, Extra, true, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
     } else softmax_keys<Keys, Extra, false, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
-    if (Extra) drop_tile<Keys>(s, p, two, key0);
+    if (Extra) drop_tile<Keys, Starts>(s, p, two, key0);
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
 
@@ -5382,9 +5383,10 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (
 }
 
 /* Kernels of large heads and of codes have no registers for starts. */
+template <int D, int Kind> constexpr bool mma_starts = D <= MMA_STARTS && Kind == NUMBERS;
 template <int D, int Kind> ATTN__DEVICE entry entry_of_kernel(const params &p, int b)
 {
-    return D <= MMA_STARTS && Kind == NUMBERS ? entry_of(p, b) : whole_entry(p);
+    return mma_starts<D, Kind> ? entry_of(p, b) : whole_entry(p);
 }
 /* Each tile of rows has a number. Codes have no starts, and where no register is free, the compiler is told. */
 struct mma_tile { int b, group, first_row; };
@@ -5450,7 +5452,9 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
         sync_tile<shape::tile_threads>();
         scores_of_tile<T>(t, s, q, row0, n, busy);
         ATTN__UNROLL for (int r = 0; r < Blocks; r++)
-            if (r < busy) mma_softmax<2 * N, Task::extra, Keys>(t.p, s[r], out[r], soft[r], rows, r, n * Keys, edge);
+            if (r < busy)
+                mma_softmax<2 * N, Task::extra, mma_starts<Task::size, Task::shape::kind>, Keys>(
+                    t.p, s[r], out[r], soft[r], rows, r, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
         sync_tile<shape::tile_threads>();
         values_of_tile<T>(t, out, s, n, edge, busy);
@@ -5698,7 +5702,7 @@ ATTN__DEVICE void weigh_tile(float (&s)[N / 2], const params &p, const tile_row 
 {
     const bool drops = p.weights_after_dropout && p.dropout != 0.0f;
     uint64_t kept[2] = {~0ull, ~0ull};
-    if (drops) kept_in_tile<N>(kept, p, rows, key0);
+    if (drops) kept_in_tile<N, false>(kept, p, rows, key0);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int e = j / 2 % 2;
         float w = hw::ex2((s[j] - of[e].base) * LOG2E) * of[e].inverse;
@@ -6118,7 +6122,7 @@ ATTN__DEVICE void grads_of_keys(float (&s)[N / 2], float (&ds)[N / 2], const par
     float slope[N / 2];
     uint64_t kept[2] = {~0ull, ~0ull};
     if (Extra) shape_tile<N, Edge, true>(s, slope, p, rows, key0, [&](int e) { return alibi_of(p, rows[e]); });
-    if (Extra && p.dropout != 0.0f) kept_in_tile<N>(kept, p, rows, key0);
+    if (Extra && p.dropout != 0.0f) kept_in_tile<N, false>(kept, p, rows, key0);
     ATTN__UNROLL for (int j = 0; j < N / 2; j++) {
         const int e = j / 2 % 2, c = j / 4 * 8 + j % 2;
         if (Extra)
@@ -6958,15 +6962,27 @@ inline int fill_table(const params &p, const packed_tiles &to, int rows, bool ke
     return (int)run(find_packed_tiles, p.batch + 1, stream, m);
 }
 
+/* Does stage 2 find gradients by the kernel of all sums? */
+inline bool mma_sweeps_once(const params &p)
+{
+    bool once = false;
+    with_shape(p, [&](auto type, auto d) {
+        once = mma_has_all<decltype(type), decltype(d)::value>;
+    });
+    return once;
+}
+/* Has its kernel of the forward starts? */
+static bool mma_has_starts(const params &p)
+{
+    bool starts = false;
+    with_shape(p, [&](auto, auto size) { starts = mma_starts<decltype(size)::value, NUMBERS>; });
+    return starts;
+}
 static const char *mma_covers(const params &p, const device &d, bool backward)
 {
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
     if (reason || !has_starts(p)) return reason;
-    bool starts = false;
-    with_shape(p, [&](auto type, auto size) {
-        constexpr int D = decltype(size)::value;
-        starts = backward ? mma_has_all<decltype(type), D> : D <= MMA_STARTS;
-    });
+    const bool starts = backward ? mma_sweeps_once(p) : mma_has_starts(p);
     ATTN__WANT(starts || backward, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
     ATTN__WANT(starts, "gradients of entries with starts, and kernels of f32, for a head size above 128 or of columns "
                        "that are no multiple of 32");
@@ -7035,20 +7051,21 @@ template <int D> int64_t counts_of(const params &p, const mma_work &m)
     const bool few = m.splits > 1 && m.splits <= MOST_MERGED;
     return merges && few && m.rows == MMA_DECODE_ROWS ? batch_of_rows(p) * m.groups * m.tiles : 0;
 }
-/* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
-   there are two blocks per processor at most, so half as many tiles of rows; but of packed entries, whose number of
-   tiles is that of their mean length, each may have one more. */
 /* A backward call as its forward sees it: sums over pairs do not shape scores (has_extra). */
 static params forward_of(params p)
 {
     p.d_bias.rank = p.d_scale.rank = p.d_alibi.rank = 0;
     return p;
 }
+/* Bytes for the parts: of this call, or what mma_plan can come to for it and any smaller one. Where that splits at all,
+   there are two blocks per processor at most, so half as many tiles of rows; but of packed entries, whose number of
+   tiles is that of their mean length, each may have one more. */
 static int64_t mma_forward_workspace(const params &p, const device &dev, bool smaller)
 {
     const int64_t parts = p.keys / 256, rows = batch_of_rows(p) * p.heads * p.queries;
     const int64_t of_group = queries_of_entry(p) * (p.heads / p.heads_kv);
-    const int64_t tiles = 2 * (int64_t)dev.processors, most_counts = tiles < rows ? tiles : rows;
+    const int64_t tiles = 2 * (int64_t)dev.processors, more = p.packed_queries ? p.batch * p.heads : 0;
+    const int64_t most_counts = (tiles < rows ? tiles : rows) + more;
     int64_t bytes = 0;
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value, columns = D / halves_each<decltype(type)>;
@@ -7209,16 +7226,6 @@ inline int64_t padded_queries(const params &p, int rows)
 {
     return p.packed_queries ? most_packed_tiles(p, GRAD_ROWS, false) * GRAD_ROWS : (p.queries + rows - 1) / rows * rows;
 }
-/* Does stage 2 find gradients by the kernel of all sums? */
-inline bool mma_sweeps_once(const params &p)
-{
-    bool once = false;
-    with_shape(p, [&](auto type, auto d) {
-        once = mma_has_all<decltype(type), decltype(d)::value>;
-    });
-    return once;
-}
-
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
    finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
    workspace is. Rows are padded to tiles of `rows`; the keys' kernel has as many keys and takes `queries` at a time,
@@ -7831,7 +7838,7 @@ enum { WORD_KEYS = 128 };
 struct hopper_pairs {
     uint32_t *mask;
     int64_t   batch, head, row;
-    int      *nonfinite;        /* [B,heads_kv,parts]  of 32 rows of v, four parts for each 128 keys */
+    int      *nonfinite;        /* [B,heads_kv,parts]  of 32 rows of v, four parts for each 128; B: of the arrays */
     bool      by_chunks;
 };
 ATTN__BOTH int64_t parts_of_keys(const params &p) { return (p.keys + WORD_KEYS - 1) / WORD_KEYS * (WORD_KEYS / 32); }
@@ -10029,6 +10036,8 @@ inline int hopper_packed(const params &p, const device &d, int rows)
         if (tiles(packed) < tiles(best) && tiles(packed) >= d.processors) best = packed;
     return best;
 }
+/* Has a call options of both kinds? The forward has kernels for one of them, the backward's have both. */
+static bool has_both_kinds(const params &p) { return asks(p, EACH_PAIR) && asks(p, EXTRA, EACH_PAIR); }
 static const char *hopper_covers(const params &p, const device &d, bool backward)
 {
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
@@ -10037,7 +10046,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
                "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi, d_scale or a scale "
                "that is not positive");
-    ATTN__WANT(backward || !asks(p, EACH_PAIR) || !asks(p, EXTRA, EACH_PAIR),
+    ATTN__WANT(backward || !has_both_kinds(p),
                "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
     ATTN__WANT(!p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
                "the bias is neither f32 nor of the type of q");
@@ -10102,14 +10111,17 @@ inline int fill_mask_tiles(const params &p, const mask_tiles &to, const queue &s
     return launch(find_mask_tiles, blocks_for(words * (to.keys / 16)), 32 * WARPS, WARPS * 8, stream, m);
 }
 
-/* What the forward has in the workspace: a counter of tickets; the table of packed tiles, for the smallest there are;
-   with Pairs the flags of V, and what a mask says of pairs and of tiles */
-static int64_t hopper_forward_workspace(const params &p)
+/* Where in the workspace the forward has the table of packed tiles, for the smallest there are; with Pairs the flags of
+   V and what a mask says of pairs; what it says of tiles. A counter of tickets comes first. */
+struct forward_layout { int64_t table, pairs, tiles, bytes; };
+static forward_layout hopper_forward_layout(const params &p)
 {
-    int64_t bytes = has_unequal_tasks(p) ? TICKET_BYTES : 0;
-    if (p.packed_queries) bytes += table_bytes(p, 128, false);
-    if (asks(p, EACH_PAIR)) bytes += pairs_bytes(p) + mask_layout(p, NULL, NULL);
-    return bytes;
+    forward_layout at;
+    at.table = has_unequal_tasks(p) ? TICKET_BYTES : 0;
+    at.pairs = at.table + (p.packed_queries ? table_bytes(p, 128, false) : 0);
+    at.tiles = at.pairs + (asks(p, EACH_PAIR) ? pairs_bytes(p) : 0);
+    at.bytes = at.tiles + (asks(p, EACH_PAIR) ? mask_layout(p, NULL, NULL) : 0);
+    return at;
 }
 template <class T, class Shape>
 int hopper_forward_as(const params &p, const device &dev, const queue &stream)
@@ -10127,16 +10139,16 @@ int hopper_forward_as(const params &p, const device &dev, const queue &stream)
     m.tasks = (int)(batch_of_rows(p) * p.heads >> packed) * m.order.tiles;
     m.tickets = has_unequal_tasks(p) && m.tasks > dev.processors ? (int *)p.workspace : NULL;
     int error = m.tickets ? clear_bytes(m.tickets, sizeof(int), stream) : 0;
-    char *at = (char *)p.workspace + (has_unequal_tasks(p) ? TICKET_BYTES : 0);
+    char *const workspace = (char *)p.workspace;
+    const forward_layout at = hopper_forward_layout(p);
     m.packed = packed_tiles(), m.pairs = hopper_pairs(), m.let = mask_tiles();
     if (p.packed_queries && !error) {
-        m.packed = table_at(p, at);
+        m.packed = table_at(p, workspace + at.table);
         error = fill_table(p, m.packed, Shape::rows, false, stream);
-        at += table_bytes(p, 128, false);
     }
     if (Shape::pairs && !error) {
-        error = find_pairs<T>(m, at, stream);
-        mask_layout(p, at + pairs_bytes(p), &m.let);
+        error = find_pairs<T>(m, workspace + at.pairs, stream);
+        mask_layout(p, workspace + at.tiles, &m.let);
         if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     }
     if (error) return error;
@@ -10191,7 +10203,7 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     const int64_t of_stage_2 = smaller ? mma_workspace(p, dev, backward, true) : 0;
     int64_t bytes = backward ? hopper_grad_layout(p, NULL, NULL) : 0, behind = 0;      /* that: first stats, then dq */
     const params forward = forward_of(p);
-    if (!backward || !p.stats.rank) behind = hopper_forward_workspace(forward);
+    if (!backward || !p.stats.rank) behind = hopper_forward_layout(forward).bytes;
     if (backward && !p.stats.rank && (smaller || hopper_covers(forward, dev, false)) &&
         behind < mma_forward_workspace(forward, dev, smaller))
         behind = mma_forward_workspace(forward, dev, smaller);
@@ -10216,6 +10228,12 @@ int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
     return error;
 }
 
+/* Stage 2's where stage 3 has none. Where entries have starts, few queries are no reason: it has to take them, too. */
+static forward_fn *forward_for_stats(const params &p, const device &dev)
+{
+    const bool as_stage_2 = has_both_kinds(p) || (!has_starts(p) && hopper_covers(forward_of(p), dev, false));
+    return as_stage_2 ? mma_forward : hopper_forward;
+}
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
@@ -10227,9 +10245,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         !map_rows(p, dev, MAP_K, box, &m.k) || !map_rows(p, dev, MAP_V, box, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
-    forward_fn *const forward =
-        p.stats.rank ? NULL : !has_starts(p) && hopper_covers(forward_of(p), dev, false) ? mma_forward : hopper_forward;
-    error = find_stats(m.g, forward, dev, stream);
+    error = find_stats(m.g, p.stats.rank ? NULL : forward_for_stats(p, dev), dev, stream);
     if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
@@ -10827,8 +10843,8 @@ struct device_call {
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
-        if (smaller && backward && has_starts(p) && !mma_sweeps_once(own)) {    /* fewer rows are stage 1's */
-            const int64_t of_tiles = tiled_workspace(own, dev, true, true);
+        if (smaller && has_starts(p) && !(backward ? mma_sweeps_once(own) : mma_has_starts(own))) { /* stage 1's */
+            const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
             of_stage = of_stage > of_tiles ? of_stage : of_tiles;
         }
         bytes += of_stage;

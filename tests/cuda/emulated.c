@@ -660,6 +660,48 @@ static void fast_split_keys(void) {
     }
 }
 
+/* What is asked for with a NULL pointer is enough for the same call, and for those with fewer queries or keys, where
+   entries have starts, too: such a one may have another stage, and of packed entries each may have a tile more. */
+static attn_desc of_entries(int64_t batch, const int64_t *heads, int packed, int64_t queries, int64_t keys,
+                            int64_t size) {
+    attn_desc d = make_desc(packed ? 1 : batch, heads[0], heads[1], queries, keys, size, size);
+    attn_view of_batch = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
+    fill(&of_batch, draw_normal, 0, 0);
+    d.query_starts = of_batch;
+    if (packed) d.query_lengths = d.key_starts = d.key_lengths = of_batch;
+    d.q = narrow(&d.q, ATTN_F16), d.k = narrow(&d.k, ATTN_F16), d.v = narrow(&d.v, ATTN_F16);
+    d.out = narrow_out(&d.out, ATTN_F16);
+    on_device();
+    return d;
+}
+static void fast_workspace_of_entries(void) {
+    static const int sizes[3] = {64, 128, 256};
+    const int arch = fake_arch();
+    int stages[2] = {0}; /* calls whose smaller one has another stage, and the same */
+    for (int n = 0; n < 60; n++) {
+        const int64_t batch = test_int(2, 6), group = test_int(1, 4), heads_kv = test_int(1, 4);
+        const int64_t heads[2] = {group * heads_kv, heads_kv};
+        const int packed = test_int(0, 1), size = sizes[n % 3];
+        const int64_t queries = n % 4 ? test_int(64, 300) : test_int(1, 8), keys = n % 4 ? test_int(64, 700) : 1871;
+        size_t bytes = 0, own = 0, of_fewer = 0;
+        if (!play(n % 2 ? 80 : 90)) return;
+        attn_desc d = of_entries(batch, heads, packed, queries, keys, size), none = d;
+        attn_desc fewer = of_entries(batch, heads, packed, (queries + 7) / 8, keys - test_int(0, (int)keys / 2), size);
+        d.dropout = none.dropout = fewer.dropout = n % 5 ? 0.0f : 0.3f;
+        none.out.data = 0;
+        CHECK_STATUS(attn_workspace_size(&none, &bytes, 0), ATTN_OK);
+        CHECK_STATUS(attn_workspace_size(&d, &own, 0), ATTN_OK);
+        CHECK_STATUS(attn_workspace_size(&fewer, &of_fewer, 0), ATTN_OK);
+        stages[explained(&d, 0, "on the device, stage 3") == explained(&fewer, 0, "on the device, stage 3")]++;
+        CHECKF(own <= bytes && of_fewer <= bytes,
+               "case %d: %ld bytes for all, the call itself needs %ld, one with fewer queries and keys %ld", n,
+               (long)bytes, (long)own, (long)of_fewer);
+        test_release();
+    }
+    CHECK(stages[0] > 0 && stages[1] > 0);
+    play_as_before(arch);
+}
+
 /* What a call costs its host: where each array lies is asked once, and which device is the current one; a map is made
    once for each array and size of tile. The first call of a thread, and it alone, asks the device's four numbers and
    the driver's function for tensor maps, and has each kernel allowed its shared memory; after a reset of the device
@@ -2827,6 +2869,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_host_cost", fast_host_cost},
     {"emulated.fast_plans", fast_plans},
     {"emulated.fast_plans_refused", fast_plans_refused},
+    {"emulated.fast_workspace_of_entries", fast_workspace_of_entries},
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},

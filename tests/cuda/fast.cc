@@ -202,7 +202,8 @@ enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
     PAIRS_ALONE = 4,
-    DROPOUT_ALONE = 5
+    DROPOUT_ALONE = 5,
+    DROPOUT_OF_SCORES = 6 /* and OF_SCORES */
 };
 
 /* sizes: batch, heads, heads of K and V, queries, keys, head sizes of Q and of V */
@@ -302,10 +303,11 @@ static void random_call(call &c, const wishes &w) {
         p.sink = c.sink.a, p.sink.stride[0] = p.sink.stride[2] = p.sink.stride[3] = 0;
         c.name += " sink";
     }
-    if (w.extra && w.extra < PAIRS_ALONE) score_options(c, w.extra == OF_SCORES);
+    if (w.extra && w.extra != PAIRS_ALONE && w.extra != DROPOUT_ALONE)
+        score_options(c, w.extra == OF_SCORES || w.extra == DROPOUT_OF_SCORES);
     if (w.extra == 0 || w.extra == OF_SCORES) return;
     const bool of_pairs = w.extra != 1;
-    const int percent = w.extra == DROPOUT_ALONE ? 0 : of_pairs ? 50 : 30;
+    const int percent = w.extra >= DROPOUT_ALONE ? 0 : of_pairs ? 50 : 30;
     if (chance(percent)) {
         const int other = type == ATTN_BF16 ? ATTN_F16 : ATTN_BF16; /* than q's */
         const int bias_type = chance(50) ? ATTN_F32 : !of_pairs && chance(30) ? other : type;
@@ -1425,13 +1427,15 @@ static void forward_of_entries(call &all, const stage &s) {
     if (why && !strstr(why, "few")) return fail(all, why, 0, 1); /* right it is of few rows, too */
     tensor *const results[3] = {&all.out, &all.lse, &all.stats};
     shared_vector<unsigned char> first[3];
-    give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
+    const size_t workspace = (size_t)s.workspace(p, all.dev, false, false);
+    give_workspace(all, workspace);
     for (int mode = 0; mode < timings; mode++) {
         for (tensor *t : results) poison(*t);
         set_timing(mode);
         calls++;
         const int error = s.forward(p, all.dev, NULL);
         if (error || fake_failure()[0]) return fail(all, fake_failure(), error, 0);
+        check_workspace(all, workspace);
         for (int n = 0; n < 3; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
@@ -1525,9 +1529,12 @@ static void backward_of_entries(call &all, const stage &s) {
         for (int32_t &x : all.positions) x = draw(-5, w.most_rows);
         integers(p.positions, all.positions, p.batch, 1);
     }
-    give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
+    const char *const no_forward = s.covers(p, all.dev, false); /* of options of both kinds: stage 2's then */
+    const bool other = no_forward && strstr(no_forward, "beside a bias");
+    give_workspace(all, (size_t)(other ? mma_workspace : s.workspace)(p, all.dev, false, false));
     set_timing(0);
-    if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
+    if ((other ? mma_forward : s.forward)(p, all.dev, NULL) || fake_failure()[0])
+        return fail(all, fake_failure(), 0, 1);
     remake(all, all.d_out, p.d_out, type, true, p.heads, p.queries, p.size_v, 1);
     spoil(all.d_out, 20);
     if (outside) spoil_outside(all.d_out, of, true, false), spoil_outside(all.out, of, true, false);
@@ -1550,7 +1557,8 @@ static void backward_of_entries(call &all, const stage &s) {
     if (why && !strstr(why, "few")) return fail(all, why, 0, 1);
     tensor *const results[3] = {&all.dq, &all.dk, &all.dv};
     shared_vector<unsigned char> first[3];
-    give_workspace(all, (size_t)s.workspace(p, all.dev, true, false));
+    const size_t workspace = (size_t)s.workspace(p, all.dev, true, false);
+    give_workspace(all, workspace);
     for (int mode = 0; mode < timings; mode++) {
         for (tensor *t : results) poison(*t);
         set_timing(mode);
@@ -1559,6 +1567,7 @@ static void backward_of_entries(call &all, const stage &s) {
         const int error = s.backward(p, all.dev, NULL);
         fake_together(0);
         if (error || fake_failure()[0]) return fail(all, fake_failure(), error, 0);
+        check_workspace(all, workspace);
         for (int n = 0; n < 3; n++) {
             if (mode == 0) first[n] = results[n]->memory;
             checks++;
@@ -1817,6 +1826,30 @@ static const struct kind {
     {"stage 2 entries, backward, dropout", 1, backward_of_entries, 80, 163 * 1024, {1, 150, DROPOUT_ALONE, 0, 8, 128}},
     {"stage 3 entries, forward, dropout", 2, forward_of_entries, 90, 227 * 1024, {64, 150, DROPOUT_ALONE, 0, 8, 256}},
     {"stage 3 entries, backward, dropout", 2, backward_of_entries, 90, 227 * 1024, {64, 150, DROPOUT_ALONE, 0, 8, 128}},
+    {"stage 2 entries, forward, options and dropout",
+     1,
+     forward_of_entries,
+     80,
+     163 * 1024,
+     {1, 90, DROPOUT_OF_SCORES, 0, 8, 192}},
+    {"stage 2 entries, backward, options and dropout",
+     1,
+     backward_of_entries,
+     80,
+     163 * 1024,
+     {1, 150, DROPOUT_OF_SCORES, 0, 8, 128}},
+    {"stage 3 entries, backward, options and dropout",
+     2,
+     backward_of_entries,
+     90,
+     227 * 1024,
+     {64, 150, DROPOUT_OF_SCORES, 0, 8, 128}},
+    {"stage 2 f32, entries, dropout",
+     1,
+     forward_of_entries,
+     86,
+     99 * 1024,
+     {1, 150, DROPOUT_ALONE, 0, 8, 64, 0, 0, false, 1, true}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 8, 64, 0, 80}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 200, 0, 0, 72, 128, 0, 80}},
     {"stage 2 pages", 1, in_pages<forward>, 80, 163 * 1024, {1, 150, 0, 0, 136, 256, 0, 80}},

@@ -668,7 +668,9 @@ static attn_desc of_entries(int64_t batch, const int64_t *heads, int packed, int
     attn_view of_batch = make_view(ATTN_I32, LAYOUT_PACKED, 1, batch, 0, 0, 0);
     fill(&of_batch, draw_normal, 0, 0);
     d.query_starts = of_batch;
-    if (packed) d.query_lengths = d.key_starts = d.key_lengths = of_batch;
+    if (packed) d.query_lengths = of_batch;
+    if (packed == 2) d.key_starts = d.key_lengths = of_batch;
+    else if (packed) d.k = make_filled(LAYOUT_PACKED, 1, 4, batch, heads[1], keys, size), d.v = d.k;
     d.q = narrow(&d.q, ATTN_F16), d.k = narrow(&d.k, ATTN_F16), d.v = narrow(&d.v, ATTN_F16);
     d.out = narrow_out(&d.out, ATTN_F16);
     on_device();
@@ -681,10 +683,12 @@ static void fast_workspace_of_entries(void) {
     for (int n = 0; n < 60; n++) {
         const int64_t batch = test_int(2, 6), group = test_int(1, 4), heads_kv = test_int(1, 4);
         const int64_t heads[2] = {group * heads_kv, heads_kv};
-        const int packed = test_int(0, 1), size = sizes[n % 3];
-        const int64_t queries = n % 4 ? test_int(64, 300) : test_int(1, 8), keys = n % 4 ? test_int(64, 700) : 1871;
+        const int packed = n % 4 ? test_int(0, 2) : 1, size = sizes[n % 3]; /* queries; and keys */
+        const int64_t queries = n % 4 ? test_int(64, 200) * (packed ? batch : 1) : test_int(1, 3);
+        const int64_t keys = n % 4 ? test_int(64, 700) : 1871;
         size_t bytes = 0, own = 0, of_fewer = 0;
-        if (!play(n % 2 ? 80 : 90)) return;
+        if (!play(n % 5 ? 90 : 80)) return;
+        if (n % 4 == 0) fake_set_processors(132); /* as many parts as there are */
         attn_desc d = of_entries(batch, heads, packed, queries, keys, size), none = d;
         attn_desc fewer = of_entries(batch, heads, packed, (queries + 7) / 8, keys - test_int(0, (int)keys / 2), size);
         d.dropout = none.dropout = fewer.dropout = n % 5 ? 0.0f : 0.3f;

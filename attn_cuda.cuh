@@ -10276,11 +10276,12 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         typedef decltype(heads) Heads;
         error = with_type(p.q.type, [&](auto type) {
             typedef decltype(type) T;
-            constexpr bool extra = hopper_grads_with_extra<Heads>;
-            if constexpr (ATTN_CUDA_GRADIENTS)
+            if constexpr (ATTN_CUDA_GRADIENTS) {
+                constexpr bool extra = hopper_grads_with_extra<Heads>;
                 return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
                        : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
                                           : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
+            }
             return (int)cudaErrorInvalidValue;
         });
     });

@@ -1,6 +1,7 @@
 # check.sh - `make check-cuda`: what ptxas told while `make cuda` built, and what it made. Fails where a kernel's
 # registers spilled, where products of a warpgroup run one after the other because its registers are touched meanwhile,
-# and where the innermost loops of stage 1, or a tile of stage 3, have too many instructions. POSIX sh.
+# where the innermost loops of stage 1, or a tile of stage 3, have too many instructions, and where a build of few
+# kernels has a warning. POSIX sh.
 . tests/items.sh
 . tests/cuda/nvcc.sh
 
@@ -85,6 +86,14 @@ item_trimmed() { # item_trimmed ARCHITECTURE
     else failed "$name: $((trimmed / 1024)) KB, all sizes $((whole / 1024))"; fi
 }
 
+# The fewest there are: no warning then, either.
+item_fewest() { # item_fewest ARCHITECTURE
+    name="head size 64 of bf16, forward alone, for sm_$1"
+    { printf '#define ATTN_CUDA_%s\n' 'HEAD_DIMS 64' 'F16 0' 'F32 0' 'GRADIENTS 0'; cuda_implementation; } >"$cuda/fewest.cu"
+    try "$name, without a warning" "$NVCC" $NVCC_FLAGS $NVCC_WARNINGS $(code_for "$1") -c "$cuda/fewest.cu" \
+        -o "$cuda/fewest.o"
+}
+
 # The innermost loops of stage 1: instructions for a multiply-add, at most 1.45 of products and 2.5 of distances (which
 # have a subtraction for each). Few queries are left out: memory limits these.
 loops_of() { # loops_of OBJECT: kernel, instructions, FFMA, FADD
@@ -163,5 +172,5 @@ END
 if [ -z "$NVCC" ]; then skipped "make check-cuda ($WITHOUT_NVCC)"; echo "0 passed, 0 failed, 1 skipped"; exit 0; fi
 items "$1" start spilling serialised $(for arch in $ARCHS; do
                                            echo "architecture:$arch" "loops:$arch"
-                                           [ "$arch" != 90a ] || echo "tiles:$arch"
+                                           [ "$arch" != 90a ] || echo "tiles:$arch fewest:$arch"
                                        done) "trimmed:${ARCHS%% *}"

@@ -234,6 +234,9 @@ int main(int argc, char **argv) {
             pairs(4, 4096) / 2, true);
         row(called("packed 256 x 64, causal"), self(256, 64, true, backward), packed(256, 64, true, backward),
             pairs(256, 64) / 2, true);
+        job batch = self(16, 1024, true, backward), documents = packed(16, 1024, true, backward);
+        batch.d.dropout = documents.d.dropout = 0.1f, batch.d.seed = documents.d.seed = 1;
+        row(called("packed 16 x 1024, causal, dropout in both"), batch, documents, pairs(16, 1024) / 2, true);
         static void *bias = random_halves((size_t)4096 * 4096), *mask = NULL, *blocks = NULL;
         if (!mask) {
             std::vector<uint8_t> m((size_t)4096 * 4096);

@@ -1226,8 +1226,9 @@ static long boxes_in_empty_tiles(const call &c) {
 static void forward_of_mask_tiles(call &c, const stage &s) {
     const params &p = c.p;
     draw_mask_of_tiles(c);
-    if (chance(50)) forward(c, s); /* where the mask lets all of a tile through, it is not read; with a bias it is */
-    make_bias(c, false);           /* zeros: without a bias scores have other last bits */
+    /* where the mask lets all of a tile through, V is not looked through; with a bias it is */
+    if (chance(60)) put(c.v, 0, 0, draw(0, (int)p.keys - 1), draw(0, (int)p.size_v - 1), NAN), forward(c, s);
+    make_bias(c, false); /* zeros: without a bias scores have other last bits */
     const bool all = p.left == INT64_MAX && p.right == INT64_MAX && !p.key_lengths.rank && !p.query_lengths.rank;
     const long empty = boxes_in_empty_tiles(c);
     /* an infinite v is as it is in whole tiles of a mask, NaN in those that are looked through */

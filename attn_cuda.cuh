@@ -7842,6 +7842,8 @@ struct hopper_pairs {
     bool      by_chunks;
 };
 ATTN__BOTH int64_t parts_of_keys(const params &p) { return (p.keys + WORD_KEYS - 1) / WORD_KEYS * (WORD_KEYS / 32); }
+/* The flags in hopper_pairs */
+ATTN__BOTH int64_t flags_of_arrays(const params &p) { return batch_of_keys(p) * p.heads_kv * parts_of_keys(p); }
 /* The words of a mask, all or from one to the next of `axis`: 0 batch entries, 1 heads, 2 rows */
 ATTN__BOTH int64_t mask_words(const params &p, int axis = -1)
 {
@@ -8779,8 +8781,7 @@ ATTN__DEVICE void mask_words_of(const hopper_work &m, int64_t n)
 template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_pairs_prepare(ATTN__PARAM hopper_work m)
 {
     const params &p = m.p;
-    const int64_t parts = parts_of_keys(p), words = mask_words(p) / 4;
-    const int64_t of_values = batch_of_keys(p) * p.heads_kv * parts;
+    const int64_t parts = parts_of_keys(p), of_values = flags_of_arrays(p), words = mask_words(p) / 4;
     for (int64_t n = first_task(); n < of_values + words; n += all_tasks()) {
         if (n >= of_values) mask_words_of(m, n - of_values);
         else {
@@ -10074,18 +10075,18 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
 /* With Pairs: of the workspace, and what lies there, found */
 inline int64_t pairs_bytes(const params &p)
 {
-    const int64_t flags = (batch_of_keys(p) * p.heads_kv * parts_of_keys(p) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int64_t flags = (flags_of_arrays(p) * (int64_t)sizeof(int) + 255) / 256 * 256;
     return flags + (mask_words(p) * (int64_t)sizeof(uint32_t) + 255) / 256 * 256;
 }
 template <class T> int find_pairs(hopper_work &m, char *at, const queue &stream)
 {
     const params &p = m.p;
-    const int64_t flags = batch_of_keys(p) * p.heads_kv * parts_of_keys(p), words = mask_words(p);
+    const int64_t flags = flags_of_arrays(p);
     m.pairs.nonfinite = (int *)(void *)at;
     m.pairs.mask = (uint32_t *)(void *)(at + (flags * (int64_t)sizeof(int) + 255) / 256 * 256);
     m.pairs.batch = mask_words(p, 0), m.pairs.head = mask_words(p, 1), m.pairs.row = mask_words(p, 2);
     m.pairs.by_chunks = p.bias.rank && has_aligned_rows(p.bias, p.batch, p.heads, p.queries);
-    return (int)run(hopper_pairs_prepare<T>, flags + words / 4, stream, m);
+    return (int)run(hopper_pairs_prepare<T>, flags + mask_words(p) / 4, stream, m);
 }
 /* What a mask says of tiles: its bytes, its parts, its launch */
 static int64_t mask_layout(const params &p, void *at, mask_tiles *to)
@@ -10844,7 +10845,8 @@ struct device_call {
         int64_t bytes = lay_out(own, NULL);
         if (is_fast()) bytes += without_codes(own, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
-        if (smaller && has_starts(p) && !(backward ? mma_sweeps_once(own) : mma_has_starts(own))) { /* stage 1's */
+        const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
+        if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
             of_stage = of_stage > of_tiles ? of_stage : of_tiles;
         }

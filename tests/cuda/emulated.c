@@ -660,8 +660,7 @@ static void fast_split_keys(void) {
     }
 }
 
-/* What is asked for with a NULL pointer is enough for the same call, and for those with fewer queries or keys, where
-   entries have starts, too: such a one may have another stage, and of packed entries each may have a tile more. */
+/* packed: 0: nothing, 1: the queries, 2: the keys, too */
 static attn_desc of_entries(int64_t batch, const int64_t *heads, int packed, int64_t queries, int64_t keys,
                             int64_t size) {
     attn_desc d = make_desc(packed ? 1 : batch, heads[0], heads[1], queries, keys, size, size);
@@ -676,6 +675,8 @@ static attn_desc of_entries(int64_t batch, const int64_t *heads, int packed, int
     on_device();
     return d;
 }
+/* What is asked for with a NULL pointer is enough for the same call, and for those with fewer queries or keys, where
+   entries have starts, too: such a one may have another stage, and of packed entries each may have a tile more. */
 static void fast_workspace_of_entries(void) {
     static const int sizes[3] = {64, 128, 256};
     const int arch = fake_arch();
@@ -683,7 +684,7 @@ static void fast_workspace_of_entries(void) {
     for (int n = 0; n < 60; n++) {
         const int64_t batch = test_int(2, 6), group = test_int(1, 4), heads_kv = test_int(1, 4);
         const int64_t heads[2] = {group * heads_kv, heads_kv};
-        const int packed = n % 4 ? test_int(0, 2) : 1, size = sizes[n % 3]; /* queries; and keys */
+        const int packed = n % 4 ? test_int(0, 2) : 1, size = sizes[n % 3];
         const int64_t queries = n % 4 ? test_int(64, 200) * (packed ? batch : 1) : test_int(1, 3);
         const int64_t keys = n % 4 ? test_int(64, 700) : 1871;
         size_t bytes = 0, own = 0, of_fewer = 0;
@@ -752,8 +753,6 @@ static void forget_results(const attn_desc *d, const attn_grad *g) {
     for (int i = 0; i < (g ? 3 : 4); i++)
         if (of[i]->rank) memset(of[i]->data, 0xff, bytes_of(of[i]));
 }
-/* A plan has the bits of the call and its launches, and makes its maps, but a run asks for nothing: `made` tensor maps,
-   of what the workspace holds. Any copy, any workspace, any contents of the arrays, any thread. */
 struct planned {
     attn_plan *plan;
     void *workspace;
@@ -769,6 +768,8 @@ static void run_by(attn_plan *plan, void *workspace, int by_another_thread) {
     if (!by_another_thread) of_thread(&p);
     else if (CHECK(!pthread_create(&thread, NULL, of_thread, &p))) pthread_join(thread, NULL);
 }
+/* A plan has the bits of the call and its launches, and makes its maps, but a run asks for nothing: `made` tensor maps,
+   of what the workspace holds. Any copy, any workspace, any contents of the arrays, any thread. */
 static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
     attn_plan plan, copy;
     size_t bytes = 1;

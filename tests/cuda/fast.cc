@@ -187,8 +187,8 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, 2:
-       OF_SCORES; 3: OF_PAIRS. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
+    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, or
+       one of those below. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
        in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;

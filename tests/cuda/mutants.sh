@@ -13,8 +13,8 @@ grep -v '^#' tests/cuda/mutants.txt >"$dir/list"
 # fault ends most of them early.
 limit=300                               # seconds of a processor
 item_sound() { limit=1500; item_mutant "$1" sound; }
-item_mutant() { # NUMBER [sound]
-    here=$dir/$1$2 number=$1
+item_mutant() { # NUMBER [sound [again]]
+    here=$dir/$1$2$3 number=$1
     sound=${2:-faulty}
     name=$(sed -n "$1p" "$dir/list" | cut -f1)
     mkdir -p "$here/tests/cuda"
@@ -67,7 +67,7 @@ item_mutant() { # NUMBER [sound]
     if [ $sound = sound ]; then
         if [ $ran = 0 ]; then ok "without a fault: ${name%%:*}"; else failed "without a fault: ${name%%:*}" "$here/log"; fi
     elif [ $ran = 0 ]; then failed "not noticed: $name"
-    elif [ $ran = 137 ] && ! (item_mutant "$number" sound) >/dev/null; then failed "takes too long with and without: $name"
+    elif [ $ran = 137 ] && ! (item_mutant "$number" sound again) >/dev/null; then failed "takes too long with and without: $name"
     else ok "noticed: $name ($(sed -n -e 's/^FAIL //p' -e 's/^    [^ ]*\.[ch]:[0-9]*: //p' "$here/log" | head -n 1 | cut -c1-90))"
          rm -rf "$here"; fi
 }

@@ -47,6 +47,7 @@ item_mutant() { # NUMBER [sound [again]]
         "errors"*)   set -- --first --filter emulated.lost_device ;;
         "devices"*)  set -- --first --filter emulated.several_devices ;;
         *"sums over pairs"*) source=fast; others=; set -- 6 3 "${name%%:*}" ;;      # the longest calls
+        *"weights, decode"*) source=fast; others=; set -- 60 4 "${name%%:*}" ;;     # few have parts and no stats
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac
     case $name in                                   # here running does

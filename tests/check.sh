@@ -453,13 +453,9 @@ item_suites_emulated() {
     suite=; grep -qw avx512dq /proc/cpuinfo && suite=isa
     name="the suites on emulated AVX-512"; tree=$dir/emulated; lacks=$(why_no_emulation)
     [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
-    mkdir -p "$tree/tests"
-    emulate attn.h "$tree/attn.h"
-    of_few_columns "$tree/attn.h"
-    cp tests/attn.c "$tree/tests/attn.c"
+    mkdir -p "$tree"
     objects=$(for s in $(sh tests/suites.sh); do echo "build/obj/$s.o"; done)
-    { $(emulator) $EMULATION -c "$tree/tests/attn.c" -o "$tree/attn.o" && make $objects &&
-        $CC $objects "$tree/attn.o" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 ||
+    { emulated_object && make $objects && $CC $objects "$emulated" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 ||
         { failed "$name" "$tree/log"; return; }
     emulated_suites "$tree/run" $suite >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     [ -z "$suite" ] || emulated_amx_suites "$tree/run" >>"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }

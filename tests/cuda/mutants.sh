@@ -59,7 +59,8 @@ item_mutant() { # NUMBER [sound [again]]
         flags=$(sanitizers) || { skipped "$name ($CXX has none)"; return; }
         set -- 12 2 "${name%%:*}" ;;                # which take several times as long
     esac
-    (cd "$here" && $CXX -std=c++17 $optimize -w $flags $types -DATTN_CUDA_HEAD_DIMS=$dims -I. "tests/cuda/$source.cc" $others \
+    flags="$optimize $FMA -ffp-contract=off -w $flags $types -DATTN_CUDA_HEAD_DIMS=$dims"
+    (cd "$here" && $CXX -std=c++17 $flags -I. "tests/cuda/$source.cc" $others \
         -o faulty) >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # A fault may make a kernel wait for ever or read what is not there: also noticed, but what takes too long is held
     # against the same calls without a fault.

@@ -70,9 +70,9 @@
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
-             Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
-             too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts, and d_scale and
-             d_alibi with any, are stage 1's.
+             Gradients of entries whose queries and keys are both packed (with a length of both for each entry) or both
+             padded are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); other gradients with
+             starts, and d_scale and d_alibi with any, are stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
              3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
              attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
@@ -132,11 +132,11 @@
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
-             (of packed documents in stage 2, too), d_bias, d_scale, d_sink, d_alibi in stages 2 and 3, and the order
-             of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward with a
-             bias, a mask or dropout as it is now, dropout with starts in stages 2 and 3; keys in parts; weights and
-             scores as results of stages 2 and 3; the decode of codes, a decode whose last block merges its parts, and
-             the kernels of a cache, as they are now. Its speed: bench/README.md.
+             (of packed documents in stage 2, too), of padded entries in stages 2 and 3, d_bias, d_scale, d_sink,
+             d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks that empty
+             tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts in stages 2
+             and 3; keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode whose
+             last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -971,8 +971,10 @@ enum {
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
-    X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
-      "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
+    X(has_starts(p) && p.is_backward && p.packed_queries != p.packed_keys, 0, \
+      "gradients of entries with starts, of queries and keys only one of them packed") \
+    X(has_starts(p) && p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
+      "gradients of packed entries with a length of keys for each query") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
@@ -4346,7 +4348,7 @@ ATTN__DEVICE row_span rows_of_entry(const params &p, int64_t b, bool keys)
 {
     const entry e = entry_of(p, b);
     if (!keys) return {(int)e.row0, (int)e.rows_end};
-    return {(int)e.key0, (int)keys_end_of(p, e, b)};
+    return {(int)e.key0, (int)(p.packed_keys ? keys_end_of(p, e, b) : p.keys)};
 }
 ATTN__KERNEL(32 * WARPS, 1) void find_packed_tiles(ATTN__PARAM tile_table m)
 {
@@ -5831,6 +5833,16 @@ ATTN__DEVICE tile_task task_at(const params &p, const task_order &o, const packe
     return t;
 }
 
+/* The same, but its first row as the entry counts */
+template <bool Keys>
+ATTN__DEVICE tile_task task_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
+                                     int rows)
+{
+    tile_task t = task_at<Keys>(p, o, table, task, rows);
+    if (table.count) t.first_row -= rows_of_entry(p, t.b, Keys).first;
+    return t;
+}
+
 ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
 
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
@@ -5861,25 +5873,26 @@ struct grad_work {
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
-   queries it has here, with those of its last tile that are not its own. may_be_packed: false in kernels that packed
-   entries never come to and that have no register for it. */
+   queries it has here, with those of its last tile that are not its own. has_starts: false in kernels that no entries
+   with starts come to and that have no register for it. */
 struct grad_entry {
     int      b, row_batch, key_batch, padded_row, padded_key;
     row_span rows, keys;
     int      queries;
 };
-ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool may_be_packed = true)
+ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool has_starts = true)
 {
     grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
-    if (!may_be_packed || !m.rows.count) return e;
+    if (!has_starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
+    if (!m.rows.count) return e;
     e.row_batch = e.key_batch = 0;
     e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
                       (int)m.padded - e.padded_row);
     return e;
 }
-/* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
+/* Rows of an entry, or its keys, become those of the arrays; those that it does not have, no rows. */
 ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
 {
     const row_span own = rows_of_entry(p, rows[0].b, keys);
@@ -5991,7 +6004,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         const packed_tile tile = m.rows.tiles[padded / GRAD_ROWS];
         b = tile.entry;
         first = tile.row + padded % GRAD_ROWS;
-    }
+    } else first += first_row_in(p, b);
     const int64_t i = first + hw::lane();
     const entry own = entry_of(p, b);
     const tile_row r = row_at(p, own, b, h, 1, (int)i);
@@ -6643,7 +6656,7 @@ template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int
 /* Sums: which gradients; those of all with options are what is wanted of them. Queries come from the last to the
    first. */
 template <class T, int D, bool Extra, int Sums>
-ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int at_key)
+ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
 {
     constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
     constexpr bool chooses = all && Extra;
@@ -6653,7 +6666,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const uint32_t k = hw::shared_address(shared), gradients = k + shape::shared_keys - shape::gradients;
     const bool adds = all && (!chooses || p.dq.rank);
     const grad_entry own = grad_entry_of(m, b, all);    /* its rows and keys are counted from its first ones on */
-    const int first_key = at_key - own.keys.first, last_key = first_key + shape::rows;
+    const int last_key = first_key + shape::rows, at_key = own.keys.first + first_key;
     const int group = (int)(p.heads / p.heads_kv), parts = own.queries / queries, padded_row = own.padded_row;
     const auto batch = [&] { return all && m.rows.count ? 0 : b; };             /* anew */
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
@@ -6719,7 +6732,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     };
     const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
     for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
-        const tile_task t = task_at<true>(m.p, m.order, m.keys, task, shape::rows);
+        const tile_task t = task_of_entry<true>(m.p, m.order, m.keys, task, shape::rows);
         mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
     }
 #else
@@ -6735,11 +6748,31 @@ ATTN__KERNEL(128, 1) void clear_dq_sums(ATTN__PARAM grad_work m)
     for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
         ((float *)m.p.workspace)[n] = 0.0f;
 }
+/* Of entries that are not packed: zeros for the rows and keys in front of their first ones, 32 of a head by a warp */
+ATTN__BOTH int64_t tasks_in_front(const params &p)
+{
+    return p.batch * (p.heads + 2 * p.heads_kv) * (((p.queries > p.keys ? p.queries : p.keys) + 31) / 32);
+}
+ATTN__KERNEL(32 * WARPS, 1) void clear_in_front(ATTN__PARAM params p)
+{
+    const int64_t all = tasks_in_front(p), heads = p.heads + 2 * p.heads_kv, parts = all / p.batch / heads;
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        const int64_t b = n / parts / heads, of = n / parts % heads;
+        const bool keys = of >= p.heads, values = of >= p.heads + p.heads_kv;
+        const int64_t h = of - (keys ? p.heads : 0) - (values ? p.heads_kv : 0);
+        const int64_t first = n % parts * 32, end = keys ? entry_of(p, b).key0 : first_row_in(p, b);
+        const attn__array &a = values ? p.dv : keys ? p.dk : p.dq;
+        const uint32_t bit = values ? ATTN_GRAD_V : keys ? ATTN_GRAD_K : ATTN_GRAD_Q;
+        for (int64_t i = first; a.rank && i < end && i < first + 32; i++)
+            for (int64_t c = hw::lane(); c < (values ? p.size_v : p.size_q); c += 32)
+                store_gradient(p, a, bit, b, h, i, c, 0.0f);
+    }
+}
 /* A tile of a head's sums: its rows in the arrays, of which those from `end` on are not its entry's */
-ATTN__DEVICE row_span rows_of_dq_tile(const grad_work &m, int tile)
+ATTN__DEVICE row_span rows_of_dq_tile(const grad_work &m, int b, int tile)
 {
     const int each = GRAD_ROWS / m.dq.rows;
-    if (!m.rows.count) return {tile * m.dq.rows, (int)m.p.queries};
+    if (!m.rows.count) return {(int)first_row_in(m.p, b) + tile * m.dq.rows, (int)m.p.queries};
     if (tile / each >= *m.rows.count) return {0, 0};
     const packed_tile of = m.rows.tiles[tile / each];
     return {of.row + tile % each * m.dq.rows, rows_of_entry(m.p, of.entry, false).end};
@@ -6757,7 +6790,7 @@ template <class T> ATTN__KERNEL(128, 1) void store_dq_sums(ATTN__PARAM grad_work
         const int column = (int)(n % lanes) / 128 * 8 + column0, thread = hw::thread();
         const float *const from = (const float *)p.workspace + 4 * (n - thread) + (of.apart == 1 ? 4 * thread : thread);
         const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
-        const row_span rows = rows_of_dq_tile(m, (int)(tile % tiles));
+        const row_span rows = rows_of_dq_tile(m, (int)b, (int)(tile % tiles));
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
             const float *const two = from + 2 * e * of.apart;
@@ -7362,6 +7395,10 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
         return error;
     });
 }
+static int clear_fronts(const params &p, const queue &stream)
+{
+    return has_starts(p) && !p.packed_keys ? (int)run(clear_in_front, tasks_in_front(p), stream, p) : 0;
+}
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)
 {
@@ -7389,6 +7426,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    if (!error) error = clear_fronts(p, stream);
     m.p = as_halves<T>(m.p);
     m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
@@ -8929,7 +8967,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
             if (first / GRAD_ROWS >= *packed.count) continue;
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
             first = tile.row + first % GRAD_ROWS, entry = tile.entry;
-        }
+        } else if (p.ragged) first += keys ? entry_of(p, b).key0 : first_row_in(p, b);
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
             return has_nonfinite_rows<T>(p.size_q, first, end, [&](int64_t i) {
@@ -9025,9 +9063,8 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_at<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.task = task_of_entry<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    w.task.first_row -= Shape::queries ? w.entry.rows.first : w.entry.keys.first;
     const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
     const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
     w.all = tile_reach();
@@ -9785,7 +9822,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         }
         hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
-        if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
+        if (p.ragged) own_places(p, r.rows, !Shape::queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
         if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
@@ -9853,6 +9890,7 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
     f((const void *)find_packed_tiles);
     if constexpr (ATTN_CUDA_GRADIENTS) {
         f((const void *)clear_dq_sums);
+        f((const void *)clear_in_front);
         f((const void *)sum_sinks);
         f((const void *)sum_pairs);
         each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
@@ -10248,6 +10286,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     m.g.unit = Extra ? 1.0f : LOG2E;
     error = find_stats(m.g, p.stats.rank ? NULL : forward_for_stats(p, dev), dev, stream);
     if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
+    if (!error) error = clear_fronts(p, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
         const int64_t parts = (batch_of_rows(p) * p.heads * m.g.padded +

@@ -1068,7 +1068,7 @@ static void fast_options(void) {
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 2, 2, "wgmma: q, k, v are not all f16 or all bf16"},
-        {"starts", 3, 1, "on the device"},
+        {"starts", 3, 3, "on the device"},
         {"d_bias", 3, 3, "on the device"},
         {"d_scale", 3, 3, "on the device"},
         {"d_sink", 3, 3, "on the device"},

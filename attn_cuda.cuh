@@ -19,10 +19,12 @@
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
              faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
 
-   NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
+   NVCC      takes minutes for each architecture; with --split-compile=0, where nvcc --help has it, as many processors
+             as there are share them. It takes less where these are defined before that include, or by -D:
              ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0,
              ATTN_CUDA_F32 0 (a type less), ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage
-             1, of which nothing is left out, and attn_explain tells.
+             1, of which nothing is left out, and attn_explain tells. Where stage 3 is to have other sizes than stage
+             2, ATTN_CUDA_HOPPER_DIMS are these.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -181,8 +183,11 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1.
-                                                              Stage 3 has sizes above 128 where stage 2 has some. */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1 */
+#endif
+#ifndef ATTN_CUDA_HOPPER_DIMS
+#  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
+                                                           of these takes the next */
 #endif
 /* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
 #ifndef ATTN_CUDA_F16
@@ -9919,16 +9924,21 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 template <class... Heads> struct head_pairs {};
 typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
                    head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
-/* Calls of larger heads than these are not covered. */
-template <class Heads> constexpr bool has_heads = Heads::qk <= 128 || largest_of(mma_head_sizes()) > 128;
+template <int... Sizes> constexpr bool takes_one_of(int size, head_sizes<Sizes...>)
+{
+    const int smaller = size <= 64 ? 0 : size <= 128 ? size - 32 : size - 64;
+    return ((Sizes > smaller && Sizes <= size) || ...);
+}
+/* Are there kernels of these? Where it is what a size of ATTN_CUDA_HOPPER_DIMS takes */
+template <class Heads> constexpr bool has_heads = takes_one_of(Heads::qk, head_sizes<ATTN_CUDA_HOPPER_DIMS>());
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
+    if (!has_heads<Heads> || p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
         return with_heads(p, head_pairs<More...>(), f);
     if constexpr (has_heads<Heads>) f(Heads());
-    return has_heads<Heads>;
+    return true;
 }
 
 /* One kernel for all gradients, which finds those that are wanted; or one for each, where their sums do not fit in the
@@ -9936,7 +9946,12 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
    Nor is there room then for what Extra computes. */
 template <class Heads> constexpr bool hopper_has_all = Heads::qk <= 128;
 template <class Heads> constexpr bool hopper_grads_with_extra = hopper_has_all<Heads> && Heads::all;
-inline bool hopper_sweeps_once(const params &p) { return larger_head(p) <= 128; }
+inline bool hopper_sweeps_once(const params &p)
+{
+    bool once = false;
+    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_has_all<decltype(heads)>; });
+    return once;
+}
 
 template <class T, class Heads, class F> void each_hopper_gradient(F f)
 {
@@ -10082,7 +10097,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
-    ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
+    ATTN__WANT(!backward || !has_extra(p) || hopper_sweeps_once(p),
                "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi, d_scale or a scale "
                "that is not positive");
     ATTN__WANT(backward || !has_both_kinds(p),
@@ -10103,7 +10118,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
         keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
-    }), "a head size above 256");
+    }), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");

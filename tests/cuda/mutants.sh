@@ -60,6 +60,7 @@ item_mutant() { # NUMBER [sound [again]]
         set -- 12 2 "${name%%:*}" ;;                # which take several times as long
     esac
     flags="$optimize $FMA -ffp-contract=off -w $flags $types -DATTN_CUDA_HEAD_DIMS=$dims"
+    flags="$flags -DATTN_CUDA_HOPPER_DIMS=64,96,128,192,256"
     (cd "$here" && $CXX -std=c++17 $flags -I. "tests/cuda/$source.cc" $others \
         -o faulty) >"$here/log" 2>&1 || { failed "does not compile: $name" "$here/log"; return; }
     # A fault may make a kernel wait for ever or read what is not there: also noticed, but what takes too long is held

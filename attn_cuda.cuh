@@ -72,9 +72,8 @@
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
-             Gradients of entries whose queries and keys are both packed (with a length of both for each entry) or both
-             padded are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); other gradients with
-             starts, and d_scale and d_alibi with any, are stage 1's.
+             Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
+             length for each query, and where d_scale or d_alibi is wanted, stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
              3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
              attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
@@ -976,10 +975,8 @@ enum {
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
-    X(has_starts(p) && p.is_backward && p.packed_queries != p.packed_keys, 0, \
-      "gradients of entries with starts, of queries and keys only one of them packed") \
-    X(has_starts(p) && p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
-      "gradients of packed entries with a length of keys for each query") \
+    X(p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
+      "gradients of packed keys with a length for each query") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
@@ -5890,9 +5887,9 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool has_starts
     grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
     if (!has_starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
+    if (m.keys.count) e.key_batch = 0, e.padded_key = m.keys.first[b] * GRAD_ROWS;
     if (!m.rows.count) return e;
-    e.row_batch = e.key_batch = 0;
-    e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    e.row_batch = 0, e.padded_row = m.rows.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
                       (int)m.padded - e.padded_row);
     return e;
@@ -6768,7 +6765,8 @@ ATTN__KERNEL(32 * WARPS, 1) void clear_in_front(ATTN__PARAM params p)
         const int64_t first = n % parts * 32, end = keys ? entry_of(p, b).key0 : first_row_in(p, b);
         const attn__array &a = values ? p.dv : keys ? p.dk : p.dq;
         const uint32_t bit = values ? ATTN_GRAD_V : keys ? ATTN_GRAD_K : ATTN_GRAD_Q;
-        for (int64_t i = first; a.rank && i < end && i < first + 32; i++)
+        if (!a.rank || (keys ? p.packed_keys : p.packed_queries)) continue;
+        for (int64_t i = first; i < end && i < first + 32; i++)
             for (int64_t c = hw::lane(); c < (values ? p.size_v : p.size_q); c += 32)
                 store_gradient(p, a, bit, b, h, i, c, 0.0f);
     }
@@ -7270,7 +7268,6 @@ inline int64_t padded_queries(const params &p, int rows)
    once: and finds dq, if that is wanted. */
 static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
 {
-    const bool packed = p.packed_queries && p.packed_keys;      /* covers: both or none */
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
@@ -7278,7 +7275,8 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
     const int64_t sizes[11] = {of_row, of_row, p.d_sink.rank ? 2 * of_row : of_row, batch * padded * 4,
                                batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                                tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
-                               packed ? table_bytes(p, GRAD_ROWS, false) : 0, packed ? table_bytes(p, rows, true) : 0,
+                               p.packed_queries ? table_bytes(p, GRAD_ROWS, false) : 0,
+                               p.packed_keys ? table_bytes(p, rows, true) : 0,
                                p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[12];
     int64_t sum = 0;
@@ -7288,8 +7286,8 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
     }
     if (m) {
         m->p = p;
-        m->rows = m->keys = packed_tiles();
-        if (packed) m->rows = table_at(p, places[8]), m->keys = table_at(p, places[9]);
+        m->rows = p.packed_queries ? table_at(p, places[8]) : packed_tiles();
+        m->keys = p.packed_keys ? table_at(p, places[9]) : packed_tiles();
         m->padded = padded;
         m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
         m->first = (int *)places[3], m->last = (int *)places[4];
@@ -7402,7 +7400,7 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
 }
 static int clear_fronts(const params &p, const queue &stream)
 {
-    return has_starts(p) && !p.packed_keys ? (int)run(clear_in_front, tasks_in_front(p), stream, p) : 0;
+    return has_starts(p) && !(p.packed_queries && p.packed_keys) ? (int)run(clear_in_front, tasks_in_front(p), stream, p) : 0;
 }
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)

@@ -1086,6 +1086,8 @@ static void fast_options(void) {
         {"packed documents and d_scale", 3, 1, "on the device"},
         {"d_weights", 3, 1, "on the device"},
         {"d_alibi", 3, 3, "on the device"},
+        {"packed queries, padded keys", 3, 3, "on the device"},
+        {"packed queries, padded keys and d_alibi", 3, 1, "on the device"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -1103,7 +1105,7 @@ static void fast_options(void) {
         if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
         if (n == 3) d.dropout = 0.5f;
         if (n == 4) d.softcap = 2;
-        if (n == 5 || n == 30) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
+        if (n == 5 || n == 30 || n == 32) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         if (n == 6) d.scale = -1;
         if (n == 7 || n == 16) d.sink = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         const int pages = n > 16 && n < 22;
@@ -1117,12 +1119,16 @@ static void fast_options(void) {
             d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, n == 25 || n == 28 ? 3 : 64, 0, 0, 0);
             d.query_lengths = d.key_lengths = d.query_starts;
         }
+        if (n == 31 || n == 32) {
+            d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+            d.query_lengths = d.query_starts;
+        }
         if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15 || n == 28) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (n == 29) g.d_weights = attn_view_f32((const float *)base, 4, 1, 4, 1024, 1024);
-        if (n == 30) g.d_alibi = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        if (n == 30 || n == 32) g.d_alibi = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (pages) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
         if (pages) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
         if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
@@ -1130,7 +1136,7 @@ static void fast_options(void) {
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
         if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
-        if (n == 28)
+        if (n == 28 || n == 32)
             CHECKF(explained(&d, &g, "mma.sync: d_bias, d_scale or d_alibi where entries have starts"), "why: %s",
                    options[n].name);
         if (n == 29)

@@ -1352,11 +1352,10 @@ static void remake(call &c, tensor &t, attn__array &a, int type, bool packed, in
     a = t.a;
     if (packed) a.stride[0] = 0;
 }
-static void check_outside(const call &c, const tensor &t, const std::vector<span> &of) {
-    const params &p = c.p;
+static void check_outside(const call &c, const tensor &t, const std::vector<span> &of, bool packed) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         for (size_t n = 0; n < of.size(); n++)
-            if (p.packed_queries ? i >= of[n].row0 && i < of[n].row0 + of[n].rows : (int64_t)n == b) return;
+            if (packed ? i >= of[n].row0 && i < of[n].row0 + of[n].rows : (int64_t)n == b) return;
         const unsigned char *at = (const unsigned char *)t.a.data + place(t.a, b, h, i, x) * (int64_t)t.bytes_of();
         checks++;
         for (size_t n = 0; n < t.bytes_of(); n++)
@@ -1457,7 +1456,7 @@ static void forward_of_entries(call &all, const stage &s) {
         p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = 0;
     }
     for (tensor *t : results) {
-        check_outside(all, *t, of);
+        check_outside(all, *t, of, packed_queries);
         checks++;
         if (!margins_untouched(*t)) fail(all, "memory beside the results was written", 0, 0);
     }
@@ -1509,22 +1508,23 @@ static void backward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type;
     const wishes w = {64, p.size_q + p.size_v > 128 ? 150 : 260, 0, 0, 0, 0};
-    const bool packed = chance(60), lengths = packed || chance(60);
-    std::vector<span> of = draw_entries(all, w, packed, packed);
+    const bool packed = chance(65), packed_keys = chance(packed ? 80 : 20), lengths = packed_keys || chance(60);
+    std::vector<span> of = draw_entries(all, w, packed, packed_keys);
     for (span &e : of)
         if (!lengths) e.length = e.keys;
-    all.name += packed ? ", packed" : ", padded";
+    all.name += packed ? ", packed queries" : ", padded queries";
+    all.name += packed_keys ? ", packed keys" : ", padded keys";
     remake(all, all.q, p.q, type, packed, p.heads, p.queries, p.size_q, 3);
-    remake(all, all.k, p.k, type, packed, p.heads_kv, p.keys, p.size_q, 3);
-    remake(all, all.v, p.v, type, packed, p.heads_kv, p.keys, p.size_v, 2);
+    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
+    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
     remake(all, all.out, p.out, type, packed, p.heads, p.queries, p.size_v, 0, 2);
     remake(all, all.lse, p.lse, ATTN_F32, packed, p.heads, p.queries, 1, 0);
     remake(all, all.stats, p.stats, ATTN_F32, packed, p.heads, p.queries, 2, 0);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
     const bool outside = chance(60);
     if (outside) {
-        spoil_outside(all.q, of, packed, false), spoil_outside(all.k, of, packed, true);
-        spoil_outside(all.v, of, packed, true), all.name += ", NaN outside";
+        spoil_outside(all.q, of, packed, false), spoil_outside(all.k, of, packed_keys, true);
+        spoil_outside(all.v, of, packed_keys, true), all.name += ", NaN outside";
     }
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
@@ -1545,8 +1545,8 @@ static void backward_of_entries(call &all, const stage &s) {
     spoil(all.d_out, 20);
     if (outside) spoil_outside(all.d_out, of, packed, false), spoil_outside(all.out, of, packed, false);
     remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, packed, p.heads, p.queries, p.size_q, 0);
-    remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, packed, p.heads_kv, p.keys, p.size_q, 0);
-    remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, packed, p.heads_kv, p.keys, p.size_v, 0);
+    remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, packed_keys, p.heads_kv, p.keys, p.size_q, 0);
+    remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, packed_keys, p.heads_kv, p.keys, p.size_v, 0);
     if (chance(30)) {
         remake(all, all.d_lse, p.d_lse, ATTN_F32, packed, p.heads, p.queries, 1, 1);
         all.name += " d_lse";
@@ -1584,17 +1584,17 @@ static void backward_of_entries(call &all, const stage &s) {
     std::vector<span> of_keys = of;
     for (span &e : of_keys) e.row0 = e.key0, e.rows = e.keys;
     for (int n = 0; n < 3; n++) {
-        check_outside(all, *results[n], n ? of_keys : of);
+        check_outside(all, *results[n], n ? of_keys : of, n ? packed_keys : packed);
         checks++;
         if (!margins_untouched(*results[n])) fail(all, "memory beside the gradients was written", n, 0);
     }
     for (size_t b = 0; b < of.size(); b++) {
         const span &e = of[b];
-        const int64_t array = packed ? 0 : (int64_t)b;
-        for (int n = 0; n < 3 && !packed; n++) /* in front of it: zeros */
-            if (wanted[n]->rank)
+        const int64_t array = packed ? 0 : (int64_t)b, array_keys = packed_keys ? 0 : (int64_t)b;
+        for (int n = 0; n < 3; n++) /* in front of it: zeros */
+            if (wanted[n]->rank && !(n ? packed_keys : packed))
                 for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
-                    if (at == array && i < (n ? e.key0 : e.row0))
+                    if (at == (int64_t)b && i < (n ? e.key0 : e.row0))
                         close(all, "a gradient in front of an entry",
                               read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
                 });
@@ -1603,7 +1603,7 @@ static void backward_of_entries(call &all, const stage &s) {
                 if (wanted[n]->rank)
                     for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
                         const int64_t from = n ? e.key0 : e.row0, many = n ? e.keys : e.rows;
-                        if (at == array && i >= from && i < from + many)
+                        if (at == (n ? array_keys : array) && i >= from && i < from + many)
                             close(all, "a gradient without a pair",
                                   read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
                     });
@@ -1611,7 +1611,7 @@ static void backward_of_entries(call &all, const stage &s) {
         }
         call own;
         start_own(own, all, e, (int64_t)b);
-        if (packed || !lengths) own.p.key_lengths.rank = 0;
+        if (packed_keys || !lengths) own.p.key_lengths.rank = 0;
         own.infinite = 0;
         const auto copy = [&](tensor &to, const tensor &from, int64_t row0) {
             for_all(to, [&](int64_t, int64_t h, int64_t i, int64_t x) {
@@ -1642,7 +1642,8 @@ static void backward_of_entries(call &all, const stage &s) {
                 tensor &to = *own_results[n];
                 memcpy((char *)to.a.data + place(to.a, 0, h, i, x) * (int64_t)to.bytes_of(),
                        (const char *)from.a.data +
-                           place(from.a, array, h, (n ? e.key0 : e.row0) + i, x) * (int64_t)from.bytes_of(),
+                           place(from.a, n ? array_keys : array, h, (n ? e.key0 : e.row0) + i, x) *
+                               (int64_t)from.bytes_of(),
                        to.bytes_of());
             });
         }

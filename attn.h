@@ -117,8 +117,9 @@
              ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
-             What lies in no entry: it is not read (but scores and scores_softcap are of all queries, and all indices
-             are checked), and where it is packed it is not written either, in no result and no gradient but d_bias.
+             What lies in no entry: it is not read (but scores, scores_softcap and d_sink are of all queries, and all
+             indices are checked), and where it is packed it is not written either, in no result and no gradient but
+             d_bias.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
              Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding

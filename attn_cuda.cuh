@@ -23,7 +23,7 @@
              as there are share them. It takes less where these are defined before that include, or by -D:
              ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0,
              ATTN_CUDA_F32 0 (a type less), ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage
-             1, of which nothing is left out, and attn_explain tells. Where stage 3 is to have other sizes than stage
+             1, of which nothing is left out, and attn_explain tells. Where stage 3 is to have fewer sizes than stage
              2, ATTN_CUDA_HOPPER_DIMS are these.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
@@ -117,11 +117,11 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (stage 2: where
-             its kernel has no more columns, and a multiple of 32, ATTN_CUDA_HEAD_DIMS). The floats of dq are summed in
-             the workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the
-             order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
-             order: the same bound, but not the same bits from run to run.
+             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (where the kernel
+             has no more columns, ATTN_CUDA_HEAD_DIMS; in stage 2 a multiple of 32). The floats of dq are summed in the
+             workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of
+             the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the
+             same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -133,11 +133,12 @@
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
-             (of packed documents in stage 2, too), of padded entries in stages 2 and 3, d_bias, d_scale, d_sink,
-             d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks that empty
-             tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts in stages 2
-             and 3; keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a decode whose
-             last block merges its parts, and the kernels of a cache, as they are now. Its speed: bench/README.md.
+             (of packed documents in stage 2, too), of entries that are not packed in stages 2 and 3, d_bias, d_scale,
+             d_sink, d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks
+             that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts
+             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a
+             decode whose last block merges its parts, and the kernels of a cache, as they are now. Its speed:
+             bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -186,7 +187,7 @@ void attn_cuda_use_stream(void *stream);
 #endif
 #ifndef ATTN_CUDA_HOPPER_DIMS
 #  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
-                                                           of these takes the next */
+                                                           of these takes the next (up to the largest of stage 2) */
 #endif
 /* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
 #ifndef ATTN_CUDA_F16
@@ -5875,17 +5876,17 @@ struct grad_work {
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
-   queries it has here, with those of its last tile that are not its own. has_starts: false in kernels that no entries
-   with starts come to and that have no register for it. */
+   queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
+   starts come to and that have no register for it. */
 struct grad_entry {
     int      b, row_batch, key_batch, padded_row, padded_key;
     row_span rows, keys;
     int      queries;
 };
-ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool has_starts = true)
+ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool starts = true)
 {
     grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
-    if (!has_starts || !m.p.ragged) return e;
+    if (!starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
     if (m.keys.count) e.key_batch = 0, e.padded_key = m.keys.first[b] * GRAD_ROWS;
     if (!m.rows.count) return e;
@@ -6057,16 +6058,20 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
     }
 }
 
-/* d_sink: a block has a head, each of its threads every 128th row, in one order. */
+/* d_sink: a block has a head, each of its threads every 128th row, in one order. Rows in front of padded entries, which
+   prepare_rows does not come to, are empty rows: a sink that is not -inf has all of their mass. */
 ATTN__KERNEL(128, 1) void sum_sinks(ATTN__PARAM grad_work m)
 {
     ATTN__SHARED(shared);
     const params &p = m.p;
     float *const of_warps = (float *)shared;
     for (int h = hw::block(); h < (int)p.heads; h += hw::blocks()) {
+        const bool in_front = p.d_lse.rank && !p.packed_queries && !is_none(load(p.sink, 0, h, 0, 0));
         float sum = 0.0f;
         for (int64_t b = 0; b < batch_of_rows(p); b++)
             for (int64_t i = hw::thread(); i < m.padded; i += 128) sum += sinks_of(m)[(b * p.heads + h) * m.padded + i];
+        for (int64_t b = 0; in_front && b < p.batch; b++)
+            for (int64_t i = hw::thread(); i < first_row_in(p, b); i += 128) sum += load(p.d_lse, b, h, i, 0);
         for (int step = 16; step > 0; step /= 2) sum += hw::shfl_xor(sum, step);
         if (hw::lane() == 0) of_warps[hw::thread() / 32] = sum;
         hw::sync();
@@ -6762,7 +6767,7 @@ ATTN__KERNEL(32 * WARPS, 1) void clear_in_front(ATTN__PARAM params p)
         const int64_t b = n / parts / heads, of = n / parts % heads;
         const bool keys = of >= p.heads, values = of >= p.heads + p.heads_kv;
         const int64_t h = of - (keys ? p.heads : 0) - (values ? p.heads_kv : 0);
-        const int64_t first = n % parts * 32, end = keys ? entry_of(p, b).key0 : first_row_in(p, b);
+        const int64_t first = n % parts * 32, end = rows_of_entry(p, b, keys).first;
         const attn__array &a = values ? p.dv : keys ? p.dk : p.dq;
         const uint32_t bit = values ? ATTN_GRAD_V : keys ? ATTN_GRAD_K : ATTN_GRAD_Q;
         if (!a.rank || (keys ? p.packed_keys : p.packed_queries)) continue;
@@ -7400,7 +7405,8 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
 }
 static int clear_fronts(const params &p, const queue &stream)
 {
-    return has_starts(p) && !(p.packed_queries && p.packed_keys) ? (int)run(clear_in_front, tasks_in_front(p), stream, p) : 0;
+    if (!has_starts(p) || (p.packed_queries && p.packed_keys)) return 0;
+    return (int)run(clear_in_front, tasks_in_front(p), stream, p);
 }
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)
@@ -8970,7 +8976,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
             if (first / GRAD_ROWS >= *packed.count) continue;
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
             first = tile.row + first % GRAD_ROWS, entry = tile.entry;
-        } else if (p.ragged) first += keys ? entry_of(p, b).key0 : first_row_in(p, b);
+        } else if (p.ragged) first += rows_of_entry(p, b, keys).first;
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
             return has_nonfinite_rows<T>(p.size_q, first, end, [&](int64_t i) {
@@ -9922,13 +9928,15 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 template <class... Heads> struct head_pairs {};
 typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
                    head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
-template <int... Sizes> constexpr bool takes_one_of(int size, head_sizes<Sizes...>)
+/* Does stage 3's `size` take one of these? 128 takes those of 96 with options, too. largest: stage 2's, which stage 3
+   does not go beyond. */
+template <int... Sizes> constexpr bool takes_one_of(int size, int largest, head_sizes<Sizes...>)
 {
-    const int smaller = size <= 64 ? 0 : size <= 128 ? size - 32 : size - 64;
-    return ((Sizes > smaller && Sizes <= size) || ...);
+    const int smaller = size <= 64 ? 0 : size <= 128 ? 64 : size - 64;
+    return ((Sizes > smaller && Sizes <= size && Sizes <= largest) || ...);
 }
-/* Are there kernels of these? Where it is what a size of ATTN_CUDA_HOPPER_DIMS takes */
-template <class Heads> constexpr bool has_heads = takes_one_of(Heads::qk, head_sizes<ATTN_CUDA_HOPPER_DIMS>());
+template <class Heads>
+constexpr bool has_heads = takes_one_of(Heads::qk, largest_of(mma_head_sizes()), head_sizes<ATTN_CUDA_HOPPER_DIMS>());
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
@@ -10095,9 +10103,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
+    ATTN__WANT(with_heads(p, hopper_heads(), [](auto) {}), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
     ATTN__WANT(!backward || !has_extra(p) || hopper_sweeps_once(p),
-               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi, d_scale or a scale "
-               "that is not positive");
+               "gradients by a kernel of a head size above 128, with a bias, a mask, dropout, softcap, ALiBi, d_scale "
+               "or a scale that is not positive");
+    ATTN__WANT(!backward || p.stats.rank || !has_both_kinds(p) || !has_starts(p) || mma_has_starts(p),
+               "stats of entries with starts, for which stage 2 has no kernel of this head size");
     ATTN__WANT(backward || !has_both_kinds(p),
                "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
     ATTN__WANT(!p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
@@ -10112,11 +10123,11 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
     ATTN__WANT(d.encode, "the driver has no TMA");
     int rows = 0, keys = 0;
-    ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
+    with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
         keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
-    }), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
+    });
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");

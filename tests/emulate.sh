@@ -1,5 +1,5 @@
-# emulate.sh - sourced after items.sh by other scripts: the AVX-512 kernels on a machine that has AVX2 only, by way of SIMDe's
-# portable functions (emulate_avx512.h), and AMX's tiles (emulate_amx.h).
+# emulate.sh - sourced after items.sh by other scripts: the AVX-512 kernels on a machine that has AVX2 only, by way of
+# SIMDe's portable functions (emulate_avx512.h), and AMX's tiles (emulate_amx.h).
 EMULATION="-O1 -w -mavx2 -mfma -mf16c -include tests/emulate_avx512.h -include tests/emulate_amx.h"
 emulator() { if command -v clang; then :; else echo "${CC:-cc}"; fi; } # clang compiles it in half the time
 
@@ -28,7 +28,9 @@ emulated_object() {
     mkdir -p "$emulated.$$/tests"
     emulate attn.h "$emulated.$$/attn.h"
     cp tests/attn.c "$emulated.$$/tests"
-    $(emulator) $EMULATION -c "$emulated.$$/tests/attn.c" -o "$emulated.$$/attn.o" && mv "$emulated.$$/attn.o" "$emulated"
+    [ "$(grep -c emulated_least "$emulated.$$/attn.h")" = 2 ] &&        # both places are still found
+        $(emulator) $EMULATION -c "$emulated.$$/tests/attn.c" -o "$emulated.$$/attn.o" &&
+        mv "$emulated.$$/attn.o" "$emulated"
     emulated_status=$?
     rm -r "$emulated.$$"
     return $emulated_status

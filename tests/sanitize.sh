@@ -11,7 +11,8 @@ flags_of() {
     case $1 in
         address) echo "$address_flags $FMA" ;;
         thread)  echo "-fsanitize=thread" ;;
-        memory)  echo "-fsanitize=memory -fno-sanitize-recover=all -DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON $FMA" ;;
+        memory)  echo "-fsanitize=memory -fno-sanitize-recover=all $FMA" \
+                      "-DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON" ;;
     esac
 }
 # The reference and the harness take half of the time, and what they do is no news, nor with BUILDS=few what the suites do

@@ -122,7 +122,8 @@ unbroken() { # unbroken SECTION
     plant "$dir/$1" "$1" <attn.h
     same_text "$dir/$1" "$1"
     build "$dir/$1" "$1" && link "$dir/$1" "$1" || { failed "the unbroken header ($1)" "$dir/$1/log"; return 1; }
-    ! noticed_by_suites "$dir/$1" "$1" || failed "the suites on the unbroken header ($1)"
+    ! noticed_by_suites "$dir/$1" "$1" || { failed "the suites on the unbroken header ($1)"; return 1; }
+    ! golden_differs "$dir/$1" "$1" || failed "the golden hash of the unbroken header ($1)" "$dir/$1/log"
 }
 if [ -z "$1" ] && [ "${ISA:-}" = neon ]; then
     for tool in $NEON_CC qemu-aarch64; do have $tool || { skipped "NEON (no $tool)"; exit; }; break; done

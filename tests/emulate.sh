@@ -1,6 +1,6 @@
 # emulate.sh - sourced after items.sh by other scripts: the AVX-512 kernels on a machine that has AVX2 only, by way of
 # SIMDe's portable functions (emulate_avx512.h), and AMX's tiles (emulate_amx.h).
-EMULATION="-O1 -w -mavx2 -mfma -mf16c -include tests/emulate_avx512.h -include tests/emulate_amx.h"
+EMULATION="-O2 -w -mavx2 -mfma -mf16c -include tests/emulate_avx512.h -include tests/emulate_amx.h"
 emulator() { if command -v clang; then :; else echo "${CC:-cc}"; fi; } # clang compiles it in half the time
 
 # emulate IN OUT: a copy of attn.h that calls those functions

@@ -32,10 +32,17 @@ item_warnings() { # item_warnings COMPILER STANDARD
     try "warnings $1 -std=$2" warnings_of "$1" "$language" "$2"
 }
 
-# What the optimiser sees when it unrolls and inlines most: it warns of loops that cannot end where they say.
+# What the optimiser sees when it unrolls and inlines most: it warns of loops that cannot end where they say, and frames
+# are largest.
 item_optimised() { # item_optimised COMPILER
     have "$1" || { skipped "$1 -O3 -Wall -Wextra -Werror (no $1)"; return; }
-    try "$1 -O3 -Wall -Wextra -Werror" "$1" -O3 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/optimised.$1.o"
+    try "$1 -O3 -Wall -Wextra -Werror" "$1" -O3 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/optimised.$1.o" || return
+    try "the stack of a call, $1 -O3" stack_of "$dir/optimised.$1.o"
+}
+stack_of() { # stack_of OBJECT
+    of_memory=$(for file in memory $harness; do echo "build/obj/$file.o"; done)
+    make $of_memory && $CC -O1 -w '-DSUITES=X(memory)' -c tests/main.c -o "$dir/memory_main.o" &&
+        $CC "$dir/memory_main.o" $of_memory "$1" -o "$dir/stack" -lm -lpthread && "$dir/stack" --filter memory.stack
 }
 
 # The tests and the examples keep to most of these rules too.

@@ -5877,18 +5877,19 @@ enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
    queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
-   starts come to and that have no register for it. */
+   starts come to and that have no register for it. The keys' batch is found where it is used (key_batch): the producer of
+   stage 3 has no register for that, either. */
 struct grad_entry {
-    int      b, row_batch, key_batch, padded_row, padded_key;
+    int      b, row_batch, padded_row, padded_key;
     row_span rows, keys;
     int      queries;
 };
 ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool starts = true)
 {
-    grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
+    grad_entry e = {b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
     if (!starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
-    if (m.keys.count) e.key_batch = 0, e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    if (m.keys.count) e.padded_key = m.keys.first[b] * GRAD_ROWS;
     if (!m.rows.count) return e;
     e.row_batch = 0, e.padded_row = m.rows.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
@@ -9052,7 +9053,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
+        const int batch = Shape::queries ? key_batch(m.g.p, w.entry.b) : w.entry.row_batch;
         const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
@@ -9074,7 +9075,7 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     grad_walk w;
     w.task = task_of_entry<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
     const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
     w.all = tile_reach();
     if (Shape::queries) {
@@ -9315,7 +9316,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
     if (none) return;
     const int first = row + (Shape::queries ? w.entry.rows.first : w.entry.keys.first);
-    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
     load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
     if (Shape::scores)
         load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
@@ -9332,7 +9333,7 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int to = tile % 2, to_dp = tile % slots;
     const int row = (shape::queries ? entry.keys.first : entry.rows.first) + first;
-    const int batch = shape::queries ? entry.key_batch : entry.row_batch;
+    const int batch = shape::queries ? key_batch(m.g.p, entry.b) : entry.row_batch;
     uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
     hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
     const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;

@@ -5877,8 +5877,8 @@ enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
    queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
-   starts come to and that have no register for it. The keys' batch is found where it is used (key_batch): the producer of
-   stage 3 has no register for that, either. */
+   starts come to and that have no register for it. The keys' batch is found where it is used (key_batch): the producer
+   of stage 3 has no register for that, either. */
 struct grad_entry {
     int      b, row_batch, padded_row, padded_key;
     row_span rows, keys;

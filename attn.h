@@ -117,8 +117,9 @@
              ATTN_PRECISION_FAST).
              Not packed: rows outside of an entry are empty rows; bias, mask, weights and scores lie at the arrays' own
              places [b,h,start + i,start + j], and outside of an entry's keys weights and gradients are 0, scores -inf.
-             What lies in no entry: it is not read (but scores and scores_softcap are of all queries, and all indices
-             are checked), and where it is packed it is not written either, in no result and no gradient but d_bias.
+             What lies in no entry: it is not read (but scores, scores_softcap and d_sink are of all queries, and all
+             indices are checked), and where it is packed it is not written either, in no result and no gradient but
+             d_bias.
              Left padding is key_starts (and query_starts) alone, without lengths.
              Pages: with `page_table` k and v are pools of pages. The shapes of other arrays (and ATTN_ALIGN_UNSET) take
              Sk = pages * page; everything else counts each entry's own keys, as with starts. The cache of a sliding
@@ -11004,8 +11005,9 @@ static void attn__softmax_pairs(attn__tile *t, const attn__reach *r, int32_t x, 
 static int attn__scales_weights(const attn__call *c) { return c->v.type == ATTN_I8 && (c->fast & ATTN__FAST_VALUES); }
 static attn__rows attn__bf16_values(const attn__tile *t, int64_t c0, int64_t j, int64_t end, const attn__reach *r);
 
-static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
-                                float *cmax, float *csum)
+/* Not inlined, for the stack's sake: the chunk's arrays are there already. */
+ATTN__NOINLINE static void attn__chunk_weights(attn__tile *t, int64_t c0, int64_t n, const attn__reach *r, int mark,
+                                               float *cmax, float *csum)
 {
     const int64_t width = t->f->width;
     int64_t j;
@@ -11212,9 +11214,10 @@ static int attn__merge_values(attn__tile *t, int64_t c0, const attn__reach *pair
 }
 
 /* The weighted values of a chunk: chain by chain, which loses less to rounding than one long chain; the last one is
-   added to the others where the chunk is merged, unless that is for later. Returns as the one above. */
-static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind, const float *old,
-                               const float *fresh)
+   added to the others where the chunk is merged, unless that is for later. Returns as the one above. Not inlined, as
+   chunk_weights. */
+ATTN__NOINLINE static int attn__chunk_outputs(attn__tile *t, int64_t c0, const attn__reach *r, int32_t kind,
+                                              const float *old, const float *fresh)
 {
     const attn__reach *paired = t->c->fast & ATTN__FAST_VALUES ? r : NULL;
     const int64_t of_pairs = attn__by_amx(t->c) ? (int64_t)ATTN__CHUNK : (int64_t)ATTN__CHAIN / 2;
@@ -11464,7 +11467,9 @@ static int attn__reach_whole(attn__tile *const *tiles, int64_t count, int64_t c0
     return 1;
 }
 
-static void attn__chunk_of_heads(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n, float **free_part)
+/* Not inlined, for the stack's sake. */
+ATTN__NOINLINE static void attn__chunk_of_heads(attn__tile *const *tiles, int64_t count, int64_t c0, int64_t n,
+                                                float **free_part)
 {
     float cmax[ATTN__TASK_HEADS][ATTN__MAX_WIDTH], csum[ATTN__TASK_HEADS][ATTN__MAX_WIDTH];
     int64_t i, j;
@@ -11624,8 +11629,9 @@ static void attn__open_lanes(attn__tile *t, int64_t h, int64_t i)
 }
 
 /* Loads the lanes' queries, transformed into what keys are multiplied by. A row that reaches no key is not read, unless
-   its scores are asked for: the reached one before it, or else the first one, stands in for it. */
-static void attn__load_queries(attn__tile *t)
+   its scores are asked for: the reached one before it, or else the first one, stands in for it. Not inlined, for the
+   stack's sake. */
+ATTN__NOINLINE static void attn__load_queries(attn__tile *t)
 {
     const attn__call *c = t->c;
     void (*const load)(attn__tile *t) = attn__score_of(c)->load;
@@ -15618,7 +15624,7 @@ static void attn__sum_entries(const attn__mha_call *a, int i, attn__matmul *m)
 }
 
 /* dx (+)= dy w. Layers of one input add to one dx. Keys may have rows that no packed query has: those begin with 0. */
-static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
+ATTN__NOINLINE static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
     const attn__layer *l = &a->layer[i];
     const attn__array to = attn__array_of(l->dx, "B.QX");
@@ -15642,8 +15648,8 @@ static attn_status attn__mha_input_gradient(const attn__mha_call *a, int i, attn
     return ATTN_OK;
 }
 
-/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy; then dx. */
-static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+/* What is wanted of dw (+)= dy^T x and dbias (+)= sums of dy */
+ATTN__NOINLINE static attn_status attn__mha_weight_gradient(const attn__mha_call *a, int i, attn_error *err)
 {
     static const float one = 1.0f;
     const attn_desc *d = &a->attention;
@@ -15665,7 +15671,13 @@ static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn
     }
     p.m[0].skip = i < 3 ? 2 : 0;
     p.m[1].a.rank = 0;                                  /* tells a device, which cannot read this one */
-    ATTN__TRY(attn__run_products(&p, d, a->inner, err));
+    return attn__run_products(&p, d, a->inner, err);
+}
+
+/* Neither is inlined, so that their products are not on the stack together. */
+static attn_status attn__mha_layer_gradient(const attn__mha_call *a, int i, attn_error *err)
+{
+    ATTN__TRY(attn__mha_weight_gradient(a, i, err));
     return attn__mha_input_gradient(a, i, err);
 }
 
@@ -15797,14 +15809,29 @@ static attn_status attn__mha_run(void *call, const attn_desc *d, void *workspace
     return ATTN_OK;
 }
 
+/* What the layers' products need, one after the other. Not inlined, for the stack's sake. */
+ATTN__NOINLINE static int64_t attn__mha_product_bytes(const attn__mha_call *a)
+{
+    const attn__band none = {0, 0, 0};
+    int64_t bytes = 0;
+    int i;
+    for (i = 0; i < 4 && a->layer[i].w.rank; i++) {
+        attn__matmul product = attn__mha_product(a, i, &none);
+        bytes = attn__max(bytes, attn__matmul_bytes(&product, &a->attention));
+        if (!a->grad) continue;
+        product.column_tiles = 0;               /* as sums, of d_out as it is stored */
+        product.a.type = a->layer[3].dy.type;
+        bytes = attn__max(bytes, attn__matmul_bytes(&product, &a->attention));
+    }
+    return bytes;
+}
+
 static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_mha_grad *grad, int what,
                                    size_t *bytes, attn_error *err)
 {
     attn__mha_call a;
     attn_desc *d = &a.attention;
     attn__map m = {NULL, 0};
-    attn__matmul product;
-    const attn__band none = {0, 0, 0};
     attn_status st;
     int64_t inner, total;
     int i;
@@ -15818,14 +15845,7 @@ static attn_status attn__mha_known(const attn_mha_desc *desc, const struct attn_
     ATTN__IN_FP_STATE(st = attn__mha_resolve(&a, bytes ? 0 : ATTN__WITH_DATA, err));
     if (st != ATTN_OK) return st;
     attn__mha_take(&m, &a);
-    for (i = 0, inner = 0; i < 4 && a.layer[i].w.rank; i++) {
-        product = attn__mha_product(&a, i, &none);
-        inner = attn__max(inner, attn__matmul_bytes(&product, d));
-        if (!grad) continue;
-        product.column_tiles = 0;               /* as sums, of d_out as it is stored */
-        product.a.type = a.layer[3].dy.type;
-        inner = attn__max(inner, attn__matmul_bytes(&product, d));
-    }
+    inner = attn__mha_product_bytes(&a);
     for (i = grad != NULL; i >= (grad && a.keeps); i--) {
         ATTN__TRY(attn__mha_plan(&a, i, err));
         inner = attn__max(inner, (int64_t)a.plan.workspace_bytes);

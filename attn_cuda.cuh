@@ -19,10 +19,12 @@
              them need neither macro. Stage 1 runs every call, in f32; stages 2 (mma.sync) and 3 (wgmma and TMA) are
              faster and run what they cover, f16 and bf16, stage 2 f32, too: attn_explain tells.
 
-   NVCC      takes minutes for each architecture. It takes less where these are defined before that include, or by -D:
+   NVCC      takes minutes for each architecture; with --split-compile=0, where nvcc --help has it, as many processors
+             as there are share them. It takes less where these are defined before that include, or by -D:
              ATTN_CUDA_HEAD_DIMS 64, 128 (sizes; others take the next), ATTN_CUDA_F16 0, ATTN_CUDA_BF16 0,
              ATTN_CUDA_F32 0 (a type less), ATTN_CUDA_GRADIENTS 0 (the forward alone). What was left out runs in stage
-             1, of which nothing is left out, and attn_explain tells.
+             1, of which nothing is left out, and attn_explain tells. Where stage 3 is to have fewer sizes than stage
+             2, ATTN_CUDA_HOPPER_DIMS are these.
 
    WHERE     If all arrays are on the host (pinned or not), the call runs on the CPU; if all are on one device, it is
              enqueued on desc.stream. Managed memory fits either: it runs on the device unless another array is on the
@@ -70,9 +72,8 @@
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
-             Gradients of packed documents (queries and keys packed, a length of both for each entry) are stage 3's,
-             too, and stage 2's where it finds them in one sweep (BITS); other gradients with starts, and d_scale and
-             d_alibi with any, are stage 1's.
+             Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
+             length for each query, and where d_scale or d_alibi is wanted, stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
              3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
              attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
@@ -116,11 +117,11 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (stage 2: where
-             its kernel has no more columns, and a multiple of 32, ATTN_CUDA_HEAD_DIMS). The floats of dq are summed in
-             the workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the
-             order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
-             order: the same bound, but not the same bits from run to run.
+             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (where the kernel
+             has no more columns, ATTN_CUDA_HEAD_DIMS; in stage 2 a multiple of 32). The floats of dq are summed in the
+             workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of
+             the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the
+             same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -132,11 +133,12 @@
    TRIED     On an NVIDIA H200 and an H100 (stages 1 and 3, and stage 2 compiled for sm_90), on no other GPU so far, and
              in an emulator of what the kernels use of one (make test-cuda-emulated). In the emulator alone: f32 in
              stage 2; the forward of stage 2 as it is now; products of matrices by tensor cores; gradients in one sweep
-             (of packed documents in stage 2, too), d_bias, d_scale, d_sink, d_alibi in stages 2 and 3, and the order
-             of queries in others, as they are now; pages and masks that empty tiles in stage 3, its forward with a
-             bias, a mask or dropout as it is now, dropout with starts in stages 2 and 3; keys in parts; weights and
-             scores as results of stages 2 and 3; the decode of codes, a decode whose last block merges its parts, and
-             the kernels of a cache, as they are now. Its speed: bench/README.md.
+             (of packed documents in stage 2, too), of entries that are not packed in stages 2 and 3, d_bias, d_scale,
+             d_sink, d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks
+             that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts
+             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a
+             decode whose last block merges its parts, and the kernels of a cache, as they are now. Its speed:
+             bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -181,8 +183,11 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* of stage 2, ascending; others take the next, or stage 1.
-                                                              Stage 3 has sizes above 128 where stage 2 has some. */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1 */
+#endif
+#ifndef ATTN_CUDA_HOPPER_DIMS
+#  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
+                                                           of these takes the next (up to the largest of stage 2) */
 #endif
 /* What stages 2 and 3 have kernels of; 0: calls that need them are stage 1's (NVCC, above). */
 #ifndef ATTN_CUDA_F16
@@ -971,8 +976,8 @@ enum {
 #define ATTN__OPTION_LIST(X) \
     X(p.page && p.key_starts.rank, 0, "keys in pages have starts") \
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
-    X(has_starts(p) && p.is_backward && !(p.packed_queries && p.packed_keys && p.key_lengths.rank == 1), 0, \
-      "gradients of entries with starts, but not queries and keys both packed, with a length of keys for each") \
+    X(p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
+      "gradients of packed keys with a length for each query") \
     X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
@@ -4346,7 +4351,7 @@ ATTN__DEVICE row_span rows_of_entry(const params &p, int64_t b, bool keys)
 {
     const entry e = entry_of(p, b);
     if (!keys) return {(int)e.row0, (int)e.rows_end};
-    return {(int)e.key0, (int)keys_end_of(p, e, b)};
+    return {(int)e.key0, (int)(p.packed_keys ? keys_end_of(p, e, b) : p.keys)};
 }
 ATTN__KERNEL(32 * WARPS, 1) void find_packed_tiles(ATTN__PARAM tile_table m)
 {
@@ -5831,6 +5836,16 @@ ATTN__DEVICE tile_task task_at(const params &p, const task_order &o, const packe
     return t;
 }
 
+/* The same, but its first row as the entry counts */
+template <bool Keys>
+ATTN__DEVICE tile_task task_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
+                                     int rows)
+{
+    tile_task t = task_at<Keys>(p, o, table, task, rows);
+    if (table.count) t.first_row -= rows_of_entry(p, t.b, Keys).first;
+    return t;
+}
+
 ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
 
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
@@ -5861,25 +5876,27 @@ struct grad_work {
 enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
-   queries it has here, with those of its last tile that are not its own. may_be_packed: false in kernels that packed
-   entries never come to and that have no register for it. */
+   queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
+   starts come to and that have no register for it. The keys' batch is found where it is used (key_batch): the producer
+   of stage 3 has no register for that, either. */
 struct grad_entry {
-    int      b, row_batch, key_batch, padded_row, padded_key;
+    int      b, row_batch, padded_row, padded_key;
     row_span rows, keys;
     int      queries;
 };
-ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool may_be_packed = true)
+ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool starts = true)
 {
-    grad_entry e = {b, b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
-    if (!may_be_packed || !m.rows.count) return e;
+    grad_entry e = {b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
+    if (!starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
-    e.row_batch = e.key_batch = 0;
-    e.padded_row = m.rows.first[b] * GRAD_ROWS, e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    if (m.keys.count) e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    if (!m.rows.count) return e;
+    e.row_batch = 0, e.padded_row = m.rows.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
                       (int)m.padded - e.padded_row);
     return e;
 }
-/* Rows of a packed entry, or its keys, become those of the arrays; those that it does not have, no rows. */
+/* Rows of an entry, or its keys, become those of the arrays; those that it does not have, no rows. */
 ATTN__DEVICE void own_places(const params &p, tile_row (&rows)[2], bool keys)
 {
     const row_span own = rows_of_entry(p, rows[0].b, keys);
@@ -5991,7 +6008,7 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
         const packed_tile tile = m.rows.tiles[padded / GRAD_ROWS];
         b = tile.entry;
         first = tile.row + padded % GRAD_ROWS;
-    }
+    } else first += first_row_in(p, b);
     const int64_t i = first + hw::lane();
     const entry own = entry_of(p, b);
     const tile_row r = row_at(p, own, b, h, 1, (int)i);
@@ -6042,16 +6059,20 @@ template <int Queries> ATTN__KERNEL(32 * WARPS, 1) void mma_grad_prepare(ATTN__P
     }
 }
 
-/* d_sink: a block has a head, each of its threads every 128th row, in one order. */
+/* d_sink: a block has a head, each of its threads every 128th row, in one order. Rows in front of padded entries, which
+   prepare_rows does not come to, are empty rows: a sink that is not -inf has all of their mass. */
 ATTN__KERNEL(128, 1) void sum_sinks(ATTN__PARAM grad_work m)
 {
     ATTN__SHARED(shared);
     const params &p = m.p;
     float *const of_warps = (float *)shared;
     for (int h = hw::block(); h < (int)p.heads; h += hw::blocks()) {
+        const bool in_front = p.d_lse.rank && !p.packed_queries && !is_none(load(p.sink, 0, h, 0, 0));
         float sum = 0.0f;
         for (int64_t b = 0; b < batch_of_rows(p); b++)
             for (int64_t i = hw::thread(); i < m.padded; i += 128) sum += sinks_of(m)[(b * p.heads + h) * m.padded + i];
+        for (int64_t b = 0; in_front && b < p.batch; b++)
+            for (int64_t i = hw::thread(); i < first_row_in(p, b); i += 128) sum += load(p.d_lse, b, h, i, 0);
         for (int step = 16; step > 0; step /= 2) sum += hw::shfl_xor(sum, step);
         if (hw::lane() == 0) of_warps[hw::thread() / 32] = sum;
         hw::sync();
@@ -6643,7 +6664,7 @@ template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int
 /* Sums: which gradients; those of all with options are what is wanted of them. Queries come from the last to the
    first. */
 template <class T, int D, bool Extra, int Sums>
-ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int at_key)
+ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
 {
     constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
     constexpr bool chooses = all && Extra;
@@ -6653,7 +6674,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     const uint32_t k = hw::shared_address(shared), gradients = k + shape::shared_keys - shape::gradients;
     const bool adds = all && (!chooses || p.dq.rank);
     const grad_entry own = grad_entry_of(m, b, all);    /* its rows and keys are counted from its first ones on */
-    const int first_key = at_key - own.keys.first, last_key = first_key + shape::rows;
+    const int last_key = first_key + shape::rows, at_key = own.keys.first + first_key;
     const int group = (int)(p.heads / p.heads_kv), parts = own.queries / queries, padded_row = own.padded_row;
     const auto batch = [&] { return all && m.rows.count ? 0 : b; };             /* anew */
     constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
@@ -6719,7 +6740,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     };
     const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
     for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
-        const tile_task t = task_at<true>(m.p, m.order, m.keys, task, shape::rows);
+        const tile_task t = task_of_entry<true>(m.p, m.order, m.keys, task, shape::rows);
         mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
     }
 #else
@@ -6735,11 +6756,32 @@ ATTN__KERNEL(128, 1) void clear_dq_sums(ATTN__PARAM grad_work m)
     for (int64_t n = (int64_t)hw::block() * 128 + hw::thread(); n < all; n += (int64_t)hw::blocks() * 128)
         ((float *)m.p.workspace)[n] = 0.0f;
 }
+/* Of entries that are not packed: zeros for the rows and keys in front of their first ones, 32 of a head by a warp */
+ATTN__BOTH int64_t tasks_in_front(const params &p)
+{
+    return p.batch * (p.heads + 2 * p.heads_kv) * (((p.queries > p.keys ? p.queries : p.keys) + 31) / 32);
+}
+ATTN__KERNEL(32 * WARPS, 1) void clear_in_front(ATTN__PARAM params p)
+{
+    const int64_t all = tasks_in_front(p), heads = p.heads + 2 * p.heads_kv, parts = all / p.batch / heads;
+    for (int64_t n = first_task(); n < all; n += all_tasks()) {
+        const int64_t b = n / parts / heads, of = n / parts % heads;
+        const bool keys = of >= p.heads, values = of >= p.heads + p.heads_kv;
+        const int64_t h = of - (keys ? p.heads : 0) - (values ? p.heads_kv : 0);
+        const int64_t first = n % parts * 32, end = rows_of_entry(p, b, keys).first;
+        const attn__array &a = values ? p.dv : keys ? p.dk : p.dq;
+        const uint32_t bit = values ? ATTN_GRAD_V : keys ? ATTN_GRAD_K : ATTN_GRAD_Q;
+        if (!a.rank || (keys ? p.packed_keys : p.packed_queries)) continue;
+        for (int64_t i = first; i < end && i < first + 32; i++)
+            for (int64_t c = hw::lane(); c < (values ? p.size_v : p.size_q); c += 32)
+                store_gradient(p, a, bit, b, h, i, c, 0.0f);
+    }
+}
 /* A tile of a head's sums: its rows in the arrays, of which those from `end` on are not its entry's */
-ATTN__DEVICE row_span rows_of_dq_tile(const grad_work &m, int tile)
+ATTN__DEVICE row_span rows_of_dq_tile(const grad_work &m, int b, int tile)
 {
     const int each = GRAD_ROWS / m.dq.rows;
-    if (!m.rows.count) return {tile * m.dq.rows, (int)m.p.queries};
+    if (!m.rows.count) return {(int)first_row_in(m.p, b) + tile * m.dq.rows, (int)m.p.queries};
     if (tile / each >= *m.rows.count) return {0, 0};
     const packed_tile of = m.rows.tiles[tile / each];
     return {of.row + tile % each * m.dq.rows, rows_of_entry(m.p, of.entry, false).end};
@@ -6757,7 +6799,7 @@ template <class T> ATTN__KERNEL(128, 1) void store_dq_sums(ATTN__PARAM grad_work
         const int column = (int)(n % lanes) / 128 * 8 + column0, thread = hw::thread();
         const float *const from = (const float *)p.workspace + 4 * (n - thread) + (of.apart == 1 ? 4 * thread : thread);
         const bool some = !m.turns || m.turns[tile] != 0;           /* else no keys had a part */
-        const row_span rows = rows_of_dq_tile(m, (int)(tile % tiles));
+        const row_span rows = rows_of_dq_tile(m, (int)b, (int)(tile % tiles));
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int64_t i = rows.first + row + 8 * e, at = place(p.dq, b, h, i, column);
             const float *const two = from + 2 * e * of.apart;
@@ -7232,7 +7274,6 @@ inline int64_t padded_queries(const params &p, int rows)
    once: and finds dq, if that is wanted. */
 static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
 {
-    const bool packed = p.packed_queries && p.packed_keys;      /* covers: both or none */
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
     const int64_t padded = padded_queries(p, rows), batch = batch_of_rows(p), heads = batch * p.heads;
@@ -7240,7 +7281,8 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
     const int64_t sizes[11] = {of_row, of_row, p.d_sink.rank ? 2 * of_row : of_row, batch * padded * 4,
                                batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                                tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
-                               packed ? table_bytes(p, GRAD_ROWS, false) : 0, packed ? table_bytes(p, rows, true) : 0,
+                               p.packed_queries ? table_bytes(p, GRAD_ROWS, false) : 0,
+                               p.packed_keys ? table_bytes(p, rows, true) : 0,
                                p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[12];
     int64_t sum = 0;
@@ -7250,8 +7292,8 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
     }
     if (m) {
         m->p = p;
-        m->rows = m->keys = packed_tiles();
-        if (packed) m->rows = table_at(p, places[8]), m->keys = table_at(p, places[9]);
+        m->rows = p.packed_queries ? table_at(p, places[8]) : packed_tiles();
+        m->keys = p.packed_keys ? table_at(p, places[9]) : packed_tiles();
         m->padded = padded;
         m->base = (float *)places[0], m->inverse = (float *)places[1], m->shift = (float *)places[2];
         m->first = (int *)places[3], m->last = (int *)places[4];
@@ -7362,6 +7404,11 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
         return error;
     });
 }
+static int clear_fronts(const params &p, const queue &stream)
+{
+    if (!has_starts(p) || (p.packed_queries && p.packed_keys)) return 0;
+    return (int)run(clear_in_front, tasks_in_front(p), stream, p);
+}
 /* The tables of packed entries; keys' of as many as the kernel's blocks have */
 static int fill_tables(const grad_work &m, int keys, const queue &stream)
 {
@@ -7389,6 +7436,7 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     grad_work m;
     grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
+    if (!error) error = clear_fronts(p, stream);
     m.p = as_halves<T>(m.p);
     m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
@@ -8929,7 +8977,7 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
             if (first / GRAD_ROWS >= *packed.count) continue;
             const packed_tile tile = packed.tiles[first / GRAD_ROWS];
             first = tile.row + first % GRAD_ROWS, entry = tile.entry;
-        }
+        } else if (p.ragged) first += rows_of_entry(p, b, keys).first;
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
             return has_nonfinite_rows<T>(p.size_q, first, end, [&](int64_t i) {
@@ -9005,7 +9053,7 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
         const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
         const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const int batch = Shape::queries ? w.entry.key_batch : w.entry.row_batch;
+        const int batch = Shape::queries ? key_batch(m.g.p, w.entry.b) : w.entry.row_batch;
         const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
         const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
         w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
@@ -9025,10 +9073,9 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_at<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.task = task_of_entry<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    w.task.first_row -= Shape::queries ? w.entry.rows.first : w.entry.keys.first;
-    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
     const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
     w.all = tile_reach();
     if (Shape::queries) {
@@ -9269,7 +9316,7 @@ ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape>
     else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
     if (none) return;
     const int first = row + (Shape::queries ? w.entry.rows.first : w.entry.keys.first);
-    const int batch = Shape::queries ? w.entry.row_batch : w.entry.key_batch;
+    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
     load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
     if (Shape::scores)
         load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
@@ -9286,7 +9333,7 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
     constexpr int moving = shape::moving, slots = shape::dp_slots;
     const int to = tile % 2, to_dp = tile % slots;
     const int row = (shape::queries ? entry.keys.first : entry.rows.first) + first;
-    const int batch = shape::queries ? entry.key_batch : entry.row_batch;
+    const int batch = shape::queries ? key_batch(m.g.p, entry.b) : entry.row_batch;
     uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
     hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
     const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
@@ -9785,7 +9832,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         }
         hw::load_shared(of_task, c.task);
         set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
-        if (m.g.rows.count) own_places(p, r.rows, !Shape::queries);
+        if (p.ragged) own_places(p, r.rows, !Shape::queries);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
         if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
@@ -9853,6 +9900,7 @@ template <class F> void each_mma_kernel(head_sizes<>, F f)
     f((const void *)find_packed_tiles);
     if constexpr (ATTN_CUDA_GRADIENTS) {
         f((const void *)clear_dq_sums);
+        f((const void *)clear_in_front);
         f((const void *)sum_sinks);
         f((const void *)sum_pairs);
         each_type([&](auto type) { f((const void *)store_dq_sums<decltype(type)>); });
@@ -9881,16 +9929,23 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 template <class... Heads> struct head_pairs {};
 typedef head_pairs<head_pair<64, 64>, head_pair<96, 96, false>, head_pair<128, 128>, head_pair<192, 128>,
                    head_pair<192, 192, false>, head_pair<256, 256>> hopper_heads;
-/* Calls of larger heads than these are not covered. */
-template <class Heads> constexpr bool has_heads = Heads::qk <= 128 || largest_of(mma_head_sizes()) > 128;
+/* Does stage 3's `size` take one of these? 128 takes those of 96 with options, too. largest: stage 2's, which stage 3
+   does not go beyond. */
+template <int... Sizes> constexpr bool takes_one_of(int size, int largest, head_sizes<Sizes...>)
+{
+    const int smaller = size <= 64 ? 0 : size <= 128 ? 64 : size - 64;
+    return ((Sizes > smaller && Sizes <= size && Sizes <= largest) || ...);
+}
+template <class Heads>
+constexpr bool has_heads = takes_one_of(Heads::qk, largest_of(mma_head_sizes()), head_sizes<ATTN_CUDA_HOPPER_DIMS>());
 /* f(the first of these that a call fits in); false where there is none */
 template <class F> bool with_heads(const params &, head_pairs<>, F) { return false; }
 template <class Heads, class... More, class F> bool with_heads(const params &p, head_pairs<Heads, More...>, F f)
 {
-    if (p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
+    if (!has_heads<Heads> || p.size_q > Heads::qk || p.size_v > Heads::v || (has_extra(p) && !Heads::all))
         return with_heads(p, head_pairs<More...>(), f);
     if constexpr (has_heads<Heads>) f(Heads());
-    return has_heads<Heads>;
+    return true;
 }
 
 /* One kernel for all gradients, which finds those that are wanted; or one for each, where their sums do not fit in the
@@ -9898,7 +9953,12 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
    Nor is there room then for what Extra computes. */
 template <class Heads> constexpr bool hopper_has_all = Heads::qk <= 128;
 template <class Heads> constexpr bool hopper_grads_with_extra = hopper_has_all<Heads> && Heads::all;
-inline bool hopper_sweeps_once(const params &p) { return larger_head(p) <= 128; }
+inline bool hopper_sweeps_once(const params &p)
+{
+    bool once = false;
+    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_has_all<decltype(heads)>; });
+    return once;
+}
 
 template <class T, class Heads, class F> void each_hopper_gradient(F f)
 {
@@ -10044,9 +10104,12 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.arch == 90, "the device is not sm_90");
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
-    ATTN__WANT(!backward || !has_extra(p) || larger_head(p) <= 128,
-               "gradients with a head size above 128 and a bias, a mask, dropout, softcap, ALiBi, d_scale or a scale "
-               "that is not positive");
+    ATTN__WANT(with_heads(p, hopper_heads(), [](auto) {}), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
+    ATTN__WANT(!backward || !has_extra(p) || hopper_sweeps_once(p),
+               "gradients by a kernel of a head size above 128, with a bias, a mask, dropout, softcap, ALiBi, d_scale "
+               "or a scale that is not positive");
+    ATTN__WANT(!backward || p.stats.rank || !has_both_kinds(p) || !has_starts(p) || mma_has_starts(p),
+               "stats of entries with starts, for which stage 2 has no kernel of this head size");
     ATTN__WANT(backward || !has_both_kinds(p),
                "softcap, ALiBi or a scale that is not positive beside a bias, a mask or dropout");
     ATTN__WANT(!p.bias.rank || p.bias.type == ATTN_F32 || p.bias.type == p.q.type,
@@ -10061,11 +10124,11 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(!p.page || p.pool > 0, "the pool has no page");
     ATTN__WANT(d.encode, "the driver has no TMA");
     int rows = 0, keys = 0;
-    ATTN__WANT(with_hopper_shape(p, [&](auto shape) {
+    with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
         keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
-    }), "a head size above 256");
+    });
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
                "the driver makes no tensor map of q, k, v or d_out (a stride that is not positive, or too large)");
@@ -10248,6 +10311,7 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
     m.g.unit = Extra ? 1.0f : LOG2E;
     error = find_stats(m.g, p.stats.rank ? NULL : forward_for_stats(p, dev), dev, stream);
     if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
+    if (!error) error = clear_fronts(p, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
         const int64_t parts = (batch_of_rows(p) * p.heads * m.g.padded +

@@ -72,6 +72,12 @@ static job packed(int64_t batch, int64_t rows, bool causal, bool backward) {
     j.d.query_lengths = j.d.key_lengths = ints(lengths);
     return j;
 }
+/* Entries that begin where the batch's do: what starts cost where they change nothing */
+static job with_starts(int64_t batch, int64_t rows, bool causal, bool backward) {
+    job j = self(batch, rows, causal, backward);
+    j.d.query_starts = j.d.key_starts = ints(std::vector<int32_t>((size_t)batch, 0));
+    return j;
+}
 enum { TEXTS = 32, KV = 8, GROUP = 4, KEYS = 8192 };
 static job decode(int page, bool codes, int groups) {
     static void *halves[2], *bytes[2], *scales[2], *small[2];
@@ -234,6 +240,8 @@ int main(int argc, char **argv) {
             pairs(4, 4096) / 2, true);
         row(called("packed 256 x 64, causal"), self(256, 64, true, backward), packed(256, 64, true, backward),
             pairs(256, 64) / 2, true);
+        row(called("16 x 1024 with starts, causal"), self(16, 1024, true, backward),
+            with_starts(16, 1024, true, backward), pairs(16, 1024) / 2, true);
         job batch = self(16, 1024, true, backward), documents = packed(16, 1024, true, backward);
         batch.d.dropout = documents.d.dropout = 0.1f, batch.d.seed = documents.d.seed = 1;
         row(called("packed 16 x 1024, causal, dropout in both"), batch, documents, pairs(16, 1024) / 2, true);

@@ -32,10 +32,17 @@ item_warnings() { # item_warnings COMPILER STANDARD
     try "warnings $1 -std=$2" warnings_of "$1" "$language" "$2"
 }
 
-# What the optimiser sees when it unrolls and inlines most: it warns of loops that cannot end where they say.
+# What the optimiser sees when it unrolls and inlines most: it warns of loops that cannot end where they say, and frames
+# are largest.
 item_optimised() { # item_optimised COMPILER
     have "$1" || { skipped "$1 -O3 -Wall -Wextra -Werror (no $1)"; return; }
-    try "$1 -O3 -Wall -Wextra -Werror" "$1" -O3 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/optimised.$1.o"
+    try "$1 -O3 -Wall -Wextra -Werror" "$1" -O3 -Wall -Wextra -Werror -c tests/attn.c -o "$dir/optimised.$1.o" || return
+    try "the stack of a call, $1 -O3" stack_of "$dir/optimised.$1.o"
+}
+stack_of() { # stack_of OBJECT
+    of_memory=$(for file in memory $harness; do echo "build/obj/$file.o"; done)
+    make $of_memory && $CC -O1 -w '-DSUITES=X(memory)' -c tests/main.c -o "$dir/memory_main.o" &&
+        $CC "$dir/memory_main.o" $of_memory "$1" -o "$dir/stack" -lm -lpthread && "$dir/stack" --filter memory.stack
 }
 
 # The tests and the examples keep to most of these rules too.
@@ -453,13 +460,9 @@ item_suites_emulated() {
     suite=; grep -qw avx512dq /proc/cpuinfo && suite=isa
     name="the suites on emulated AVX-512"; tree=$dir/emulated; lacks=$(why_no_emulation)
     [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
-    mkdir -p "$tree/tests"
-    emulate attn.h "$tree/attn.h"
-    of_few_columns "$tree/attn.h"
-    cp tests/attn.c "$tree/tests/attn.c"
+    mkdir -p "$tree"
     objects=$(for s in $(sh tests/suites.sh); do echo "build/obj/$s.o"; done)
-    { $(emulator) $EMULATION -c "$tree/tests/attn.c" -o "$tree/attn.o" && make $objects &&
-        $CC $objects "$tree/attn.o" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 ||
+    { emulated_object && make $objects && $CC $objects "$emulated" -o "$tree/run" -lm -lpthread; } >"$tree/log" 2>&1 ||
         { failed "$name" "$tree/log"; return; }
     emulated_suites "$tree/run" $suite >"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }
     [ -z "$suite" ] || emulated_amx_suites "$tree/run" >>"$tree/log" 2>&1 || { failed "$name" "$tree/log"; return; }

@@ -55,6 +55,12 @@ EMULATED_TILE long emulated_arch_prctl(int64_t request, void *value) {
     return 0;
 }
 
+/* from how many columns and rows on a call takes AMX: where EMULATED_AMX is few, from the first */
+EMULATED_TILE int emulated_least(int least) {
+    const char *amx = getenv("EMULATED_AMX");
+    return amx && !strcmp(amx, "few") ? 1 : least;
+}
+
 /* ---- configuration: byte 0 the palette, from byte 16 on the bytes of a row, from byte 48 on the rows of each tile */
 EMULATED_TILE void emulated_tile_release(void) {
     if (emulated_amx.configured) __atomic_fetch_sub(&emulated_tiles_configured, 1, __ATOMIC_RELAXED);

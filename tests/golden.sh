@@ -71,10 +71,9 @@ item_emulated() { # COMPILER WAYS
     name="$1 avx512 emulated"; tree=$dir/$1
     lacks=$(why_no_emulation)
     [ -z "$lacks" ] || { skipped "$name ($lacks)"; return; }
-    mkdir -p "$tree/tests"
-    emulate attn.h "$tree/attn.h"
-    cp tests/golden.c "$tree/tests/golden.c"
-    "$1" $EMULATION "$tree/tests/golden.c" -o "$tree/golden" -lm >"$tree/log" 2>&1 ||
+    mkdir -p "$tree"
+    { emulated_object &&
+        "$1" -O1 -w -DGOLDEN_LINKED tests/golden.c "$emulated" -o "$tree/golden" -lm; } >"$tree/log" 2>&1 ||
         { failed "$name does not compile" "$tree/log"; return; }
     run "$name" "$tree/golden" --isa avx512 "$2"
     EMULATED_AMX=1 of_types "$name" "$tree/golden" avx512

@@ -1,7 +1,7 @@
 /* main.c - runs the suites.
-   build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA] [--amx] [--seed N] [--list] [--verbose]
-               [--first]   (up to the first failure)
-   --without leaves an instruction set out, unless it is the best one here. --amx asks for AMX first, and fails where
+   build/tests [--suite NAME] [--filter TEXT] [--isa NAME] [--without ISA,...] [--amx] [--seed N] [--list]
+               [--verbose] [--first]   (up to the first failure)
+   --without leaves instruction sets out, but the best one here. --amx asks for AMX first, and fails where
    there is none.
    A line per suite says what it did: "NAME: N calls, N checks on N instruction sets". The last line is "N passed, N
    failed" (", N skipped" when something was). Exit 1 when a test failed or none ran. */
@@ -129,7 +129,7 @@ static int find_isas(void) {
         float x = 0;
         attn_isa isa = (attn_isa)i;
         if (options.isa && strcmp(options.isa, attn_isa_string(isa)) != 0) continue;
-        if (options.without && !strcmp(options.without, attn_isa_string(isa)) && isa != attn_best_isa()) continue;
+        if (options.without && strstr(options.without, attn_isa_string(isa)) && isa != attn_best_isa()) continue;
         attn_status status = attn_elementary(0, &x, &x, 1, isa);
         if (status == ATTN_OK) isas[isa_count++] = isa;
         if (status == ATTN_ERR_ISA) {
@@ -405,9 +405,10 @@ static void run_suite(const test_case *test) {
 }
 
 static int usage(const char *problem) {
-    printf("%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA, --amx, --seed N, --list, --verbose, "
-           "--first\n",
-           problem);
+    printf(
+        "%s\noptions: --suite NAME, --filter TEXT, --isa NAME, --without ISA,..., --amx, --seed N, --list, --verbose, "
+        "--first\n",
+        problem);
     return 0;
 }
 

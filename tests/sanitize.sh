@@ -6,12 +6,13 @@
 dir=$out/sanitize
 mkdir -p "$dir"
 
-# The memory sanitizer misreads intrinsics, so it gets the scalar kernels.
+# The memory sanitizer misreads intrinsics, so it gets the scalar kernels and those of portable vectors.
 flags_of() {
     case $1 in
         address) echo "$address_flags $FMA" ;;
         thread)  echo "-fsanitize=thread" ;;
-        memory)  echo "-fsanitize=memory -fno-sanitize-recover=all -DATTN_NO_SIMD $FMA" ;;
+        memory)  echo "-fsanitize=memory -fno-sanitize-recover=all $FMA" \
+                      "-DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON" ;;
     esac
 }
 # The reference and the harness take half of the time, and what they do is no news, nor with BUILDS=few what the suites do
@@ -30,6 +31,14 @@ suites_of() {
     esac
 }
 
+all_suites() { # all_suites SANITIZER PROGRAM OPTIONS...
+    of=$1; shift
+    case $of:${BUILDS:-} in
+        address:few) WITHOUT=$(echo $quick | tr ' ' '\n') each_suite "$@" &&
+                         WITHOUT=$(left_out_suites) each_suite "$1" --without portable ;;
+        *) each_suite "$@" ;;
+    esac
+}
 item_suite() { # COMPILER SANITIZER
     name="$2 ($1)"; program=$dir/$2.$1
     have "$1" || { skipped "$name (no $1)"; return; }
@@ -46,13 +55,17 @@ item_suite() { # COMPILER SANITIZER
         "$1" $flags "-DSUITES=$(echo $suites | sed 's/main//; s/[a-z_]*[a-z]/X(&)/g')" $sources $objects \
             "$header" $harness_objects -o "$program" -lm -lpthread >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
-    # Kernels of portable vectors are those of other vectors, with other functions; and what threads share does not
-    # depend on kernels, of which the scalar ones are the slowest.
+    # Kernels of portable vectors are those of other vectors, with other functions: one of both is enough. The scalar ones
+    # are the slowest: under the address sanitizer they run quick suites alone; and what threads share does not depend on
+    # kernels.
     less=
-    case $2:${BUILDS:-} in address:few) less="--without portable" ;; thread:few) less="--without scalar" ;; esac
+    case $2:${BUILDS:-} in
+        address:few) less="--without portable,scalar" ;;
+        thread:few|memory:few) less="--without scalar" ;;
+    esac
     # strspn, which the programs in tests read long texts with, looks at the whole of them each time under sanitizers
     ASAN_OPTIONS=allocator_may_return_null=1:intercept_strspn=0 MSAN_OPTIONS=intercept_strspn=0 \
-        each_suite "$program" $less >"$program.log" 2>&1 ||
+        all_suites "$2" "$program" $less >"$program.log" 2>&1 ||
         { failed "$name" "$program.log"; return; }
     ok "$name, $(echo $suites | wc -w) files: $(passed_in "$program.log") tests"
 }

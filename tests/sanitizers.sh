@@ -2,8 +2,6 @@
 # undefined behaviour, compiled once for both. POSIX sh.
 
 address_flags="-fsanitize=address,undefined -fno-sanitize-recover=all"
-# The machine's own fused multiply-add: the emulated one takes minutes under sanitizers.
-FMA=; grep -qw fma /proc/cpuinfo 2>/dev/null && FMA=-mfma
 
 # Not every machine has every sanitizer's library, or can run it.
 works() { # works PROGRAM COMPILER FLAGS...

@@ -41,13 +41,17 @@ bench-cuda: | build ## Measure the GPU kernels on a device, beside PyTorch's whe
 CUDA_SUITES  = forward special properties mha bmm pieces softmax entries
 CUDA_SOURCES = attn_cuda.cuh attn.h $(wildcard tests/cuda/*.h tests/*.h) tests/cuda/device.cc
 CUDA_SOME    = 64,128,256
-CXXFLAGS     = $(if $(FULL),-O2,-O1) -Wall -Wextra -Wno-psabi
+CUDA_HOPPER  = 64,96,128,192,256
+CUDA_HEADS   = -DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME) -DATTN_CUDA_HOPPER_DIMS=$(CUDA_HOPPER)
+# The machine's own fused multiply-add where it has one, in place of a call for each; no other sum is made one.
+CUDA_FMA     = $(shell grep -qw fma /proc/cpuinfo 2>/dev/null && echo -mfma) -ffp-contract=off
+CXXFLAGS     = $(if $(FULL),-O2,-O1) $(CUDA_FMA) -Wall -Wextra -Wno-psabi
 
 $(CUDA)/%.o: tests/cuda/%.c $(CUDA_SOURCES) | $(CUDA)
 	$(CC) $(CFLAGS) -fPIC -I. -c $< -o $@
 $(CUDA)/%.o: tests/cuda/%.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 $(CXXFLAGS) -fPIC $(if $(FULL),,-DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME)) -I. -c $< -o $@
-$(CUDA)/primitives.o: CUDA_SOME = 64
+	$(CXX) -std=c++17 $(CXXFLAGS) -fPIC $(if $(FULL),,$(CUDA_HEADS)) -I. -c $< -o $@
+$(CUDA)/primitives.o: CUDA_HEADS = -DATTN_CUDA_HEAD_DIMS=64
 $(CUDA)/main-%.o: tests/main.c tests/test.h attn.h | $(CUDA)
 	$(CC) $(CFLAGS) -D'SUITES=$(if $(filter suites,$*),${CUDA_SUITES:%=X(%)},X($*))' -c $< -o $@
 $(CUDA)/suites: $(CUDA_SUITES:%=build/obj/%.o)
@@ -55,12 +59,12 @@ $(CUDA)/emulated $(CUDA)/suites: $(CUDA)/%: $(CUDA)/main-%.o $(CUDA)/attn.o $(HA
 $(CUDA)/emulated: $(CUDA)/emulated.o
 $(CUDA)/emulated $(CUDA)/suites $(CUDA)/fast: $(CUDA)/fast.o
 $(CUDA)/primitives: $(CUDA)/primitives.o
-$(CUDA)/trimmed.o: CUDA_SOME = 64
-$(CUDA)/trimmed.o: CXXFLAGS += -DATTN_CUDA_BF16=0 -DATTN_CUDA_GRADIENTS=0 $(if $(FULL),-DATTN_CUDA_HEAD_DIMS=64)
+$(CUDA)/trimmed.o: CUDA_HEADS =
+$(CUDA)/trimmed.o: CXXFLAGS += -DATTN_CUDA_BF16=0 -DATTN_CUDA_GRADIENTS=0 -DATTN_CUDA_HEAD_DIMS=64
 $(CUDA)/trimmed: $(CUDA)/trimmed.o $(CUDA)/attn.o
 # Kernels of columns that are no multiple of 32; compiled for as long as it takes to run a few calls.
 $(CUDA)/uneven.o: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 -O0 -Wall -Wextra -DATTN_CUDA_HEAD_DIMS=48,80 -DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0 -I. -c $< -o $@
+	$(CXX) -std=c++17 -O0 $(CUDA_FMA) -Wall -Wextra -DATTN_CUDA_HEAD_DIMS=48,80 -DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0 -I. -c $< -o $@
 $(CUDA)/uneven: $(CUDA)/uneven.o
 $(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
@@ -70,7 +74,7 @@ $(CUDA)/libbench_emulated.so: $(CUDA)/bench.o $(CUDA)/attn.o $(CUDA)/fast.o     
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@
 # by emulated.sh, which knows the flags; of one type, for the addresses of the other are the same
 $(CUDA)/sanitized: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 -Og $(SANITIZERS) -DATTN_CUDA_HEAD_DIMS=$(CUDA_SOME) \
+	$(CXX) -std=c++17 -Og $(CUDA_FMA) $(SANITIZERS) $(CUDA_HEADS) \
 		$(if $(FULL),,-DATTN_CUDA_F16=0) -Wno-psabi -I. $< -o $@
 $(CUDA_PROGRAMS:%=$(CUDA)/%):
 	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@

@@ -1068,7 +1068,7 @@ static void fast_options(void) {
         {"uniform rows", 1, 1, "mma.sync: empty rows are to be uniform"},
         {"cosines", 1, 1, "mma.sync: the score is not a dot product"},
         {"f32", 2, 2, "wgmma: q, k, v are not all f16 or all bf16"},
-        {"starts", 3, 1, "on the device"},
+        {"starts", 3, 3, "on the device"},
         {"d_bias", 3, 3, "on the device"},
         {"d_scale", 3, 3, "on the device"},
         {"d_sink", 3, 3, "on the device"},
@@ -1086,6 +1086,8 @@ static void fast_options(void) {
         {"packed documents and d_scale", 3, 1, "on the device"},
         {"d_weights", 3, 1, "on the device"},
         {"d_alibi", 3, 3, "on the device"},
+        {"packed queries, padded keys", 3, 3, "on the device"},
+        {"packed queries, padded keys and d_alibi", 3, 1, "on the device"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -1103,7 +1105,7 @@ static void fast_options(void) {
         if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
         if (n == 3) d.dropout = 0.5f;
         if (n == 4) d.softcap = 2;
-        if (n == 5 || n == 30) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
+        if (n == 5 || n == 30 || n == 32) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         if (n == 6) d.scale = -1;
         if (n == 7 || n == 16) d.sink = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
         const int pages = n > 16 && n < 22;
@@ -1117,12 +1119,16 @@ static void fast_options(void) {
             d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, n == 25 || n == 28 ? 3 : 64, 0, 0, 0);
             d.query_lengths = d.key_lengths = d.query_starts;
         }
+        if (n == 31 || n == 32) {
+            d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+            d.query_lengths = d.query_starts;
+        }
         if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15 || n == 28) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (n == 29) g.d_weights = attn_view_f32((const float *)base, 4, 1, 4, 1024, 1024);
-        if (n == 30) g.d_alibi = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
+        if (n == 30 || n == 32) g.d_alibi = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);
         if (pages) d.page_table = attn_view_typed(ATTN_I32, base, 2, 1, 4, 0, 0);
         if (pages) d.k = d.v = attn_view_typed(type, base, 4, 5, 4, n == 19 ? 20 : 256, 64);
         if (n == 18) d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
@@ -1130,7 +1136,7 @@ static void fast_options(void) {
         CHECKF(runs_on(&d, 0, options[n].forward) && explained(&d, 0, options[n].why), "%s", options[n].name);
         if (!options[n].backward) continue;
         CHECKF(runs_on(&d, &g, options[n].backward), "gradients: %s", options[n].name);
-        if (n == 28)
+        if (n == 28 || n == 32)
             CHECKF(explained(&d, &g, "mma.sync: d_bias, d_scale or d_alibi where entries have starts"), "why: %s",
                    options[n].name);
         if (n == 29)
@@ -1211,6 +1217,36 @@ static void fast_corners(void) {
         CHECK(isfinite(((const float *)n.lse.data)[0]) && isfinite(((const float *)n.lse.data)[127]));
         fake_set_arch(arch);
         test_release();
+    }
+}
+
+/* The rows in front of padded entries are empty rows: their sink has a share of d_lse, in each stage as on the CPU. */
+static void sinks_in_front(void) {
+    const int archs[3] = {75, 80, 90}, arch = fake_arch();
+    attn_desc d = make_desc(2, 2, 2, 130, 70, 64, 64);
+    attn_grad g = {0};
+    attn_view above = make_filled(LAYOUT_PACKED, 1, 4, 2, 2, 130, 64);
+    float want[2];
+    d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
+    d.sink = make_filled(LAYOUT_PACKED, 0, 1, 2, 0, 0, 0);
+    d.query_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 66, 66);
+    d.key_starts = make_ints(ATTN_I32, 1, 2, 0, 0, 0, 3, 3);
+    g.d_out = narrow(&above, ATTN_BF16);
+    g.d_lse = make_filled(LAYOUT_PACKED, 0.1, 3, 2, 2, 130, 0);
+    g.dq = make_out(LAYOUT_PACKED, 4, 2, 2, 130, 64);
+    g.d_sink = make_out(LAYOUT_PACKED, 1, 2, 0, 0, 0);
+    for (int at = 0; at < 4; at++) { /* first on the host */
+        const float *got = (const float *)g.d_sink.data;
+        if (at && !play(archs[at - 1])) return;
+        if (at) on_device();
+        else fake_everything(0);
+        if (at) CHECK(runs_on(&d, &g, at));
+        CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
+        CHECK_STATUS(attn_backward(&d, &g, 0), ATTN_OK);
+        if (at == 0) memcpy(want, got, sizeof want);
+        for (int h = 0; h < 2; h++) /* 260 terms, of out that is rounded */
+            CHECKF(fabs((double)got[h] - want[h]) < 0.02, "stage %d: %g, want %g", at, (double)got[h], (double)want[h]);
+        play_as_before(arch);
     }
 }
 
@@ -2884,6 +2920,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_options", fast_options},
     {"emulated.fast_floats", fast_floats},
     {"emulated.fast_corners", fast_corners},
+    {"emulated.fast_sinks_in_front", sinks_in_front},
     {"emulated.cache_appends", cache_appends},
     {"emulated.cache_conversions", cache_conversions},
     {"emulated.cache_long_rows", cache_long_rows},

@@ -1352,11 +1352,10 @@ static void remake(call &c, tensor &t, attn__array &a, int type, bool packed, in
     a = t.a;
     if (packed) a.stride[0] = 0;
 }
-static void check_outside(const call &c, const tensor &t, const std::vector<span> &of) {
-    const params &p = c.p;
+static void check_outside(const call &c, const tensor &t, const std::vector<span> &of, bool packed) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         for (size_t n = 0; n < of.size(); n++)
-            if (p.packed_queries ? i >= of[n].row0 && i < of[n].row0 + of[n].rows : (int64_t)n == b) return;
+            if (packed ? i >= of[n].row0 && i < of[n].row0 + of[n].rows : (int64_t)n == b) return;
         const unsigned char *at = (const unsigned char *)t.a.data + place(t.a, b, h, i, x) * (int64_t)t.bytes_of();
         checks++;
         for (size_t n = 0; n < t.bytes_of(); n++)
@@ -1457,7 +1456,7 @@ static void forward_of_entries(call &all, const stage &s) {
         p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = 0;
     }
     for (tensor *t : results) {
-        check_outside(all, *t, of);
+        check_outside(all, *t, of, packed_queries);
         checks++;
         if (!margins_untouched(*t)) fail(all, "memory beside the results was written", 0, 0);
     }
@@ -1504,27 +1503,33 @@ static void forward_of_entries(call &all, const stage &s) {
         });
 }
 
-/* Gradients of packed entries: each entry's are those of a call of its own, bit for bit. */
+/* Gradients of entries, packed or padded: each entry's are those of a call of its own, bit for bit. */
 static void backward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type;
     const wishes w = {64, p.size_q + p.size_v > 128 ? 150 : 260, 0, 0, 0, 0};
-    const std::vector<span> of = draw_entries(all, w, true, true);
-    all.name += ", packed";
-    remake(all, all.q, p.q, type, true, p.heads, p.queries, p.size_q, 3);
-    remake(all, all.k, p.k, type, true, p.heads_kv, p.keys, p.size_q, 3);
-    remake(all, all.v, p.v, type, true, p.heads_kv, p.keys, p.size_v, 2);
-    remake(all, all.out, p.out, type, true, p.heads, p.queries, p.size_v, 0, 2);
-    remake(all, all.lse, p.lse, ATTN_F32, true, p.heads, p.queries, 1, 0);
-    remake(all, all.stats, p.stats, ATTN_F32, true, p.heads, p.queries, 2, 0);
+    const bool packed = chance(65), packed_keys = chance(packed ? 80 : 20), lengths = packed_keys || chance(60);
+    std::vector<span> of = draw_entries(all, w, packed, packed_keys);
+    for (span &e : of)
+        if (!lengths) e.length = e.keys;
+    all.name += packed ? ", packed queries" : ", padded queries";
+    all.name += packed_keys ? ", packed keys" : ", padded keys";
+    remake(all, all.q, p.q, type, packed, p.heads, p.queries, p.size_q, 3);
+    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
+    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
+    remake(all, all.out, p.out, type, packed, p.heads, p.queries, p.size_v, 0, 2);
+    remake(all, all.lse, p.lse, ATTN_F32, packed, p.heads, p.queries, 1, 0);
+    remake(all, all.stats, p.stats, ATTN_F32, packed, p.heads, p.queries, 2, 0);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
     const bool outside = chance(60);
     if (outside) {
-        spoil_outside(all.q, of, true, false), spoil_outside(all.k, of, true, true);
-        spoil_outside(all.v, of, true, true), all.name += ", NaN outside";
+        spoil_outside(all.q, of, packed, false), spoil_outside(all.k, of, packed_keys, true);
+        spoil_outside(all.v, of, packed_keys, true), all.name += ", NaN outside";
     }
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
+    if (!lengths) p.key_lengths.rank = 0;
+    if (!packed && chance(50)) p.query_lengths.rank = 0;
     if (p.align == ATTN_ALIGN_POSITIONS) {
         all.positions.resize((size_t)p.batch);
         for (int32_t &x : all.positions) x = draw(-5, w.most_rows);
@@ -1536,14 +1541,14 @@ static void backward_of_entries(call &all, const stage &s) {
     set_timing(0);
     if ((other ? mma_forward : s.forward)(p, all.dev, NULL) || fake_failure()[0])
         return fail(all, fake_failure(), 0, 1);
-    remake(all, all.d_out, p.d_out, type, true, p.heads, p.queries, p.size_v, 1);
+    remake(all, all.d_out, p.d_out, type, packed, p.heads, p.queries, p.size_v, 1);
     spoil(all.d_out, 20);
-    if (outside) spoil_outside(all.d_out, of, true, false), spoil_outside(all.out, of, true, false);
-    remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, true, p.heads, p.queries, p.size_q, 0);
-    remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_q, 0);
-    remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, true, p.heads_kv, p.keys, p.size_v, 0);
+    if (outside) spoil_outside(all.d_out, of, packed, false), spoil_outside(all.out, of, packed, false);
+    remake(all, all.dq, p.dq, chance(70) ? type : ATTN_F32, packed, p.heads, p.queries, p.size_q, 0);
+    remake(all, all.dk, p.dk, chance(70) ? type : ATTN_F32, packed_keys, p.heads_kv, p.keys, p.size_q, 0);
+    remake(all, all.dv, p.dv, chance(70) ? type : ATTN_F32, packed_keys, p.heads_kv, p.keys, p.size_v, 0);
     if (chance(30)) {
-        remake(all, all.d_lse, p.d_lse, ATTN_F32, true, p.heads, p.queries, 1, 1);
+        remake(all, all.d_lse, p.d_lse, ATTN_F32, packed, p.heads, p.queries, 1, 1);
         all.name += " d_lse";
     }
     if (chance(25)) p.precision = ATTN_PRECISION_FAST, all.name += ", FAST";
@@ -1579,18 +1584,26 @@ static void backward_of_entries(call &all, const stage &s) {
     std::vector<span> of_keys = of;
     for (span &e : of_keys) e.row0 = e.key0, e.rows = e.keys;
     for (int n = 0; n < 3; n++) {
-        check_outside(all, *results[n], n ? of_keys : of);
+        check_outside(all, *results[n], n ? of_keys : of, n ? packed_keys : packed);
         checks++;
         if (!margins_untouched(*results[n])) fail(all, "memory beside the gradients was written", n, 0);
     }
     for (size_t b = 0; b < of.size(); b++) {
         const span &e = of[b];
+        const int64_t array = packed ? 0 : (int64_t)b, array_keys = packed_keys ? 0 : (int64_t)b;
+        for (int n = 0; n < 3; n++) /* in front of it: zeros */
+            if (wanted[n]->rank && !(n ? packed_keys : packed))
+                for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
+                    if (at == (int64_t)b && i < (n ? e.key0 : e.row0))
+                        close(all, "a gradient in front of an entry",
+                              read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
+                });
         if (e.rows == 0 || e.keys == 0) { /* no pair: zeros */
             for (int n = 0; n < 3; n++)
                 if (wanted[n]->rank)
                     for_all(*results[n], [&](int64_t at, int64_t h, int64_t i, int64_t x) {
                         const int64_t from = n ? e.key0 : e.row0, many = n ? e.keys : e.rows;
-                        if (i >= from && i < from + many)
+                        if (at == (n ? array_keys : array) && i >= from && i < from + many)
                             close(all, "a gradient without a pair",
                                   read_element(*results[n], place(results[n]->a, at, h, i, x)), 0, 0);
                     });
@@ -1598,11 +1611,11 @@ static void backward_of_entries(call &all, const stage &s) {
         }
         call own;
         start_own(own, all, e, (int64_t)b);
-        own.p.key_lengths.rank = 0;
+        if (packed_keys || !lengths) own.p.key_lengths.rank = 0;
         own.infinite = 0;
         const auto copy = [&](tensor &to, const tensor &from, int64_t row0) {
             for_all(to, [&](int64_t, int64_t h, int64_t i, int64_t x) {
-                put(to, 0, h, i, x, read_element(from, place(from.a, 0, h, row0 + i, x)));
+                put(to, 0, h, i, x, read_element(from, place(from.a, array, h, row0 + i, x)));
             });
         };
         copy(own.out, all.out, e.row0), copy(own.stats, all.stats, e.row0), copy(own.lse, all.lse, e.row0);
@@ -1629,7 +1642,8 @@ static void backward_of_entries(call &all, const stage &s) {
                 tensor &to = *own_results[n];
                 memcpy((char *)to.a.data + place(to.a, 0, h, i, x) * (int64_t)to.bytes_of(),
                        (const char *)from.a.data +
-                           place(from.a, 0, h, (n ? e.key0 : e.row0) + i, x) * (int64_t)from.bytes_of(),
+                           place(from.a, n ? array_keys : array, h, (n ? e.key0 : e.row0) + i, x) *
+                               (int64_t)from.bytes_of(),
                        to.bytes_of());
             });
         }

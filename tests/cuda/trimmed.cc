@@ -2,7 +2,7 @@
    what was left out runs in stage 1 instead, and attn_explain says why. Linked with attn.c. */
 #include "device.cc"
 
-enum { ROWS = 64, SIZE = 64, MOST = 128 };
+enum { ROWS = 64, SIZE = 64, MOST = 128, LARGEST = 200 /* of stage 2 */ };
 static uint16_t zeros[ROWS * MOST], ones[ROWS * MOST], out[ROWS * MOST];
 static float dq[ROWS * MOST], dv[ROWS * MOST];
 static int failures;
@@ -26,9 +26,22 @@ static void check(attn_desc d, const char *stage, const char *why) {
     expect(attn_forward(&d, NULL) == ATTN_OK, "the forward runs");
     expect(memcmp(out, ones, ROWS * (size_t)d.out.size[3] * sizeof *out) == 0, "the mean of ones is one");
 }
+/* Of stage 3 those of its sizes are compiled that some of ATTN_CUDA_HOPPER_DIMS take. */
+template <int... Sizes> static bool takes(const int (&expected)[5]) {
+    static const int sizes[5] = {64, 96, 128, 192, 256};
+    bool same = true;
+    for (int n = 0; n < 5; n++)
+        same =
+            same && attn__gpu::takes_one_of(sizes[n], LARGEST, attn__gpu::head_sizes<Sizes...>()) == (expected[n] != 0);
+    return same;
+}
 int main(void) {
     char text[600];
     bool right = true;
+    expect(takes<64>({1, 0, 0, 0, 0}) && takes<48, 80>({1, 1, 1, 0, 0}) && takes<64, 128>({1, 0, 1, 0, 0}) &&
+               takes<64, 200>({1, 0, 0, 0, 1}) && takes<8, 136>({1, 0, 0, 1, 0}) && takes<97, 201>({0, 0, 1, 0, 0}) &&
+               takes<32, 64, 96, 128, 192, 200>({1, 1, 1, 1, 1}),
+           "sizes of stage 3");
     fake_everything(2);
     check(call_of(ATTN_F16, SIZE), "stage 3", "");
     check(call_of(ATTN_BF16, SIZE), "stage 1", "compiled without kernels of bf16 (ATTN_CUDA_BF16)");

@@ -7404,6 +7404,7 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
         return error;
     });
 }
+/* Before the gradients of what lies behind */
 static int clear_fronts(const params &p, const queue &stream)
 {
     if (!has_starts(p) || (p.packed_queries && p.packed_keys)) return 0;

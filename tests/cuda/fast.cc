@@ -1352,6 +1352,18 @@ static void remake(call &c, tensor &t, attn__array &a, int type, bool packed, in
     a = t.a;
     if (packed) a.stride[0] = 0;
 }
+/* The arrays of a forward over entries */
+static void make_entries(call &all, int type, int out_type, bool packed_queries, bool packed_keys) {
+    params &p = all.p;
+    all.name += packed_queries ? ", packed queries" : ", padded queries";
+    all.name += packed_keys ? ", packed keys" : ", padded keys";
+    remake(all, all.q, p.q, type, packed_queries, p.heads, p.queries, p.size_q, 3);
+    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
+    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
+    remake(all, all.out, p.out, out_type, packed_queries, p.heads, p.queries, p.size_v, 0, 2);
+    remake(all, all.lse, p.lse, ATTN_F32, packed_queries, p.heads, p.queries, 1, 0);
+    remake(all, all.stats, p.stats, ATTN_F32, packed_queries, p.heads, p.queries, 2, 0);
+}
 static void check_outside(const call &c, const tensor &t, const std::vector<span> &of, bool packed) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
         for (size_t n = 0; n < of.size(); n++)
@@ -1393,14 +1405,7 @@ static void forward_of_entries(call &all, const stage &s) {
     const bool lengths = packed_keys || chance(60);
     const bool pages = of_stage_2 && !packed_keys && chance(60);
     const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys, pages);
-    all.name += packed_queries ? ", packed queries" : ", padded queries";
-    all.name += packed_keys ? ", packed keys" : ", padded keys";
-    remake(all, all.q, p.q, type, packed_queries, p.heads, p.queries, p.size_q, 3);
-    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
-    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
-    remake(all, all.out, p.out, out_type, packed_queries, p.heads, p.queries, p.size_v, 0, 2);
-    remake(all, all.lse, p.lse, ATTN_F32, packed_queries, p.heads, p.queries, 1, 0);
-    remake(all, all.stats, p.stats, ATTN_F32, packed_queries, p.heads, p.queries, 2, 0);
+    make_entries(all, type, out_type, packed_queries, packed_keys);
     spoil(all.k, 20), spoil(all.v, 30);
     if (chance(50)) {
         spoil_outside(all.q, of, packed_queries, false);
@@ -1512,14 +1517,7 @@ static void backward_of_entries(call &all, const stage &s) {
     std::vector<span> of = draw_entries(all, w, packed, packed_keys);
     for (span &e : of)
         if (!lengths) e.length = e.keys;
-    all.name += packed ? ", packed queries" : ", padded queries";
-    all.name += packed_keys ? ", packed keys" : ", padded keys";
-    remake(all, all.q, p.q, type, packed, p.heads, p.queries, p.size_q, 3);
-    remake(all, all.k, p.k, type, packed_keys, p.heads_kv, p.keys, p.size_q, 3);
-    remake(all, all.v, p.v, type, packed_keys, p.heads_kv, p.keys, p.size_v, 2);
-    remake(all, all.out, p.out, type, packed, p.heads, p.queries, p.size_v, 0, 2);
-    remake(all, all.lse, p.lse, ATTN_F32, packed, p.heads, p.queries, 1, 0);
-    remake(all, all.stats, p.stats, ATTN_F32, packed, p.heads, p.queries, 2, 0);
+    make_entries(all, type, type, packed, packed_keys);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
     const bool outside = chance(60);
     if (outside) {

@@ -87,7 +87,7 @@
              query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
-             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
+             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 64 rows:
              queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
              whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi, weights, scores or a scale that is
              not positive, by a kernel of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but
@@ -5032,9 +5032,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    loads of K and V at a time (512 bytes, four clocks of shared memory) makes two products for each block, and two are
    four clocks of an A100's tensor cores: with one block these wait for shared memory, with two it has half the traffic.
    The blocks of a warp lie 64 rows apart, so that all warps have rows where only the first 64 exist.
-       WarpsKV is more, for a decode, which has at most 16 rows: so many warps, or two, have the same rows and split
-   their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits for no other; at the end
-   merge_warps adds their sums in their order.
+       WarpsKV is more, for a decode, which has at most 16 rows, with codes some tiles of 16: so many warps, or two,
+   have the same rows and split their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits
+   for no other; at the end merge_warps adds their sums in their order.
        Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. A slot
    is copied into as soon as its product is done, so the next two tiles are under way. */
 /* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
@@ -5083,7 +5083,10 @@ using mma_tile_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, mma_row_bloc
 /* Where these do not fit, or tiles of so many rows are few */
 template <int D, bool Extra>
 using mma_small_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, D <= 64 ? mma_row_blocks<D, Extra> : 1>;
-enum { MMA_DECODE_ROWS = 16 };
+/* Rows of a tile of a decode, and the most that read codes as they are. Tiles of the same keys run beside each other, so
+   memory is read once for them: four read from L2 the 4 bytes for each code that numbers made first take of memory,
+   where these are written and read again. Computed, not measured. */
+enum { MMA_DECODE_ROWS = 16, MMA_CODE_ROWS = 4 * MMA_DECODE_ROWS };
 enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
     params  p;
@@ -6874,7 +6877,7 @@ inline bool reads_codes(const params &p)
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
     return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
            p.heads_kv > 0 &&
-           p.queries * (p.heads / p.heads_kv) <= MMA_DECODE_ROWS && fit(p.k, p.size_q) &&
+           p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS && fit(p.k, p.size_q) &&
            (!p.v.rank || fit(p.v, p.size_v));
 }
 
@@ -7050,7 +7053,8 @@ inline int64_t lay_rows(mma_work &m, const params &p, int rows)
     m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : rows;
+    const bool few = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS;
+    m.rows = few || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }

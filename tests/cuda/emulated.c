@@ -961,7 +961,7 @@ static void fast_read_codes(void) {
     for (int n = 0; n < 24; n++) {
         static const int queries[] = {2, 70, 1};
         const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : n % 8 > 4 ? 128 : 64;
-        const int rows = queries[n % 3], reads = rows <= 2 && dim != 40 && n % 6 != 5;
+        const int rows = n % 6 == 3 ? 31 : queries[n % 3], reads = rows < 70 && dim != 40 && n % 6 != 5;
         const int arch_now = rows == 70 || n % 5 ? 80 : 90;
         const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
         attn_desc d = make_desc(pages, 4, 2, rows, page, dim, 64), same;

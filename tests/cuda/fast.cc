@@ -187,7 +187,7 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, or
+    /* decode 2: all heads of a group in 1 to about 20 rows, with codes 80; 3: in some tiles of stage 3. extra 1: all options, or
        one of those below. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
        in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
@@ -257,7 +257,7 @@ static void random_call(call &c, const wishes &w) {
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(w.least_keys, w.most_keys) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
-    if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
+    if (w.decode == 2) queries = chance(50) ? 1 : draw(1, (w.codes ? 80 : 20) / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
     if (w.most_page) c.page = draw(1, w.most_page / w.pages_of) * w.pages_of;
     if (w.most_page) keys = (keys + c.page - 1) / c.page * c.page;
@@ -847,7 +847,7 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     fake_forget();
     forward(c, s);
     checks++;
-    const bool few = p.queries * p.heads / p.heads_kv <= 16;
+    const bool few = Kind != NUMBERS || p.queries * p.heads / p.heads_kv <= 16;
     if ((fake_counted().shared == of_decode) != few)
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
     if (few && merges && fake_counted().launches != timings)
@@ -946,7 +946,7 @@ template <bool Pages> static void decode_codes(call &c, const stage &s) {
     draw_codes(c, c.k, c.codes[0], c.scales[0], 0.03);
     draw_codes(c, c.v, c.codes[1], c.scales[1], p.out.type == ATTN_F32 && chance(50) ? 1000 : 0.03); /* no f16 */
     p.k = c.codes[0].a, p.v = c.codes[1].a, p.k_scale = c.scales[0].a, p.v_scale = c.scales[1].a;
-    if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before a kernel of this stage runs */
+    if (p.queries * p.heads / p.heads_kv > 64) return; /* their numbers are made before a kernel of this stage runs */
     if (stage_2_columns(larger_head(p)) % 32) {        /* here, too */
         calls++, checks++;
         return s.covers(p, c.dev, false) ? (void)0 : fail(c, "codes in a kernel without whole groups of columns", 0, 1);

@@ -5083,9 +5083,9 @@ using mma_tile_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, mma_row_bloc
 /* Where these do not fit, or tiles of so many rows are few */
 template <int D, bool Extra>
 using mma_small_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, D <= 64 ? mma_row_blocks<D, Extra> : 1>;
-/* Rows of a tile of a decode, and the most that read codes as they are. Tiles of the same keys run beside each other, so
-   memory is read once for them: four read from L2 the 4 bytes for each code that numbers made first take of memory,
-   where these are written and read again. Computed, not measured. */
+/* Rows of a tile of a decode, and the most that read codes as they are. Tiles of the same keys run beside each other,
+   so memory is read once for them: four read 4 bytes for each code from L2; numbers that are made first take as many of
+   memory, where they are written and read again. Computed, not measured. */
 enum { MMA_DECODE_ROWS = 16, MMA_CODE_ROWS = 4 * MMA_DECODE_ROWS };
 enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
@@ -5869,14 +5869,15 @@ struct grad_work {
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* where entries are packed: tiles of GRAD_ROWS queries, of which these arrays have
-                                   one after the other; of as many keys as a block has */
+                                   one after the other; of block_keys keys */
     int    *tickets;            /* of each kernel, see take_ticket; NULL: none */
     int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
     task_order order;
     dq_layout dq;
+    int16_t block_keys;         /* keys of a block that takes queries tile by tile */
     float   unit;               /* of base: LOG2E (powers of 2) for kernels whose scores are scaled products; else 1 */
 };
-enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
+enum { GRAD_ROWS = 128 };       /* queries are padded to so many in stage 3; of a packed entry in all stages */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
    queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
@@ -5892,7 +5893,7 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool starts = t
     grad_entry e = {b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
     if (!starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
-    if (m.keys.count) e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    if (m.keys.count) e.padded_key = m.keys.first[b] * m.block_keys;
     if (!m.rows.count) return e;
     e.row_batch = 0, e.padded_row = m.rows.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
@@ -7274,9 +7275,9 @@ inline int64_t padded_queries(const params &p, int rows)
 }
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
    finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
-   workspace is. Rows are padded to tiles of `rows`; the keys' kernel has as many keys and takes `queries` at a time,
-   once: and finds dq, if that is wanted. */
-static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
+   workspace is. Rows are padded to tiles of `rows`; a block of the keys' kernel has `keys` and takes `queries` at a
+   time, once: and finds dq, if that is wanted. */
+static int64_t grad_layout(const params &p, int rows, int keys, int queries, bool once, unsigned char *at, grad_work *m)
 {
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
@@ -7286,7 +7287,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
                                batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                                tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
                                p.packed_queries ? table_bytes(p, GRAD_ROWS, false) : 0,
-                               p.packed_keys ? table_bytes(p, rows, true) : 0,
+                               p.packed_keys ? table_bytes(p, keys, true) : 0,
                                p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[12];
     int64_t sum = 0;
@@ -7305,6 +7306,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
         m->tickets = tickets ? (int *)places[6] : NULL;
         m->turns = ordered ? (int *)places[7] : NULL;
         m->dq = dq_layout();
+        m->block_keys = (int16_t)keys;
         if (!p.stats.rank) {
             const int64_t of_entry = p.packed_queries ? 0 : p.heads * p.queries * 2;
             const attn__array stats = {places[10], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
@@ -7368,7 +7370,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
         typedef grad_shape<D, false, once> shape;               /* of queries as many with extras */
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
         if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
-        bytes += grad_layout(p, shape::rows, shape::queries, once, NULL, NULL);
+        bytes += grad_layout(p, shape::rows, shape::rows, shape::queries, once, NULL, NULL);
     });
     return bytes;
 }
@@ -7414,11 +7416,10 @@ static int clear_fronts(const params &p, const queue &stream)
     if (!has_starts(p) || (p.packed_queries && p.packed_keys)) return 0;
     return (int)run(clear_in_front, tasks_in_front(p), stream, p);
 }
-/* The tables of packed entries; keys' of as many as the kernel's blocks have */
-static int fill_tables(const grad_work &m, int keys, const queue &stream)
+static int fill_tables(const grad_work &m, const queue &stream)
 {
     const int error = m.rows.count ? fill_table(m.p, m.rows, GRAD_ROWS, false, stream) : 0;
-    return !error && m.keys.count ? fill_table(m.p, m.keys, keys, true, stream) : error;
+    return !error && m.keys.count ? fill_table(m.p, m.keys, m.block_keys, true, stream) : error;
 }
 /* All gradients by the kernel that `sums` launches */
 template <class T, class F> int sweep_once(const grad_work &m, const queue &stream, F sums)
@@ -7439,13 +7440,13 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra, Once> shape;
     grad_work m;
-    grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
+    grad_layout(p, shape::rows, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error) error = clear_fronts(p, stream);
     m.p = as_halves<T>(m.p);
     m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
-    if (!error) error = fill_tables(m, shape::rows, stream);
+    if (!error) error = fill_tables(m, stream);
     if (!error) error = run(mma_grad_prepare<shape::queries>, batch_of_rows(p) * p.heads * m.padded / 32, stream, m);
     if (!error) error = find_sinks(m, stream);
     if constexpr (Once) {
@@ -8869,50 +8870,63 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients
-   (hopper_has_all). A block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving
-   rows pass through it: the keys, for the gradients of queries; the queries of the heads that share them, head after
-   head, for those of keys or of all. Of both there is what makes the scores (q, k) and what makes the gradients of the
-   weights (d_out, v: `dp`, for their product is dP). A consumer's products run one after the other, the other
-   consumer's beside them:
-       s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
-       dq or dk += ds . moving    dv += s . moving_dp */
-/* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
+/* ---- the backward, as in stage 2, in one sweep. A block has fixed keys, which stay in shared memory while tiles of 64
+   queries pass through it, of the heads that share these keys, head after head. Of both there is what makes the scores
+   (q, k) and what makes the gradients of the weights (d_out, v: `dp`, for their product is dP):
+       s = k . q^T    ds = v . d_out^T    then    dv += s . d_out    dk += ds . q    dq = ds^T . k
+   Of heads of up to 128 columns a block has 128 keys, 64 per consumer. A consumer's products run one after the other,
+   the other consumer's beside them. Sums of more columns would not fit into its registers: then both consumers have the
+   same 64 keys, each s and ds of half of a tile's queries, which it leaves in shared memory for both; and each has half
+   of the columns of dk, dv and dq. */
+/* the flags of a tile, by the producer; from bit TURN_AT on its turn */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels: rows of a moving tile; threads of a block */
 enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving tile: see hopper_grad_load */
-/* Moving rows of which a consumer has scores at a time: numbers for each pair take registers. A tile lies in shared
-   memory part by part, and boxes of TMA are parts of q and d_out. */
-constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
-/* Boxes of k and v: all fixed keys at once, but where a kernel of queries moves keys, too */
-constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? (int)GRAD_ROWS : (int)GRAD_MOVING; }
+/* Have consumers half of the columns each, of the same keys? Then a block has so many; queries of which a consumer has
+   scores at a time: numbers for each pair take registers. A tile lies in shared memory part by part, and boxes of TMA
+   are parts of q and d_out. */
+constexpr bool splits_columns(int qk) { return qk > 128; }
+constexpr int grad_keys(int qk) { return splits_columns(qk) ? 64 : 128; }
+constexpr int grad_part(bool pairs, int qk) { return splits_columns(qk) || (pairs && qk > 64) ? 32 : GRAD_MOVING; }
+/* A consumer's half of so many columns: whole panels of 64, for a product cannot go from one to a part of the next, and
+   half of the panel in the middle. Where both begin; where a thread's number j is, which has its lane's 2 beside it. */
+template <int Columns> struct half_columns {
+    static constexpr int whole = Columns / 128 * 64, rest = Columns % 128 / 2, all = whole + rest, numbers = all / 2;
+    ATTN__DEVICE int first(int consumer) { return consumer * (Columns - whole); }
+    ATTN__DEVICE int first_of_rest(int consumer) { return whole + consumer * rest; }
+    ATTN__DEVICE int column(int consumer, int j)
+    {
+        return j < whole / 2 ? first(consumer) + j / 4 * 8 : first_of_rest(consumer) + (j - whole / 2) / 4 * 8;
+    }
+    ATTN__DEVICE bool has(int consumer, int column)
+    {
+        const int in_whole = column - first(consumer), in_rest = column - first_of_rest(consumer);
+        return (in_whole >= 0 && in_whole < whole) || (in_rest >= 0 && in_rest < rest);
+    }
+};
 /* Extra, Pairs: see hopper_shape. */
-template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
+template <class Heads, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
-    static constexpr bool extra = Extra, pairs = Pairs;
-    static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
-    static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
-    static constexpr int consumers = 2, rows = GRAD_ROWS, moving = GRAD_MOVING;
+    static constexpr bool extra = Extra, pairs = Pairs, splits = splits_columns(qk);
+    static constexpr int consumers = 2, rows = grad_keys(qk), moving = GRAD_MOVING;
     static constexpr int part = grad_part(Pairs, qk), parts = moving / part;
-    static constexpr int box = queries ? part : grad_box_of_keys(qk);           /* of the fixed rows */
-    static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
-    static constexpr int fixed_bytes = whole + scores * whole_dp;
+    static constexpr int columns_dq = Heads::panels_qk;
+    typedef half_columns<columns_dq> half_dq;
+    static constexpr int sums = splits ? half_columns<qk>::numbers : qk / 2;            /* of dk, in a thread */
+    static constexpr int sums_values = splits ? half_columns<v>::numbers : v / 2;
+    static constexpr int whole = tile_bytes<rows, qk>, fixed_bytes = whole + tile_bytes<rows, v>;
     static constexpr int slot_part = tile_bytes<part, qk>, slot_part_dp = tile_bytes<part, v>;
     static constexpr int slot = parts * slot_part, slot_dp = parts * slot_part_dp;
-    static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
-    static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 2 * GRAD_WORDS +
-                                  2 * 16 + (12 + 6 * all) * 8;
+    static constexpr int of_moving = moving * 20;                                       /* load_rows */
+    static constexpr int left = tile_bytes<rows, moving>, gradients = (splits ? 2 : 1) * left;  /* leave_gradients */
+    static constexpr int others = 2 * (slot + slot_dp + gradients + of_moving + GRAD_WORDS + 16) + 18 * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
-    static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
-    static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
-    static constexpr bool most_sums = all && qk > 64 && parts == 1;
+    static constexpr int fixed_slots = others + 2 * fixed_bytes <= 227 * 1024 ? 2 : 1;
+    static constexpr int shared_bytes = others + fixed_slots * fixed_bytes;
+    static constexpr bool most_sums = qk > (splits ? 192 : 64) && !Pairs;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    static_assert(all || !Extra, "options are those of the kernel of all sums");
 };
 struct hopper_grad_work {
     grad_work g;
@@ -8926,12 +8940,10 @@ struct hopper_grad_work {
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
    that fits beside the sums and what Pairs take. A product of two tiles in shared memory reads all that this can give.
-   With held rows the sweep of all sums of head size 64 keeps it busy for 90 % of the time of its products (110 %
-   without); with Pairs that of 128, whose parts have 32 queries, for 115 %: computed, not measured. */
-template <class Shape>
-constexpr bool holds_fixed = !Shape::pairs && (Shape::all ? Shape::qk <= 64 : !Shape::scores && Shape::qk <= 192);
-template <class Shape>
-constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::v == 64 || (!Shape::values && Shape::v <= 128));
+   With held rows the sweep of head size 64 keeps it busy for 90 % of the time of its products (110 % without); with
+   Pairs that of 128, whose parts have 32 queries, for 115 %, that of 256 for 128 %: computed, not measured. */
+template <class Shape> constexpr bool holds_fixed = !Shape::pairs && Shape::qk <= 64;
+template <class Shape> constexpr bool holds_dp = !Shape::pairs && Shape::v <= 64;
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -8977,11 +8989,12 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
         const packed_tiles &packed = keys ? m.g.keys : m.g.rows;
+        const int of_tile = keys ? m.g.block_keys : (int)GRAD_ROWS;
         int64_t first = part % parts * 32, entry = b;
         if (packed.count) {
-            if (first / GRAD_ROWS >= *packed.count) continue;
-            const packed_tile tile = packed.tiles[first / GRAD_ROWS];
-            first = tile.row + first % GRAD_ROWS, entry = tile.entry;
+            if (first / of_tile >= *packed.count) continue;
+            const packed_tile tile = packed.tiles[first / of_tile];
+            first = tile.row + first % of_tile, entry = tile.entry;
         } else if (p.ragged) first += rows_of_entry(p, b, keys).first;
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
@@ -8996,29 +9009,25 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     }
 }
 
-/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. Queries come from the
-   last to the first: see keep_turns. */
+/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. They come from the last
+   to the first: see keep_turns. */
 struct grad_walk {
-    tile_task   task;           /* its first row: of the entry's own */
+    tile_task   task;           /* its first key: of the entry's own */
     grad_entry  entry;
-    tile_reach  all;            /* of fixed queries */
-    int         nonfinite;      /* flags of its fixed rows */
+    int         nonfinite;      /* flags of its keys */
     moving_tile at;             /* the first of 32 tiles of a head */
     int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
 /* The moving tile that comes in this place */
-template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int part)
-{
-    return Shape::queries ? part : w.parts - 1 - part;
-}
+ATTN__DEVICE int tile_in_place(const grad_walk &w, int part) { return w.parts - 1 - part; }
 
 /* What a mask says of each lane's tile of queries, the part-th and on: a word for 32 tiles of its keys */
 template <class Shape>
 ATTN__DEVICE const uint32_t *mask_of_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
-    const int row = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
+    const int row = tile_in_place(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
     return m.let.some + mask_words_at(m.let, w.task.b, w.at.head, row);
 }
 /* Does it let some pair through, of these queries and the n-th tile of Shape::rows keys? */
@@ -9055,19 +9064,16 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         if (Shape::pairs && m.let.some)
             w.tiles = hw::ballot(is_let_tile<Shape>(mask_of_tile<Shape>(m, w, first), w.task.first_row / Shape::rows));
         if (!w.tiles) return false;
-        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
-        const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
-        const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const int batch = Shape::queries ? key_batch(m.g.p, w.entry.b) : w.entry.row_batch;
-        const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
-        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
-        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
+        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place(w, in_place);
+        const int first_key = w.task.first_row, last_key = first_key + Shape::rows, batch = w.entry.row_batch;
+        const int padded = w.entry.padded_row + part * Shape::moving;
+        const tile_reach r = m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
+        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, false, batch, w.at.head), padded);
         if (((w.flags | w.nonfinite) != 0) | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         /* nothing is read for queries that there are not */
         if (Shape::pairs && (part + 1) * Shape::moving > (int)m.g.p.queries) w.flags |= EDGE;
-        if (Shape::all) w.flags |= w.nonfinite & NONFINITE_INSIDE;
-        const int first_keys = r.first / Shape::rows, keys = first_key / Shape::rows;
-        if (Shape::all) w.flags |= turn_of_keys<Shape>(m, w, first, first_keys, keys) * (1 << TURN_AT);
+        w.flags |= w.nonfinite & NONFINITE_INSIDE;
+        w.flags |= turn_of_keys<Shape>(m, w, first, r.first / Shape::rows, first_key / Shape::rows) * (1 << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -9078,31 +9084,22 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_of_entry<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.task = task_of_entry<true>(p, m.g.order, m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
-    const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
-    w.all = tile_reach();
-    if (Shape::queries) {
-        const tile_reach *reaches = m.g.reaches + (batch * m.g.padded + padded) / GRAD_MOVING;
-        w.all = reaches[0];
-        join(w.all, reaches[1]);
-    }
-    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, batch, w.task.h), padded);
-    w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
-    w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
-    w.end = w.at.head + (Shape::queries ? 1 : group);
-    w.parts = !Shape::queries ? w.entry.queries / Shape::moving
-                              : least((w.all.last + Shape::moving - 1) / Shape::moving,
-                                      ((int)m.padded_keys - w.entry.padded_key) / Shape::moving);
+    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, true, key_batch(p, w.entry.b), w.task.h),
+                                            w.entry.padded_key + w.task.first_row);
+    w.at.head = w.task.head_kv * group;
+    w.at.part = 0;
+    w.end = w.at.head + group;
+    w.parts = w.entry.queries / Shape::moving;
     find_tiles<Shape>(m, w);
     return w;
 }
 
 /* A part of a moving tile: the tile's slots; descriptors of the part; where the numbers of its queries, the producer's
-   words on the tile and, with OF_ALL, the tile's gradients of scores are; the part's first row in the tile. */
+   words on the tile and what consumers leave of the tile are; the part's first row in the tile. */
 struct grad_tile {
-    uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients;
+    uint32_t slot, phase, moving, moving_dp, values, words, gradients;
     int      first;
 };
 
@@ -9211,19 +9208,19 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
     });
 }
 
-/* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
-   tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
+/* s and ds of a tile become weights and the gradients of scores. A thread's two keys are first_key, +8; the queries'
+   numbers are at `values`. */
 template <class T, class Shape, bool Edge>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::part / 2], const params &p,
-                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
-                                const query_positions &at, const grad_pairs<Shape> &pairs)
+                                int first_key, uint32_t values, const query_positions &at,
+                                const grad_pairs<Shape> &pairs)
 {
     constexpr bool extra = Shape::extra;
     const float scale = scale_of<extra>(p), inverse = extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     /* Beside all sums of heads of 128 columns hardly a register is free: the compiler needs none more where the edge's
        columns come from the last to the first, and where it can't read ahead. */
-    constexpr bool few_registers = Edge && Shape::all && Shape::qk > 96;
+    constexpr bool few_registers = Edge && Shape::qk > 96;
     ATTN__UNROLL for (int n = 0; n < Shape::part / 8; n++) {
         const int j = few_registers ? Shape::part / 8 - 1 - n : n;
         uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
@@ -9233,34 +9230,25 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::
         if (few_registers) hw::sync_warp();
         if (extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < (Edge ? 2 : 0); i++)
             hw::load_shared(reach[i], values + ((3 + i) * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
-            const int first = Shape::queries ? rows[x / 2].first : (int)reach[0][x % 2];
-            const int last = Shape::queries ? rows[x / 2].last : (int)reach[1][x % 2];
-            reached[x] = key >= first && key < last;
+            const int key = first_key + x / 2 * 8;
+            reached[x] = key >= (int)reach[0][x % 2] && key < (int)reach[1][x % 2];
         }
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Shape::scores ? 3 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < 3; i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            row_grad g = grads[x / 2];
-            float none = 0.0f;
-            if (!Shape::queries) {
-                g.base = float_of(of[0][x % 2]);
-                g.inverse = float_of(of[1][x % 2]);
-                g.shift = float_of(of[2][x % 2]);
-            }
+            const row_grad g = {float_of(of[0][x % 2]), float_of(of[1][x % 2]), float_of(of[2][x % 2])};
             s[4 * j + x] = four[x];
-            pair_grad<Edge, extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
-                                                 Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x], ds[4 * j + x]);
         }
     }
 }
 
-/* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
-   or one of what comes with these; numbers of the queries, be they fixed or moving; words on each moving slot; two
-   slots of words on a task (batch, NO_TASK after the last; head; first row; NO_TILES, NONFINITE); the barriers. */
+/* Shared memory of a block: two slots or one of fixed rows; two slots each of moving tiles, of what comes with these,
+   of what consumers leave for one another (leave_gradients), of numbers of the queries, of words on the moving tile and
+   on a task (batch, NO_TASK after the last; head; first key; NO_TILES, NONFINITE); the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *words;
     uint32_t tasks;
@@ -9272,9 +9260,9 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.fixed = shared;
     at.tile_moving = at.fixed + Shape::fixed_slots * Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
-    at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.gradients = at.tile_dp + 2 * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
-    at.words = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
+    at.words = at.of_rows + 2 * Shape::of_moving;
     at.tasks = hw::shared_address(at.words) + 2 * GRAD_WORDS;
     at.fixed_full = (uint64_t *)(at.words + 2 * GRAD_WORDS + 2 * 16);
     at.fixed_empty = at.fixed_full + Shape::fixed_slots;
@@ -9282,7 +9270,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
     at.dp_empty = at.moving_full + 6;
-    at.left = at.moving_full + 8;               /* with OF_ALL, as the next ones */
+    at.left = at.moving_full + 8;
     at.turn = at.left + 2;
     at.added = at.turn + 2;
     return at;
@@ -9308,25 +9296,21 @@ template <class Shape>
 ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w,
                              uint32_t started)
 {
-    const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0 ? NO_TILES : 0;
+    const int b = w.task.b, h = w.task.h, key = w.task.first_row, none = w.tiles == 0 ? NO_TILES : 0;
     const uint32_t to = started % Shape::fixed_slots, words = at.tasks + started % 2 * 16;
     unsigned char *const fixed = at.fixed + to * Shape::fixed_bytes;
     uint64_t *const full = at.fixed_full + to;
     hw::mbarrier_wait(at.fixed_empty + to, (started / Shape::fixed_slots & 1) ^ 1);
     hw::store_shared(words, (uint32_t)b);
     hw::store_shared(words + 4, (uint32_t)h);
-    hw::store_shared(words + 8, (uint32_t)row);
+    hw::store_shared(words + 8, (uint32_t)key);
     hw::store_shared(words + 12, (uint32_t)(none | (w.nonfinite ? NONFINITE : 0)));
     if (none) hw::mbarrier_arrive(full);
-    else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
+    else hw::mbarrier_expect(full, Shape::fixed_bytes);
     if (none) return;
-    const int first = row + (Shape::queries ? w.entry.rows.first : w.entry.keys.first);
-    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
-    load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
-    if (Shape::scores)
-        load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
-                                                     first, h, batch);
-    if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
+    const int first = key + w.entry.keys.first, batch = key_batch(m.g.p, w.entry.b);
+    load_tile<Shape::rows, Shape::qk>(fixed, &m.k, full, first, h, batch);
+    load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.v, full, first, h, batch);
 }
 
 /* Its elected thread, for the tile-th moving tile, which begins at row `first` of its entry */
@@ -9335,28 +9319,26 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
                               int tile, int first, int head, uint32_t flags)
 {
     typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::dp_slots;
-    const int to = tile % 2, to_dp = tile % slots;
-    const int row = (shape::queries ? entry.keys.first : entry.rows.first) + first;
-    const int batch = shape::queries ? key_batch(m.g.p, entry.b) : entry.row_batch;
-    uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
-    hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
+    const int to = tile % 2, row = entry.rows.first + first, batch = entry.row_batch;
+    const uint32_t phase = (tile / 2 & 1) ^ 1;
+    uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to;
+    hw::mbarrier_wait(at.moving_empty + to, phase);
     const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
     hw::store_shared(words, flags);
     hw::store_shared(words + 4, (uint32_t)first);
     if (shape::extra && m.g.p.alibi.rank) hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, head, 0, 0)));
-    if (shape::all) hw::store_shared(words + 12, dq_tile<moving>(m.g, entry.row_batch, head, entry.padded_row + first));
+    hw::store_shared(words + 12, dq_tile<shape::moving>(m.g, batch, head, entry.padded_row + first));
     if (shape::pairs) hw::store_shared(words + 16, (uint32_t)head);
     hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-    for (int n = 0; n < shape::parts; n++)
-        load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part,
-                                          shape::queries ? &m.k : &m.q, full, row + n * shape::part, head, batch);
-    if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
-    hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
+    ATTN__LOOP for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part, &m.q, full,
+                                          row + n * shape::part, head, batch);
+    load_rows<shape::moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
+    hw::mbarrier_wait(at.dp_empty + to, phase);
     hw::mbarrier_expect(dp_full, shape::slot_dp);
-    for (int n = 0; n < shape::parts; n++)
-        load_tile<shape::part, shape::v>(at.tile_dp + to_dp * shape::slot_dp + n * shape::slot_part_dp,
-                                         shape::queries ? &m.v : &m.d_out, dp_full, row + n * shape::part, head, batch);
+    ATTN__LOOP for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::v>(at.tile_dp + to * shape::slot_dp + n * shape::slot_part_dp, &m.d_out, dp_full,
+                                         row + n * shape::part, head, batch);
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
@@ -9364,9 +9346,8 @@ template <class Shape>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     typedef Shape shape;
-    const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
-    const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
-    const bool ordered = shape::all && m.g.turns;         /* who begins first, has the first task */
+    const int tasks = packed_tasks(m.g.keys, (int)m.g.p.heads_kv, m.tasks);
+    const bool ordered = m.g.turns != NULL;               /* who begins first, has the first task */
     int task = ordered ? take_ticket(m.g.tickets) : hw::block(), tile = 0;
     uint32_t started = 0;                   /* tasks before this one in this block's life, as `tile` counts tiles */
     for (; task < tasks; started++, task = ordered ? take_ticket(m.g.tickets) : next_task(m.g.tickets, task)) {
@@ -9374,7 +9355,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int next = hw::ctz(w.tiles), head = w.at.head;
-            const int first = tile_in_place<shape>(w, w.at.part + next) * shape::moving;
+            const int first = tile_in_place(w, w.at.part + next) * shape::moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
@@ -9399,25 +9380,10 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     }
 }
 
-/* A thread's two fixed queries, from `row` on, of those whose numbers are at `values` */
-ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
-{
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const auto number = [&](int n) { return hw::load_shared_word(values + (n * GRAD_ROWS + row + 8 * e) * 4); };
-        grads[e].base = float_of(number(0));
-        grads[e].inverse = float_of(number(1));
-        grads[e].shift = float_of(number(2));
-        rows[e].first = (int)number(3);
-        rows[e].last = (int)number(4);
-    }
-}
-
-/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part
-   of dq; blocks add their parts in the workspace when it is their turn, and store_dq_sums stores the sums. Both
-   consumers leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of all
-   128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
-   only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
-   every thread, then the next four, as they are in its accumulator. */
+/* ---- dq. What a block's tiles give is a part of dq; blocks add their parts in the workspace when it is their turn,
+   and store_dq_sums stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared
+   memory; then each multiplies all of them by half of the columns of k. Of a tile of 64 queries the workspace has eight
+   columns, then the next eight: of each four numbers of every thread of a consumer, as they are in its accumulator. */
 
 /* Turns are stage 2's (add_to_dq): a block does its tasks in the order in which it took their tickets.
        The consumers do not wait for global memory: two warps of the producer's do it for them, which go from tile to
@@ -9492,14 +9458,11 @@ ATTN__DEVICE void make_nonfinite_scores(float (&s)[Shape::part / 2], const param
 }
 
 /* What a consumer has in registers: its sums; s and ds of a part of a tile, which become weights and gradients of
-   scores, and these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if
-   these are fixed. */
+   scores, and these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp). */
 template <class Shape> struct grad_registers {
-    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::part / 2], ds[Shape::part / 2];
+    float     sum[Shape::sums], sum_values[Shape::sums_values], s[Shape::part / 2], ds[Shape::part / 2];
     uint32_t  weights[Shape::part / 16][4], gradients[Shape::part / 16][4];
     uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
-    tile_row  rows[2];
-    row_grad  grads[2];
     grad_pairs<Shape> pairs;
 };
 
@@ -9510,10 +9473,14 @@ struct grad_consumer {
     bool     elected;           /* releases what its warp has done with */
     uint32_t moving, moving_dp, slot, fixed, fixed_dp, task;
 };
-/* The first of a thread's two rows, of the block's */
-ATTN__DEVICE int grad_row()
+/* The first of a warp's keys, of the block's, and of a thread's two */
+template <class Shape> ATTN__DEVICE int warp_row()
 {
-    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (hw::warp() - 4) % (Shape::rows / 16) * 16;
+}
+template <class Shape> ATTN__DEVICE int grad_row()
+{
+    const uint32_t thread = ((uint32_t)hw::thread_anew() - 128) % (2 * Shape::rows);
     return (int)(thread / 32 * 16 + thread % 32 / 4);
 }
 template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
@@ -9530,9 +9497,7 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
 /* Where a consumer's thread has its numbers of a tile of dq */
 template <class Shape> ATTN__DEVICE float *dq_part(const hopper_grad_work &m, uint32_t tile)
 {
-    constexpr uint32_t numbers = Shape::moving * Shape::half_dq;        /* of a consumer */
-    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
-    return (float *)m.g.p.workspace + (int64_t)tile * (2 * numbers) + (thread / 128 * numbers + thread % 128 * 4);
+    return (float *)m.g.p.workspace + (int64_t)tile * (Shape::moving * m.g.dq.columns) + hw::thread_anew() % 128 * 4;
 }
 
 /* The address of its task's fixed rows */
@@ -9544,7 +9509,7 @@ template <class Shape>
 ATTN__DEVICE void set_task(const grad_places<Shape> &at, uint32_t started, grad_consumer &c)
 {
     c.slot = Shape::fixed_slots == 1 ? 0 : hw::uniform(started % Shape::fixed_slots);
-    c.fixed = wgmma_tile(fixed_rows(at, c) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.fixed = wgmma_tile(fixed_rows(at, c) + (Shape::splits ? 0 : (uint32_t)c.number * 64 * 128), Shape::rows);
     c.fixed_dp = c.fixed + (Shape::whole >> 4);
     c.task = at.tasks + started % 2 * 16;
 }
@@ -9556,11 +9521,9 @@ ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_con
     grad_tile t;
     t.first = part * Shape::part;
     t.slot = tile % 2;
-    t.slot_dp = tile % Shape::dp_slots;
     t.phase = tile / 2 & 1;
-    t.phase_dp = tile / Shape::dp_slots & 1;
     t.moving = c.moving + t.slot * (Shape::slot >> 4) + part * (Shape::slot_part >> 4);
-    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4) + part * (Shape::slot_part_dp >> 4);
+    t.moving_dp = c.moving_dp + t.slot * (Shape::slot_dp >> 4) + part * (Shape::slot_part_dp >> 4);
     t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving + t.first * 4;
     t.words = hw::shared_address(at.words) + t.slot * GRAD_WORDS;
     t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
@@ -9573,18 +9536,16 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
 {
     const auto hold = [&](auto &left, uint32_t tile) {
         ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
-            load_left(left[k], tile, Shape::rows, (hw::warp() - 4) * 16, k);
+            load_left(left[k], tile, Shape::rows, warp_row<Shape>(), k);
     };
     if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c));
     if (holds_dp<Shape>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
-    if (Shape::queries)
-        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, grad_row(), r.rows, r.grads);
-    ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
-    ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < Shape::sums; j++) r.sum[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < Shape::sums_values; j++) r.sum_values[j] = 0.0f;
 }
 
 /* Is s of a tile started while the one before is still at work? Where there are registers for it. */
-template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
+template <class Shape> constexpr bool starts_early = Shape::qk <= 96;
 /* Starts s of a part, and ds, as soon as each has come. */
 template <class T, class Shape>
 ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
@@ -9598,9 +9559,9 @@ template <class T, class Shape>
 ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            grad_registers<Shape> &r)
 {
-    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
+    hw::mbarrier_wait(at.dp_full + t.slot, t.phase);
     if constexpr (holds_dp<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
-    else if (Shape::scores) start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
+    else start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
 }
 
 /* Both, and their end; where a part's queries are, for ALiBi. */
@@ -9611,21 +9572,27 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     query_positions at_part = {};
     pair_tile of_pairs = {};
     if (!starts_early<Shape>) start_scores<T, Shape>(at, c, t, r);
-    if (Shape::extra && p.alibi.rank) at_part = positions_of_tile<Shape>(p, c.task, t, grad_row());
+    if (Shape::extra && p.alibi.rank) at_part = positions_of_tile<Shape>(p, c.task, t, grad_row<Shape>());
     if constexpr (Shape::pairs) {
-        of_pairs = pair_tile_of<Shape>(c.task, t, grad_row());
+        of_pairs = pair_tile_of<Shape>(c.task, t, grad_row<Shape>());
         read_mask<Shape>(r.pairs, p, of_pairs);
     }
     start_dp<T, Shape>(at, c, t, r);
     if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
-    if (Shape::scores) hw::wgmma_keep(r.ds);
-    if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    hw::wgmma_keep(r.ds);
     return at_part;
 }
 
-/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
+/* Numbers that T has no smallest one for become -0, not +0: to the guard they count. */
+template <class T, int N> ATTN__DEVICE void keep_vanished(float (&s)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++)
+        if (bits_of(s[j]) != 0 && half_of<T>(hw::pack<T>(s[j], 0.0f), 0) == 0.0f) s[j] = -0.0f;
+}
+/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma), for
+   which guard_halves comes later where consumers split columns. */
 template <class T, class Shape>
 ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const grad_tile &t, uint32_t flags,
                                const query_positions &at_part, grad_registers<Shape> &r)
@@ -9633,27 +9600,29 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
     constexpr int part = Shape::part;
     const auto pack = [&] {
         ATTN__UNROLL for (int k = 0; k < part / 16; k++) {
-            if (Shape::values) pack_left<T>(r.weights[k], r.s, k);
-            if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
+            pack_left<T>(r.weights[k], r.s, k);
+            pack_left<T>(r.gradients[k], r.ds, k);
         }
     };
     if (flags & EDGE) {
         const uint32_t moving = tile_address(t.moving), moving_dp = tile_address(t.moving_dp);
-        const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
-                                             : (int)hw::load_shared_word(c.task + 8) + grad_row();
-        if (Shape::all && (flags & NONFINITE_INSIDE)) {
+        const int first_key = (int)hw::load_shared_word(c.task + 8) + grad_row<Shape>();
+        if (flags & NONFINITE_INSIDE) {
             uint32_t of_task[4];
             hw::load_shared(of_task, c.task);
             make_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
-        grads_of_tile<T, Shape, true>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_part, r.pairs);
-        if (Shape::values && (flags & NONFINITE_DP))
-            guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp, 0, part);
-        if (Shape::scores && (flags & NONFINITE_MOVING))
-            guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving, 0, part);
+        grads_of_tile<T, Shape, true>(r.s, r.ds, p, first_key, t.values, at_part, r.pairs);
+        if constexpr (Shape::splits) {
+            if (flags & NONFINITE_DP) keep_vanished<T>(r.s);
+            if (flags & NONFINITE_MOVING) keep_vanished<T>(r.ds);
+        } else {
+            if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp, 0, part);
+            if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving, 0, part);
+        }
         pack();
     } else {
-        grads_of_tile<T, Shape, false>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_part, r.pairs);
+        grads_of_tile<T, Shape, false>(r.s, r.ds, p, 0, t.values, at_part, r.pairs);
         pack();
     }
 }
@@ -9661,58 +9630,145 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
 /* What a product that runs reads and writes stays where it is. */
 template <class Shape> ATTN__DEVICE void keep_grads(grad_registers<Shape> &r)
 {
-    if (Shape::scores) hw::wgmma_keep(r.sum), hw::wgmma_keep(r.gradients);
-    if (Shape::values) hw::wgmma_keep(r.sum_values), hw::wgmma_keep(r.weights);
+    hw::wgmma_keep(r.sum), hw::wgmma_keep(r.sum_values);
+    if (!Shape::splits) hw::wgmma_keep(r.gradients), hw::wgmma_keep(r.weights);
 }
-
-/* Starts dv += weights . moving_dp and dq or dk += gradients . moving. */
+/* Starts dv += weights . moving_dp and dk += gradients . moving. */
 template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, grad_registers<Shape> &r)
 {
     keep_grads(r);
     hw::wgmma_fence();
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::values; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
         hw::wgmma<T, Shape::v, true>(r.sum_values, r.weights[k], wgmma_desc(t.moving_dp + wgmma_down(k)), true);
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::scores; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
         hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
     hw::wgmma_commit();
 }
 
-/* With OF_ALL, the gradients of scores to where both consumers read them, */
+/* The gradients of scores to where both consumers read them, and where they split columns the weights, behind them */
 template <class Shape>
 ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                                   const grad_registers<Shape> &r)
 {
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
-        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16,
-                                            t.first / 8 + 2 * k + hw::lane() / 16, Shape::rows), r.gradients[k]);
+    const int lane = hw::lane_anew(), row = warp_row<Shape>() + lane % 16, chunk = t.first / 8 + lane / 16;
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++) {
+        const uint32_t to = t.gradients + chunk_of(row, chunk + 2 * k, Shape::rows);
+        hw::stmatrix(to, r.gradients[k]);
+        if (Shape::splits) hw::stmatrix(to + Shape::left, r.weights[k]);
+    }
     hw::fence_async();
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
-/* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
-   the workspace. */
-template <class T, class Shape>
-ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
-                           float (&dq)[Shape::half_dq / 2])
+/* d += 16 columns of a left operand . 16 rows of a tile of Rows: this consumer's half of its columns */
+template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
 {
-    const uint32_t right = wgmma_tile(fixed_rows(at, c), Shape::rows) +
-                           wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
-    hw::mbarrier_wait(at.left + t.slot, t.phase);
-    hw::wgmma_keep(dq);
+    return reinterpret_cast<float (&)[N]>(of[From]);
+}
+template <class T, int Columns, int Rows, bool TransposeA>
+ATTN__DEVICE void multiply_half(float (&d)[half_columns<Columns>::numbers], uint64_t left, uint32_t right, int consumer,
+                                bool adds)
+{
+    typedef half_columns<Columns> half;
+    if constexpr (half::whole != 0)
+        hw::wgmma<T, half::whole, TransposeA, true>(
+            numbers_from<0, half::whole / 2>(d), left,
+            wgmma_desc(right + wgmma_along(half::first(consumer) / 16, Rows)), adds);
+    if constexpr (half::rest != 0)
+        hw::wgmma<T, half::rest, TransposeA, true>(
+            numbers_from<half::whole / 2, half::rest / 2>(d), left,
+            wgmma_desc(right + wgmma_along(half::first_of_rest(consumer) / 16, Rows)), adds);
+}
+/* Starts dv and dk of these columns, of all queries. */
+template <class T, class Shape>
+ATTN__DEVICE void add_halves(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile,
+                             grad_registers<Shape> &r)
+{
+    constexpr int rows = Shape::rows, part = Shape::part;
+    keep_grads(r);
     hw::wgmma_fence();
-    ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
-        hw::wgmma<T, Shape::half_dq, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
-                                                 wgmma_desc(right + wgmma_down(k)), k != 0);
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++) {
+        const grad_tile t = grad_tile_at(at, c, tile, k * 16 / part);
+        const uint32_t down = wgmma_down(k % (part / 16)), left = wgmma_tile(t.gradients, rows) + wgmma_along(k, rows);
+        multiply_half<T, Shape::v, part, false>(r.sum_values, wgmma_desc(left + (Shape::left >> 4)),
+                                                t.moving_dp + down, c.number, true);
+        multiply_half<T, Shape::qk, part, false>(r.sum, wgmma_desc(left), t.moving + down, c.number, true);
+    }
     hw::wgmma_commit();
 }
-/* A softcap makes scores of infinite keys finite, and their gradients -0: dq becomes NaN where such a pair is not
-   excluded. One key after the other: rare. */
+/* The NaN guard there, when both have left what they have: pairs, which begin there, count whose number is not +0. */
+template <class T, class Shape, int Columns>
+ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t pairs, uint32_t tile, int consumer)
+{
+    typedef half_columns<Columns> half;
+    constexpr int part = Shape::part, bytes = tile_bytes<part, Columns>;
+    const int thread = hw::thread() - 128, many = hw::threads() - 128;
+    bool some = false;
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++)
+        some = has_nonfinite<T, part, Columns>(tile + n * bytes, thread, many) || some;
+    if (!hw::barrier_or(GUARD, many, some)) return;
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
+        const auto find = [&](int row, bool (&counts)[2]) {
+            const int query = n * part + row;
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                const uint32_t two = hw::load_shared_word(
+                    pairs + chunk_of(grad_row<Shape>() + 8 * e, query / 8, Shape::rows) + query % 8 / 2 * 4);
+                counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
+            }
+        };
+        if constexpr (half::whole != 0)
+            mark_where<T, half::whole, part>(numbers_from<0, half::whole / 2>(d), tile + n * bytes, 0, part, find,
+                                             half::first(consumer));
+        if constexpr (half::rest != 0)
+            mark_where<T, half::rest, part>(numbers_from<half::whole / 2, half::rest / 2>(d), tile + n * bytes, 0, part,
+                                            find, half::first_of_rest(consumer));
+    }
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) clear_slot<T, Columns, part>(tile + n * bytes);
+}
 template <class T, class Shape>
-ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, const grad_consumer &c, uint32_t gradients)
+ATTN__DEVICE void guard_halves(const grad_consumer &c, const grad_tile &first, uint32_t flags, grad_registers<Shape> &r)
+{
+    const int consumer = hw::anew(c.number);            /* what is made of it is not kept */
+    if (flags & NONFINITE_DP)
+        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients + Shape::left, tile_address(first.moving_dp),
+                                       consumer);
+    if (flags & NONFINITE_MOVING)
+        guard_half<T, Shape, Shape::qk>(r.sum, first.gradients, tile_address(first.moving), consumer);
+}
+/* The start of dq, when both have left theirs, with this consumer's columns of k; and its sum to those in the
+   workspace. */
+template <class T, class Shape>
+ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           float (&dq)[Shape::half_dq::numbers])
+{
+    constexpr int rows = Shape::rows;
+    const uint32_t right = wgmma_tile(fixed_rows(at, c), rows), left = wgmma_tile(t.gradients, rows);
+    hw::wgmma_keep(dq);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < rows / 16; k++)
+        multiply_half<T, Shape::columns_dq, rows, true>(dq, wgmma_desc(left + wgmma_down(k)), right + wgmma_down(k),
+                                                        c.number, k != 0);
+    hw::wgmma_commit();
+}
+/* Its sums to those of the workspace, where this thread has four numbers of each eight columns; first: stored there */
+template <class Shape>
+ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq::numbers], int consumer, bool first)
+{
+    ATTN__UNROLL for (int j = 0; j < Shape::half_dq::numbers; j += 4) {
+        const float four[4] = {dq[j], dq[j + 1], dq[j + 2], dq[j + 3]};
+        const int column = Shape::half_dq::column(consumer, j);
+        const bool exists = Shape::qk == Shape::columns_dq || column < Shape::qk;   /* the last panel of 96 has 32 */
+        if (exists) add_part(to + column * Shape::moving, four, first);
+    }
+}
+/* A softcap makes scores of infinite keys finite, and their gradients -0: what was added becomes NaN where such a pair
+   is not excluded. One key after the other: rare. */
+template <class T, class Shape>
+ATTN__DEVICE void mark_dq(float *to, const params &p, const grad_consumer &c, uint32_t gradients)
 {
     uint32_t task[4], found = 0;
     hw::load_shared(task, c.task);
-    const int query = hw::warp() % 4 * 16 + hw::lane() / 4, column = c.number * Shape::half_dq + hw::lane() % 4 * 2;
+    const int query = hw::warp() % 4 * 16 + hw::lane() / 4, own = hw::lane() % 4 * 2;
     ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
         bool counts[2];
         if (key % 32 == 0)                              /* each lane looks at one of 32 */
@@ -9723,22 +9779,30 @@ ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, cons
                                                       query % 8 / 2 * 4);
             counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
         }
-        each_number<T>(p, task, (int)task[2] + key, [&](int of_key, float number) {
-            if (is_finite(number)) return;
-            ATTN__UNROLL for (int j = 0; j < Shape::half_dq / 2; j++)
-                if (counts[j / 2 % 2] && of_key == column + j / 4 * 8 + j % 2) dq[j] = float_of(0x7fc00000u);
+        each_number<T>(p, task, (int)task[2] + key, [&](int column, float number) {
+            const int x = column % 8 - own;
+            if (is_finite(number) || x / 2 || x < 0 || !Shape::half_dq::has(c.number, column)) return;
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                if (counts[e])
+                    hw::add_to_global(to + column / 8 * (Shape::moving * 8) + 2 * e + x, float_of(0x7fc00000u));
         });
     }
 }
-template <class Shape>
-ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer, bool first)
+/* When it is the block's turn, and that it is over */
+template <class T, class Shape>
+ATTN__DEVICE void finish_dq(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                            const grad_tile &t, uint32_t flags, uint32_t place,
+                            const float (&dq)[Shape::half_dq::numbers])
 {
-    constexpr int half = Shape::half_dq;
-    ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
-        const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-        const bool exists = half + 8 * j < Shape::qk || consumer == 0;      /* the last panel of 96 has 32 */
-        if (exists) add_part(to + j * 512, four, first);
+    const params &p = m.g.p;
+    float *const to = dq_part<Shape>(m, place);
+    if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
+    if (p.dq.rank) {
+        add_dq<Shape>(to, dq, c.number, m.g.turns && flags >> TURN_AT == 0);
+        if (Shape::extra && (flags & NONFINITE_INSIDE) && p.softcap != 0.0f) mark_dq<T, Shape>(to, p, c, t.gradients);
     }
+    hw::sync_warp();
+    if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
 }
 
 /* What came with a tile is done with. */
@@ -9746,41 +9810,25 @@ template <class Shape>
 ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t)
 {
     hw::sync_warp();
-    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
-    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot), hw::mbarrier_arrive(at.dp_empty + t.slot);
 }
 
-/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
+/* A tile, part by part: its products, what it adds to the sums, and dq. True if it is the last of its task. With
+   starts_early s of the tile is there already: that of the next tile is started before what this one adds to dq, which
+   needs what both consumers leave, so that one may be half a tile ahead, and while it is at work with its numbers, the
+   tensor cores have products of the other. (After the last tile it is s of this one again, which nobody reads, and
+   whose slot may be filled meanwhile: the compiler lets products run beside other work only where they are started on
+   every way.) dq is found, and not added, where it isn't wanted: calls for dk and dv alone are rare. */
 template <class T, class Shape>
-ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
-                                  const grad_tile &t, grad_registers<Shape> &r)
-{
-    const query_positions at_tile = grad_products<T>(p, at, c, t, r);
-    const uint32_t flags = hw::load_shared_word(t.words);
-    grad_weights<T>(p, c, t, flags, at_tile, r);
-    add_grads<T>(t, r);
-    hw::wgmma_wait<0>();
-    keep_grads(r);
-    release_tile(at, c, t);
-    return (flags & LAST) != 0;
-}
-
-/* With OF_ALL: the same, part by part, and dq. With starts_early s of the tile is there already: that of the next tile
-   is started before what this one adds to dq, which needs what both consumers leave, so that one may be half a tile
-   ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last tile it
-   is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler lets products run
-   beside other work only where they are started on every way.) dq is found, and not added, where it isn't wanted: calls
-   for dk and dv alone are rare. */
-template <class T, class Shape>
-ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
-                                      uint32_t tile, grad_registers<Shape> &r)
+ATTN__DEVICE bool grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                  uint32_t tile, grad_registers<Shape> &r)
 {
     constexpr bool early = starts_early<Shape>;
     static_assert(!early || Shape::parts == 1, "s of the next tile has a place");
     const params &p = m.g.p;
     const grad_tile t = grad_tile_at(at, c, tile);
     uint32_t flags = 0;
-    float dq[Shape::half_dq / 2];
+    float dq[Shape::half_dq::numbers];
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
         const grad_tile part = grad_tile_at(at, c, tile, n);
         const query_positions at_part = grad_products<T>(p, at, c, part, r);
@@ -9793,20 +9841,75 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
         keep_grads(r);
     }
     const uint32_t place = hw::load_shared_word(t.words + 12);
-    const bool first = m.g.turns && flags >> TURN_AT == 0;
     release_tile(at, c, t);
+    hw::mbarrier_wait(at.left + t.slot, t.phase);
     start_dq<T>(at, c, t, dq);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(dq);
     if (early) hw::wgmma_keep(r.s);
     if (early && holds_fixed<Shape>) hw::wgmma_keep(r.held);
-    if (Shape::extra && (flags & NONFINITE_INSIDE) && p.softcap != 0.0f) mark_dq<T, Shape>(dq, p, c, t.gradients);
-    float *const to = dq_part<Shape>(m, place);
-    if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
-    if (p.dq.rank) add_dq<Shape>(to, dq, c.number, first);
-    hw::sync_warp();
-    if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
+    finish_dq<T>(m, at, c, t, flags, place, dq);
     return (flags & LAST) != 0;
+}
+/* The same where consumers split columns, each with its part of the tile. What dq comes to is added while products for
+   dv and dk run, which are found, too, where they aren't wanted. */
+template <class T, class Shape>
+ATTN__DEVICE bool halves_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                   uint32_t tile, grad_registers<Shape> &r)
+{
+    static_assert(Shape::parts == Shape::consumers, "each has its part");
+    const grad_tile part = grad_tile_at(at, c, tile, c.number);
+    const query_positions at_part = grad_products<T>(m.g.p, at, c, part, r);
+    const uint32_t flags = hw::load_shared_word(part.words), place = hw::load_shared_word(part.words + 12);
+    float dq[Shape::half_dq::numbers];
+    grad_weights<T>(m.g.p, c, part, flags, at_part, r);
+    leave_gradients(at, c, part, r);
+    hw::mbarrier_wait(at.left + part.slot, part.phase);
+    if (flags & EDGE) guard_halves<T>(c, grad_tile_at(at, c, tile), flags, r);
+    start_dq<T>(at, c, part, dq);
+    add_halves<T>(at, c, tile, r);
+    hw::wgmma_wait<1>();
+    hw::wgmma_keep(dq);
+    finish_dq<T>(m, at, c, part, flags, place, dq);
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    release_tile(at, c, part);
+    return (flags & LAST) != 0;
+}
+
+/* dk and dv of a thread's keys */
+template <class T, int Columns>
+ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
+                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int consumer)
+{
+    typedef half_columns<Columns> half;
+    const float factors[2] = {factor, factor};
+    const auto from = [&](int column) {
+        attn__array a = to;
+        a.data = (char *)a.data + column * (a.type == ATTN_F32 ? 4 : 2);
+        return a;
+    };
+    auto &numbers = const_cast<float (&)[half::numbers]>(d);
+    if constexpr (half::whole != 0)
+        store_rows<T, half::whole, true>(from(half::first(consumer)), numbers_from<0, half::whole / 2>(numbers), keys,
+                                         p.keys, columns - half::first(consumer), factors, adds);
+    if constexpr (half::rest != 0)
+        store_rows<T, half::rest, true>(from(half::first_of_rest(consumer)),
+                                        numbers_from<half::whole / 2, half::rest / 2>(numbers), keys, p.keys,
+                                        columns - half::first_of_rest(consumer), factors, adds);
+}
+template <class T, class Shape>
+ATTN__DEVICE void store_sums(const params &p, const grad_registers<Shape> &r, const tile_row (&keys)[2], int consumer)
+{
+    if constexpr (!Shape::splits) store_dk_dv<T, Shape::qk, Shape::v, true, true>(p, r.sum, r.sum_values, keys);
+    else {
+        if (p.dk.rank)
+            store_half<T, Shape::qk>(p, p.dk, r.sum, keys, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0,
+                                     consumer);
+        if (p.dv.rank)
+            store_half<T, Shape::v>(p, p.dv, r.sum_values, keys, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0,
+                                    consumer);
+    }
 }
 
 /* A consumer: a warpgroup with 64 rows of each task. */
@@ -9823,7 +9926,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::mbarrier_wait(at.fixed_full + c.slot, started / Shape::fixed_slots & 1);
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
-        if (Shape::all && (of_task[3] & NONFINITE)) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
+        if (of_task[3] & NONFINITE) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
         start_grads(at, c, r);
         if constexpr (starts_early<Shape>)
             if (!(of_task[3] & NO_TILES)) {
@@ -9832,16 +9935,16 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                 hw::wgmma_keep(r.s);
             }
         ATTN__LOOP for (bool last = (of_task[3] & NO_TILES) != 0; !last; tile++) {
-            if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
-            else last = grads_of_moving<T>(p, at, c, grad_tile_at(at, c, tile), r);
+            if constexpr (Shape::splits) last = halves_of_moving<T>(m, at, c, tile, r);
+            else last = grads_of_moving<T>(m, at, c, tile, r);
         }
+        tile_row keys[2];
         hw::load_shared(of_task, c.task);
-        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
-        if (p.ragged) own_places(p, r.rows, !Shape::queries);
+        set_places(keys, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row<Shape>());
+        if (p.ragged) own_places(p, keys, true);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
-        if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
-        else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
+        store_sums<T>(p, r, keys, c.number);
     }
 }
 
@@ -9854,9 +9957,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.g.turns));
-        if (shape::all) init_slots(at.turn, at.added, 2, 4 * shape::consumers);
-        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers * shape::parts);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (m.g.turns != NULL));
+        init_slots(at.turn, at.added, 2, 4 * shape::consumers);
+        for (int n = 0; n < 2; n++)                     /* each consumer leaves all parts, or its own */
+            hw::mbarrier_init(at.left + n, 4 * shape::consumers * (shape::splits ? 1 : shape::parts));
         init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
         hw::mbarrier_fence_init();
     }
@@ -9864,7 +9968,7 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load(m, at);
-        else if (shape::all) keep_turns(m, at);
+        else keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T>(m, at);
@@ -9953,29 +10057,12 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     return true;
 }
 
-/* One kernel for all gradients, which finds those that are wanted; or one for each, where their sums do not fit in the
-   registers together: of 192 and 128 columns dk and dv have 160 of a thread's 232, the scores and their gradients 64.
-   Nor is there room then for what Extra computes. */
-template <class Heads> constexpr bool hopper_has_all = Heads::qk <= 128;
-template <class Heads> constexpr bool hopper_grads_with_extra = hopper_has_all<Heads> && Heads::all;
-inline bool hopper_sweeps_once(const params &p)
-{
-    bool once = false;
-    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_has_all<decltype(heads)>; });
-    return once;
-}
-
 template <class T, class Heads, class F> void each_hopper_gradient(F f)
 {
-    if constexpr (hopper_has_all<Heads>) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>>);
-    else {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_KEYS>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_VALUES>>);
-    }
-    if constexpr (hopper_grads_with_extra<Heads>) {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true, true>>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads>>);
+    if constexpr (Heads::all) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, true>>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, true, true>>);
     }
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
@@ -10110,9 +10197,6 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
     ATTN__WANT(with_heads(p, hopper_heads(), [](auto) {}), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
-    ATTN__WANT(!backward || !has_extra(p) || hopper_sweeps_once(p),
-               "gradients by a kernel of a head size above 128, with a bias, a mask, dropout, softcap, ALiBi, d_scale "
-               "or a scale that is not positive");
     ATTN__WANT(!backward || p.stats.rank || !has_both_kinds(p) || !has_starts(p) || mma_has_starts(p),
                "stats of entries with starts, for which stage 2 has no kernel of this head size");
     ATTN__WANT(backward || !has_both_kinds(p),
@@ -10132,7 +10216,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
-        keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
+        keys = backward ? grad_keys(Shape::qk) : rows_of_box(p, Shape::keys);
     });
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -10240,29 +10324,32 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
+/* Keys of a block of the backward, and columns of the sums of dq in the workspace */
+struct grad_sizes { int keys, columns; };
+inline grad_sizes grad_sizes_of(const params &p)
+{
+    grad_sizes sizes = {GRAD_ROWS, 0};
+    with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        sizes = {grad_keys(Heads::qk), Heads::panels_qk};
+    });
+    return sizes;
+}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const int64_t tiles_k =
-        p.packed_keys ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
-    const int64_t tiles = padded_queries(p, GRAD_ROWS) / GRAD_ROWS;
-    const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
-    const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int keys = grad_sizes_of(p).keys;
+    const int64_t tiles_k = p.packed_keys ? most_packed_tiles(p, keys, true) : (p.keys + keys - 1) / keys;
+    const int64_t rows = batch_of_rows(p) * p.heads * padded_queries(p, GRAD_ROWS) +
+                         batch_of_keys(p) * p.heads_kv * tiles_k * keys;
+    const int64_t flags = (rows / 32 * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t bytes = flags + mask_layout(p, at ? at + flags : NULL, m ? &m->let : NULL);
-    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, hopper_sweeps_once(p), at ? at + bytes : NULL,
+    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, keys, GRAD_MOVING, true, at ? at + bytes : NULL,
                                             m ? &m->g : NULL);
     if (m) {
         m->nonfinite = (int *)(void *)at;
-        m->padded_keys = tiles_k * GRAD_ROWS;
+        m->padded_keys = tiles_k * keys;
     }
     return all;
-}
-
-/* Columns of the sums of dq in the workspace */
-inline int dq_columns(const params &p)
-{
-    int columns = 0;
-    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::panels_qk; });
-    return columns;
 }
 
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
@@ -10276,25 +10363,13 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     if (backward && !p.stats.rank && (smaller || hopper_covers(forward, dev, false)) &&
         behind < mma_forward_workspace(forward, dev, smaller))
         behind = mma_forward_workspace(forward, dev, smaller);
-    if (backward && hopper_sweeps_once(p)) {
-        const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
+    if (backward) {
+        const int64_t sums = dq_bytes(p, GRAD_ROWS, grad_sizes_of(p).columns);
         if (behind < sums) behind = sums;
     }
     if (backward && behind < pair_sums_bytes(p)) behind = pair_sums_bytes(p);
     bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
-}
-
-template <class T, class shape>
-int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
-{
-    const params &p = m.g.p;
-    m.g.order = task_order_of(p, !shape::queries, shape::rows, 0, m.g.turns != NULL);
-    m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
-    const int error = launch(hopper_grad_kernel<T, shape>, m.tasks < dev.processors ? m.tasks : dev.processors,
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
-    if (m.g.tickets) m.g.tickets++;             /* the next kernel's */
-    return error;
 }
 
 /* Stage 2's where stage 3 has none. Where entries have starts, few queries are no reason: it has to take them, too. */
@@ -10306,16 +10381,16 @@ static forward_fn *forward_for_stats(const params &p, const device &dev)
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    constexpr int part = grad_part(Pairs, Heads::qk), box = grad_box_of_keys(Heads::qk);
+    typedef hopper_grad_shape<Heads, Extra, Pairs> shape;
     hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
-    if (!map_rows(p, dev, MAP_Q, part, &m.q) || !map_rows(p, dev, MAP_D_OUT, part, &m.d_out) ||
-        !map_rows(p, dev, MAP_K, box, &m.k) || !map_rows(p, dev, MAP_V, box, &m.v))
+    if (!map_rows(p, dev, MAP_Q, shape::part, &m.q) || !map_rows(p, dev, MAP_D_OUT, shape::part, &m.d_out) ||
+        !map_rows(p, dev, MAP_K, shape::rows, &m.k) || !map_rows(p, dev, MAP_V, shape::rows, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
     error = find_stats(m.g, p.stats.rank ? NULL : forward_for_stats(p, dev), dev, stream);
-    if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
+    if (!error) error = fill_tables(m.g, stream);
     if (!error) error = clear_fronts(p, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
@@ -10324,19 +10399,16 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if (!error) error = find_sinks(m.g, stream);
-    if constexpr (hopper_has_all<Heads>) {
-        const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
-        const auto sums = [&] {
-            return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL, Extra, Pairs>>(m, dev, stream);
-        };
-        m.g.dq = dq;
-        if (!error && p.dq.rank) error = sweep_once<T>(m.g, stream, sums);
-        else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
-    } else {
-        if (!error && p.dq.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_QUERIES>>(m, dev, stream);
-        if (!error && p.dk.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_KEYS>>(m, dev, stream);
-        if (!error && p.dv.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_VALUES>>(m, dev, stream);
-    }
+    const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
+    const auto sums = [&] {
+        m.g.order = task_order_of(p, true, shape::rows, 0, m.g.turns != NULL);
+        m.tasks = (int)(batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
+        return launch(hopper_grad_kernel<T, shape>, m.tasks < dev.processors ? m.tasks : dev.processors, GRAD_THREADS,
+                      shape::shared_bytes, stream, m);
+    };
+    m.g.dq = dq;
+    if (!error && p.dq.rank) error = sweep_once<T>(m.g, stream, sums);
+    else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
     return error ? error : find_pair_sums(p, m.g, GRAD_MOVING, stream);
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
@@ -10347,7 +10419,7 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         error = with_type(p.q.type, [&](auto type) {
             typedef decltype(type) T;
             if constexpr (ATTN_CUDA_GRADIENTS) {
-                constexpr bool extra = hopper_grads_with_extra<Heads>;
+                constexpr bool extra = Heads::all;
                 return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
                        : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
                                           : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
@@ -11013,7 +11085,7 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
     if (!call.backward || *why) return s->name;
-    if (s->backward == attn__gpu::hopper_backward && attn__gpu::hopper_sweeps_once(call.p))
+    if (s->backward == attn__gpu::hopper_backward)
         return "stage 3, wgmma, gradients in one sweep";
     if (s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
         return "stage 2, mma.sync, gradients in one sweep";

@@ -456,6 +456,11 @@ inline void land_stores() {
     for (const late_store &s : block->late) memcpy(s.to, s.words, s.bytes);
     block->late.clear();
 }
+/* What a thread has stored there comes before what it does there next. */
+inline void land_stores_at(const void *to) {
+    for (const late_store &s : block->late)
+        if ((const unsigned char *)to >= s.to && (const unsigned char *)to < s.to + s.bytes) return land_stores();
+}
 inline void store_late(void *to, const uint32_t *words, size_t bytes) {
     late_store s;
     s.to = (unsigned char *)to, s.bytes = bytes;
@@ -1330,7 +1335,10 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 /* ---- tensor cores of a warpgroup */
 template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
 template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
-inline void add_to_global(float *to, float x) { *to += x; }
+inline void add_to_global(float *to, float x) {
+    attn_emu::land_stores_at(to);
+    *to += x;
+}
 inline void add_to_global(float *to, const float (&x)[4]) {
     if ((uintptr_t)to % 16) attn_emu::fail("red: an address that is not 16-byte aligned");
     for (int i = 0; i < 4; i++) to[i] += x[i];

@@ -726,7 +726,7 @@ static int stage_2_columns(int64_t head_size) {
 static const int together[4] = {3, 1, 8, 2};
 /* Has a stage's backward one sweep for all gradients, which adds to dq where that is wanted? */
 static bool sweeps_once(const params &p, forward_fn backward) {
-    return backward == mma_backward ? mma_sweeps_once(p) : hopper_sweeps_once(p);
+    return backward == hopper_backward || mma_sweeps_once(p);
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
@@ -1099,7 +1099,7 @@ static void backward_in_one(call &c, const stage &s) {
     const bool fast = chance(30);
     if (fast) c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";
     backward(c, s);
-    if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
+    if (!p.stats.rank) return; /* a forward is counted, too */
     checks++;
     const int before = 1 + (s.backward == hopper_backward && p.mask.rank) + (p.d_sink.rank != 0);
     const long want = timings * (before + kernels_of_gradients(p, s.backward) + kernels_of_pairs(p));
@@ -1947,6 +1947,67 @@ static const struct kind {
      90,
      227 * 1024,
      {64, 250, OF_SCORES, 0, 8, 128}},
+    {"stage 3 backward, split columns", 2, backward_in_one, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
+    {"stage 3 backward, split columns, softcap and ALiBi",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 200, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, bias, mask, dropout",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 200, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, 192 and 128, softcap and ALiBi",
+     2,
+     backward_in_one_of<heads_192_128>,
+     90,
+     227 * 1024,
+     {64, 200, OF_SCORES, 0, 136, 192, 128}},
+    {"stage 3 backward, split columns, 192 and 128, bias, mask, dropout",
+     2,
+     backward_in_one_of<heads_192_128>,
+     90,
+     227 * 1024,
+     {64, 200, OF_PAIRS, 0, 136, 192, 128}},
+    {"stage 3 backward, split columns, beside any keys",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {64, 200, 0, 0, 136, 256}},
+    {"stage 3 backward, split columns, beside any keys, with everything",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {64, 150, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, mask of tiles",
+     2,
+     backward_of_mask_tiles,
+     90,
+     227 * 1024,
+     {64, 250, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, entries",
+     2,
+     backward_of_entries,
+     90,
+     227 * 1024,
+     {64, 150, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, entries, dropout",
+     2,
+     backward_of_entries,
+     90,
+     227 * 1024,
+     {64, 150, DROPOUT_ALONE, 0, 136, 256}},
+    {"stage 3 backward, split columns, sums over pairs",
+     2,
+     backward_of_pairs,
+     90,
+     227 * 1024,
+     {64, 200, OF_PAIRS, 0, 136, 256}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -2007,12 +2068,13 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : half_type(i % 2), shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
-        c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
-    else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
     const bool sweep_of_stage_3 = k.stage == 2 && k.test == backward_in_one;
+    const bool shaped = sweep_of_stage_3 || (c.p.size_q <= 128 && c.p.size_v <= 128); /* by options, too */
+    if (i / 3 % 2 && shaped) /* infinite numbers make finite scores */
+        c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
+    else if (i % 6 == 1 && shaped) c.p.scale = 0, c.name += " scale 0";
     const int64_t key = c.p.keys / 3 | sweep_of_stage_3; /* odd: causal parts two neighbouring queries */
-    if (sweep_of_stage_3 && (i + 1) / 2 % 2 && c.p.size_q <= 128) make_bias(c, false), c.name += " bias of zeros";
+    if (sweep_of_stage_3 && (i + 1) / 2 % 2) make_bias(c, false), c.name += " bias of zeros";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, key, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
@@ -2038,7 +2100,7 @@ static void infinite_call(call &c, const kind &k, int i) {
    a mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above;
    a softcap makes all scores finite, and slopes of 0 meet what is infinite. */
 static void infinite_on_both_sides(call &c, const kind &k, int i) {
-    start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 2 : i % (largest_head < 128 ? 2 : 3)]);
+    start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 3 : i % (largest_head < 128 ? 2 : 3)]);
     const params &p = c.p;
     for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
         if (x == COLUMN) put(c.q, b, h, r, x, r % 16 == 5 ? INFINITY : 0.5 + fabs(number()));

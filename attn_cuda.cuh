@@ -116,12 +116,12 @@
              or d_out, too), on any device, so that attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
-             Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (where the kernel
-             has no more columns, ATTN_CUDA_HEAD_DIMS; in stage 2 a multiple of 32). The floats of dq are summed in the
-             workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of
-             the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the
-             same bound, but not the same bits from run to run.
+             Of f16 and bf16 stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in
+             place of seven (attn_explain_backward tells), and so does stage 2 in heads of at most 128 numbers (where
+             the kernel has no more columns, ATTN_CUDA_HEAD_DIMS, and these are a multiple of 32). The floats of dq are
+             summed in the workspace, for each row as many as the kernel has columns, in stage 3 a multiple of 64, in
+             the order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
+             order: the same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -5854,8 +5854,8 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq). Where stage 2 has a kernel for that (mma_has_all), it has no other: the one with
-   options finds those that are wanted. */
+   finds all gradients (add_to_dq). Where there is a kernel for that (mma_has_all, and all of stage 3), there is no
+   other: the one with options finds those that are wanted. */
 enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
@@ -10469,9 +10469,8 @@ namespace attn__gpu {
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
            for each pair       384      68, 132, 196
-       hopper_grad_kernel      384      131, 227       18 mbarriers, GUARD           224 / 56,  FA3 backward
-                                                                                     232 / 40
-         above 128 columns     384      163 to 227     10 or 12 mbarriers, GUARD     224 / 56   dQ; dK; dV
+       hopper_grad_kernel      384      131, 227, 227  16 or 18 mbarriers, GUARD     224 / 56,  FA3 backward
+         of 192 and 128, 192   384      195, 227                                     232 / 40
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 

@@ -198,6 +198,7 @@ struct wishes {
     int least_keys = 512, most_keys = 1500; /* of a decode */
 };
 enum { COLUMN = 3 }; /* of q and k, where something in them is infinite on both sides */
+enum { LATE = 32 };  /* in call.infinite: what is infinite is among the last columns */
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
@@ -541,7 +542,8 @@ static void make_backward(call &c) {
     make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
     fill(c.d_out, 1);
     spoil(c.d_out, c.infinite ? 0 : 20);
-    if (c.infinite & 8) put(c.d_out, 0, 0, p.queries / 2, 2, -INFINITY), c.name += " infinite d_out";
+    if (c.infinite & 8)
+        put(c.d_out, 0, 0, p.queries / 2, c.infinite & LATE ? p.size_v - 3 : 2, -INFINITY), c.name += " infinite d_out";
     if (c.infinite &
         16) /* ends_call: sums of products of k and q are to be finite, and v has such numbers in two columns */
         for_all(c.d_out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
@@ -1105,6 +1107,7 @@ static void backward_in_one(call &c, const stage &s) {
     const long want = timings * (before + kernels_of_gradients(p, s.backward) + kernels_of_pairs(p));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
+static void backward_of_vanishing(call &c, const stage &s) { backward(c, s); }
 static void backward_of_pairs(call &c, const stage &s) {
     c.pair_sums = true;
     backward(c, s);
@@ -2008,6 +2011,7 @@ static const struct kind {
      90,
      227 * 1024,
      {64, 200, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, infinite", 2, backward_of_vanishing, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -2113,6 +2117,25 @@ static void infinite_on_both_sides(call &c, const kind &k, int i) {
     if (i % 3 == 2) put(c.q, 0, 0, p.queries / 3, COLUMN, -INFINITY), c.name += ", of either sign";
     if (i / 2 % 2) c.p.right = 0, c.name += ", causal";
     if (i / 4 % 2) c.p.softcap = 2, c.name += ", softcap";
+}
+
+/* Weights that are 0 in f16, and not in f32, where d_out is infinite; or q infinite beside a softcap, so that scores are
+   finite. In columns of either consumer, where these split them. */
+static void vanishing_call(call &c, int i) {
+    static const int sizes[][7] = {
+        {1, 2, 1, 70, 130, 200, 256}, {1, 1, 1, 100, 70, 192, 128}, {1, 1, 1, 65, 90, 144, 192}};
+    start_call(c, half_type(i / 3 % 2), sizes[i % 3]);
+    params &p = c.p;
+    p.scale = 0.25f;
+    for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) { put(c.q, b, h, r, x, x ? 0.1 * number() : 8); });
+    for_all(c.k, [&](int64_t b, int64_t h, int64_t j, int64_t x) {
+        put(c.k, b, h, j, x, x ? 0.1 * number() : j % 4 == 1 ? -10 : 0);
+    });
+    c.infinite = (i % 4 == 3 ? 1 : 8) | (i / 2 % 2 ? LATE : 0);
+    if (i / 4 % 2) p.right = 0, c.name += " causal";
+    if (c.infinite & 8) return;
+    p.softcap = 2, c.name += " softcap, infinite q";
+    put(c.q, 0, 0, p.queries / 2, c.infinite & LATE ? p.size_q - 3 : 2, INFINITY);
 }
 
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
@@ -2247,6 +2270,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
             else if (k.test == backward_of_pairs) many_tiles_call(c, i);
+            else if (k.test == backward_of_vanishing) vanishing_call(c, i);
             else if (k.test == forward_of_ends || k.test == backward_of_ends)
                 ends_call(c, i, k.test == backward_of_ends);
             else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);

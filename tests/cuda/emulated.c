@@ -809,7 +809,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
 }
 static void fast_host_cost(void) {
     static const int heads[3] = {64, 128, 256};
-    static char workspace[1 << 18];
+    static char workspace[1 << 19];
     const int arch = fake_arch();
     if (fake_device() < 0) {
         test_skip("what is asked of a real device is not counted");

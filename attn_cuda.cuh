@@ -347,7 +347,6 @@ ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=
 ATTN__DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 /* within 2^-11 */
-ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 /* x a + b, and -inf where b is, whatever x is: in the register of x, of which there are many at once */
 ATTN__DEVICE void biased(float &x, float a, float b)
@@ -1088,9 +1087,6 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
     r.position = add_clamped(r.position, e.key0);
     return r;
 }
-
-/* The same without starts. */
-ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
 
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
 ATTN__DEVICE int64_t first_row_in(const params &p, int64_t b)
@@ -4490,15 +4486,7 @@ ATTN__DEVICE void mask_rows(float (&s)[N / 2], const params &p, int key0, Exclud
     };
     mask_scores<Arrays>(s, p, exclude, read, add_distances);
 }
-/* With Extra: raw scores as they reach the softmax. */
-template <int N, bool Arrays, class Exclude, class Read, class F>
-ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
-                             Read read, F alibi_at)
-{
-    softcap_scores(s, slope, p, inverse_softcap(p));
-    mask_rows<N, Arrays>(s, p, key0, exclude, read, alibi_at);
-}
-/* The same of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
+/* Of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
 template <int N, bool Edge, bool PerPair, class F>
 ATTN__DEVICE void mask_rows_of_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, F alibi_at)
 {
@@ -8084,12 +8072,11 @@ template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int 
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 
-/* Rows of one head into shared memory, which the barrier waits for. Box: of the map, so many at once. */
-template <int Rows, int D, int Box = Rows>
+/* Rows of one head into shared memory, which the barrier waits for */
+template <int Rows, int D>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
 {
-    for (int c = 0; c < (D + 63) / 64; c++)
-        for (int r = 0; r < Rows; r += Box) hw::tma_load(to + (c * Rows + r) * 128, map, bar, c * 64, first + r, h, b);
+    for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
@@ -8113,11 +8100,11 @@ template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
     hw::barrier_sync(GUARD, many);
 }
 template <class T, int D, int K>
-ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile)
 {
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
     if (!hw::barrier_or(GUARD, many, has_nonfinite<T, K, D>(tile, thread, many))) return;
-    mark_nonfinite<T, D, K>(d, s, tile, first, last);
+    mark_nonfinite<T, D, K>(d, s, tile, 0, K);
     clear_slot<T, D, K>(tile);
 }
 
@@ -8919,7 +8906,7 @@ template <class Heads, bool Extra = false, bool Pairs = false> struct hopper_gra
     static constexpr int slot = parts * slot_part, slot_dp = parts * slot_part_dp;
     static constexpr int of_moving = moving * 20;                                       /* load_rows */
     static constexpr int left = tile_bytes<rows, moving>, gradients = (splits ? 2 : 1) * left;  /* leave_gradients */
-    static constexpr int others = 2 * (slot + slot_dp + gradients + of_moving + GRAD_WORDS + 16) + 18 * 8;
+    static constexpr int others = 2 * (slot + slot_dp + gradients + of_moving + GRAD_WORDS + 16) + 16 * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
     static constexpr int fixed_slots = others + 2 * fixed_bytes <= 227 * 1024 ? 2 : 1;
     static constexpr int shared_bytes = others + fixed_slots * fixed_bytes;
@@ -8938,12 +8925,11 @@ struct hopper_grad_work {
     hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
-/* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
-   that fits beside the sums and what Pairs take. A product of two tiles in shared memory reads all that this can give.
+/* Do the consumers hold their fixed rows of k and v in registers, as left operands? Where that fits beside the sums and
+   what Pairs take. A product of two tiles in shared memory reads all that this can give.
    With held rows the sweep of head size 64 keeps it busy for 90 % of the time of its products (110 % without); with
    Pairs that of 128, whose parts have 32 queries, for 115 %, that of 256 for 128 %: computed, not measured. */
-template <class Shape> constexpr bool holds_fixed = !Shape::pairs && Shape::qk <= 64;
-template <class Shape> constexpr bool holds_dp = !Shape::pairs && Shape::v <= 64;
+template <class Shape> constexpr bool holds_fixed = !Shape::pairs && Shape::qk <= 64 && Shape::v <= 64;
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -9252,7 +9238,7 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *words;
     uint32_t tasks;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *left, *turn, *added;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *left, *turn, *added;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
@@ -9269,8 +9255,7 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.moving_full = at.fixed_empty + Shape::fixed_slots;
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
-    at.dp_empty = at.moving_full + 6;
-    at.left = at.moving_full + 8;
+    at.left = at.moving_full + 6;
     at.turn = at.left + 2;
     at.added = at.turn + 2;
     return at;
@@ -9320,9 +9305,8 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
 {
     typedef Shape shape;
     const int to = tile % 2, row = entry.rows.first + first, batch = entry.row_batch;
-    const uint32_t phase = (tile / 2 & 1) ^ 1;
     uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to;
-    hw::mbarrier_wait(at.moving_empty + to, phase);
+    hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
     const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
     hw::store_shared(words, flags);
     hw::store_shared(words + 4, (uint32_t)first);
@@ -9334,7 +9318,6 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
         load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part, &m.q, full,
                                           row + n * shape::part, head, batch);
     load_rows<shape::moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
-    hw::mbarrier_wait(at.dp_empty + to, phase);
     hw::mbarrier_expect(dp_full, shape::slot_dp);
     ATTN__LOOP for (int n = 0; n < shape::parts; n++)
         load_tile<shape::part, shape::v>(at.tile_dp + to * shape::slot_dp + n * shape::slot_part_dp, &m.d_out, dp_full,
@@ -9458,7 +9441,7 @@ ATTN__DEVICE void make_nonfinite_scores(float (&s)[Shape::part / 2], const param
 }
 
 /* What a consumer has in registers: its sums; s and ds of a part of a tile, which become weights and gradients of
-   scores, and these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp). */
+   scores, and these once more as left operands; fixed rows as left operands (holds_fixed). */
 template <class Shape> struct grad_registers {
     float     sum[Shape::sums], sum_values[Shape::sums_values], s[Shape::part / 2], ds[Shape::part / 2];
     uint32_t  weights[Shape::part / 16][4], gradients[Shape::part / 16][4];
@@ -9538,8 +9521,7 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
         ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
             load_left(left[k], tile, Shape::rows, warp_row<Shape>(), k);
     };
-    if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c));
-    if (holds_dp<Shape>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
+    if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c)), hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
     ATTN__UNROLL for (int j = 0; j < Shape::sums; j++) r.sum[j] = 0.0f;
     ATTN__UNROLL for (int j = 0; j < Shape::sums_values; j++) r.sum_values[j] = 0.0f;
 }
@@ -9560,7 +9542,7 @@ ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c,
                            grad_registers<Shape> &r)
 {
     hw::mbarrier_wait(at.dp_full + t.slot, t.phase);
-    if constexpr (holds_dp<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
+    if constexpr (holds_fixed<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
     else start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
 }
 
@@ -9617,8 +9599,8 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
             if (flags & NONFINITE_DP) keep_vanished<T>(r.s);
             if (flags & NONFINITE_MOVING) keep_vanished<T>(r.ds);
         } else {
-            if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp, 0, part);
-            if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving, 0, part);
+            if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp);
+            if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving);
         }
         pack();
     } else {
@@ -9810,7 +9792,7 @@ template <class Shape>
 ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t)
 {
     hw::sync_warp();
-    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot), hw::mbarrier_arrive(at.dp_empty + t.slot);
+    if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
 }
 
 /* A tile, part by part: its products, what it adds to the sums, and dq. True if it is the last of its task. With
@@ -9959,9 +9941,10 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
         init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (m.g.turns != NULL));
         init_slots(at.turn, at.added, 2, 4 * shape::consumers);
-        for (int n = 0; n < 2; n++)                     /* each consumer leaves all parts, or its own */
+        for (int n = 0; n < 2; n++) {
+            hw::mbarrier_init(at.dp_full + n, 1);                   /* their slots are empty when the tile's is */
             hw::mbarrier_init(at.left + n, 4 * shape::consumers * (shape::splits ? 1 : shape::parts));
-        init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
+        }
         hw::mbarrier_fence_init();
     }
     hw::sync();
@@ -10469,7 +10452,7 @@ namespace attn__gpu {
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
            for each pair       384      68, 132, 196
-       hopper_grad_kernel      384      131, 227, 227  16 or 18 mbarriers, GUARD     224 / 56,  FA3 backward
+       hopper_grad_kernel      384      131, 227, 227  14 or 16 mbarriers, GUARD     224 / 56,  FA3 backward
          of 192 and 128, 192   384      195, 227                                     232 / 40
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary

@@ -1075,7 +1075,6 @@ inline float flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f
 inline float ex2(float x) { return flush(exp2f(flush(x))); }
 inline float lg2(float x) { return flush(log2f(flush(x))); }
 inline float rcp(float x) { return flush(1.0f / flush(x)); }
-inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 inline void biased(float &x, float a, float b) { x = b == -INFINITY ? b : fmaf(x, a, b); }
 /* Where the compiler may fuse: a product that it cannot see through. */

@@ -71,7 +71,7 @@
              written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
+   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stages 1 and 2.
              Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
              length for each query, and where d_scale or d_alibi is wanted, stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
@@ -977,7 +977,7 @@ enum {
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
     X(p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
       "gradients of packed keys with a length for each query") \
-    X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
+    X(has_starts(p) && (p.mask.rank || p.bias.rank), IN_STAGE_2, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
     X(!meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, "q, k, v are not of one type") \
@@ -1093,12 +1093,16 @@ ATTN__DEVICE int64_t first_row_in(const params &p, int64_t b)
 {
     return p.query_starts.rank ? clamp(load_integer(p.query_starts, b, 0), 0, p.queries) : 0;
 }
+ATTN__DEVICE int64_t first_key_in(const params &p, int64_t b)
+{
+    return p.key_starts.rank ? clamp(load_integer(p.key_starts, b, 0), 0, p.keys) : 0;
+}
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 {
     entry e = whole_entry(p);
     if (!p.ragged && !p.page) return e;
     e.row0 = first_row_in(p, b);
-    if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
+    e.key0 = first_key_in(p, b);
     if (p.packed_queries && p.query_lengths.rank)
         e.rows_end = e.row0 + clamp(load_integer(p.query_lengths, b, 0), 0, p.queries - e.row0);
     if (p.page && !p.pool) e.keys_end = e.key0;
@@ -4486,21 +4490,23 @@ ATTN__DEVICE void mask_rows(float (&s)[N / 2], const params &p, int key0, Exclud
     };
     mask_scores<Arrays>(s, p, exclude, read, add_distances);
 }
-/* Of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
-template <int N, bool Edge, bool PerPair, class F>
+/* Of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. Starts: keys count from the entry's
+   first one, columns of these arrays do not. */
+template <int N, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void mask_rows_of_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, F alibi_at)
 {
     const auto read = [&](float (&b)[N / 2], const attn__array &a, bool is_mask) {
-        load_numbers(b, s, a, places_in(a, rows, key0 + hw::lane() % 4 * 2), is_mask);
+        const int first = Starts ? (int)first_key_in(p, rows[0].b) : 0;
+        load_numbers(b, s, a, places_in(a, rows, first + key0 + hw::lane() % 4 * 2), is_mask);
     };
     mask_rows<N, Edge && PerPair>(s, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
 }
-template <int N, bool Edge, bool PerPair, class F>
+template <int N, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
                              int key0, F alibi_at)
 {
     softcap_scores(s, slope, p, inverse_softcap(p));
-    mask_rows_of_tile<N, Edge, PerPair>(s, p, rows, key0, alibi_at);
+    mask_rows_of_tile<N, Edge, PerPair, Starts>(s, p, rows, key0, alibi_at);
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
@@ -4694,12 +4700,12 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
 }
 
 /* Scores of the keys from key0 on become weights. PerPair: not by a reach alone may pairs be excluded. */
-template <int N, bool Extra, bool Edge, bool PerPair, class F>
+template <int N, bool Extra, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
                                float scale, float (&rescale)[2], F alibi_at)
 {
     float slope[N / 2];
-    if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
+    if (Extra) shape_tile<N, Edge, PerPair, Starts>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
     softmax_tile<N, Edge && PerPair, Extra>(s, soft, scale, rescale);
 }
@@ -5212,8 +5218,8 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (!Rows::by_lane) two_rows(two, rows, r);
     if (edge) {
         if (Rows::by_lane) two_rows(two, rows, r);
-        softmax_keys<Keys, Extra, true, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
-    } else softmax_keys<Keys, Extra, false, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
+        softmax_keys<Keys, Extra, true, true, Starts>(s, soft, p, two, key0, scale, rescale, alibi_at);
+    } else softmax_keys<Keys, Extra, false, true, Starts>(s, soft, p, two, key0, scale, rescale, alibi_at);
     if (Extra) drop_tile<Keys, Starts>(s, p, two, key0);
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
@@ -6473,7 +6479,8 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
     };
     const auto read = [&](float (&x)[N / 2], const attn__array &a, bool is_mask) {
         pair_places at;
-        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
+        const int64_t i = i0 + column + first_row_in(p, b), key = key0 + first_key_in(p, b);    /* as arrays count */
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i, key + 8 * e);
         at.step = a.stride[2];
         load_numbers(x, s, a, at, is_mask);
     };

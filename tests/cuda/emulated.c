@@ -1087,6 +1087,8 @@ static void fast_options(void) {
         {"d_alibi", 3, 3, "on the device"},
         {"packed queries, padded keys", 3, 3, "on the device"},
         {"packed queries, padded keys and d_alibi", 3, 1, "on the device"},
+        {"starts and a mask", 2, 2, "wgmma: bias or mask where entries have starts"},
+        {"starts and a bias", 2, 2, "wgmma: bias or mask where entries have starts"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -1100,8 +1102,8 @@ static void fast_options(void) {
         d.out = attn_out_typed(type, written, 4, 1, 4, 1024, 64);
         g.d_out = d.q;
         g.dq = attn_out_typed(type, written + (1 << 24), 4, 1, 4, 1024, 64);
-        if (n == 1) d.mask = attn_view_u8((const uint8_t *)base, 2, 1024, 1024, 0, 0);
-        if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
+        if (n == 1 || n == 33) d.mask = attn_view_u8((const uint8_t *)base, 2, 1024, 1024, 0, 0);
+        if (n == 2 || n == 14 || n == 34) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
         if (n == 3) d.dropout = 0.5f;
         if (n == 4) d.softcap = 2;
         if (n == 5 || n == 30 || n == 32) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
@@ -1122,7 +1124,7 @@ static void fast_options(void) {
             d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
             d.query_lengths = d.query_starts;
         }
-        if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+        if (n == 13 || n == 22 || n > 32) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15 || n == 28) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);

@@ -181,6 +181,7 @@ struct call {
                      of these calls vanishes, so what is infinite in f32 is to be so */
     bool pair_sums = false;   /* d_bias, d_scale, d_alibi, wherever they can be */
     bool scale_alone = false; /* d_scale, but not dq, dk, dv */
+    bool masked = false;      /* of entries: by a bias, and maybe a mask */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -1280,6 +1281,35 @@ static std::vector<double> elements(const tensor &t) {
         t, [&](int64_t b, int64_t h, int64_t i, int64_t x) { all.push_back(read_element(t, place(t.a, b, h, i, x))); });
     return all;
 }
+/* A bias, and maybe a mask, over entries: a number for each pair of the arrays; where one side is packed, for each head */
+static void mask_entries(call &all, bool packed) {
+    params &p = all.p;
+    const int64_t rows = packed ? 1 : p.queries, keys = packed ? 1 : p.keys;
+    const auto draw_one = [&](tensor &t, attn__array &a, int type, const char *name) {
+        make(t, type, chance(60) ? p.batch : 1, chance(60) ? p.heads : 1, rows, keys, chance(40) ? 1 : 8);
+        for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+            put(t, b, h, i, x, type == ATTN_U8 ? chance(80) : chance(10) ? -INFINITY : 2 * number());
+        });
+        if (!packed) restride(t);
+        a = t.a;
+        for (int axis = 0; axis < 4; axis++)
+            if (t.size[axis] == 1) a.stride[axis] = 0;
+        all.name += name;
+    };
+    draw_one(all.bias, p.bias, chance(50) ? ATTN_F32 : p.q.type, " bias");
+    if (chance(60)) draw_one(all.mask, p.mask, ATTN_U8, " mask");
+}
+/* What an entry has of one */
+static void own_pairs(tensor &own, attn__array &a, const tensor &all, int64_t heads, const span &e, int64_t b) {
+    make(own, all.a.type, 1, heads, e.rows, std::max(e.keys, 1));
+    for_all(own, [&](int64_t, int64_t h, int64_t i, int64_t x) {
+        const int64_t at[4] = {b, h, e.row0 + i, e.key0 + x};
+        int64_t in[4];
+        for (int axis = 0; axis < 4; axis++) in[axis] = std::min(at[axis], all.size[axis] - 1);
+        put(own, 0, h, i, x, all(in[0], in[1], in[2], in[3]));
+    });
+    a = own.a;
+}
 /* The call of an entry alone, with the options of all */
 static void start_own(call &own, const call &all, const span &e, int64_t b) {
     const params &p = all.p;
@@ -1296,6 +1326,8 @@ static void start_own(call &own, const call &all, const span &e, int64_t b) {
     own.sink = all.sink, own.alibi = all.alibi; /* what float64 reads */
     own.p.dropout = p.dropout, own.p.drop_below = p.drop_below, own.p.keep_scale = p.keep_scale, own.p.seed = p.seed;
     for (int i = 0; i < 4; i++) own.p.origin[i] = p.origin[i] + (i == 0 ? (uint32_t)b : 0);
+    if (p.bias.rank) own_pairs(own.bias, own.p.bias, all.bias, p.heads, e, b);
+    if (p.mask.rank) own_pairs(own.mask, own.p.mask, all.mask, p.heads, e, b);
     own.dev = all.dev;
     own.name = all.name + ", entry " + std::to_string(b) + " rows " + std::to_string(e.row0) + "+" +
                std::to_string(e.rows) + " keys " + std::to_string(e.key0) + "+" + std::to_string(e.length);
@@ -1409,6 +1441,7 @@ static void forward_of_entries(call &all, const stage &s) {
     const bool pages = of_stage_2 && !packed_keys && chance(60);
     const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys, pages);
     make_entries(all, type, out_type, packed_queries, packed_keys);
+    if (all.masked) mask_entries(all, packed_queries || packed_keys);
     spoil(all.k, 20), spoil(all.v, 30);
     if (chance(50)) {
         spoil_outside(all.q, of, packed_queries, false);
@@ -1521,6 +1554,7 @@ static void backward_of_entries(call &all, const stage &s) {
     for (span &e : of)
         if (!lengths) e.length = e.keys;
     make_entries(all, type, type, packed, packed_keys);
+    if (all.masked) mask_entries(all, packed || packed_keys);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
     const bool outside = chance(60);
     if (outside) {
@@ -1666,6 +1700,11 @@ static void backward_of_entries(call &all, const stage &s) {
                     return fail(own, "other bits of a gradient than in a call of its own", want[n][x], got[x]);
         }
     }
+}
+
+template <void Test(call &, const stage &)> static void masked_entries(call &all, const stage &s) {
+    all.masked = true;
+    Test(all, s);
 }
 
 static const struct kind {
@@ -2012,6 +2051,24 @@ static const struct kind {
      227 * 1024,
      {64, 130, OF_PAIRS, 0, 136, 256}},
     {"stage 3 backward, split columns, infinite", 2, backward_of_vanishing, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2 entries, forward, bias and mask",
+     1,
+     masked_entries<forward_of_entries>,
+     80,
+     163 * 1024,
+     {1, 90, OF_SCORES, 0, 8, 192}},
+    {"stage 2 entries, decode, bias and mask",
+     1,
+     masked_entries<forward_of_entries>,
+     86,
+     99 * 1024,
+     {0, 0, 0, 1, 8, 128}},
+    {"stage 2 entries, backward, bias and mask",
+     1,
+     masked_entries<backward_of_entries>,
+     80,
+     99 * 1024,
+     {1, 150, OF_SCORES, 0, 8, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

@@ -1436,9 +1436,9 @@ static void forward_of_entries(call &all, const stage &s) {
     const bool of_stage_2 = s.forward == mma_forward, decode = p.queries <= 5 && p.keys >= 512; /* keys are cut */
     const wishes w = {
         of_stage_2 && !decode ? 1 : decode ? 0 : 64, decode ? 1200 : of_stage_2 ? 150 : 300, 0, decode, 0, 0};
-    const bool packed_queries = chance(70), packed_keys = chance(packed_queries ? 70 : 30);
+    const bool packed_queries = chance(all.masked ? 30 : 70), packed_keys = chance(packed_queries ? 70 : 30);
     const bool lengths = packed_keys || chance(60);
-    const bool pages = of_stage_2 && !packed_keys && chance(60);
+    const bool pages = of_stage_2 && !packed_keys && chance(all.masked ? 20 : 60);
     const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys, pages);
     make_entries(all, type, out_type, packed_queries, packed_keys);
     if (all.masked) mask_entries(all, packed_queries || packed_keys);
@@ -1549,7 +1549,8 @@ static void backward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type;
     const wishes w = {64, p.size_q + p.size_v > 128 ? 150 : 260, 0, 0, 0, 0};
-    const bool packed = chance(65), packed_keys = chance(packed ? 80 : 20), lengths = packed_keys || chance(60);
+    const bool packed = chance(all.masked ? 30 : 65), packed_keys = chance(packed ? 80 : 20),
+               lengths = packed_keys || chance(60);
     std::vector<span> of = draw_entries(all, w, packed, packed_keys);
     for (span &e : of)
         if (!lengths) e.length = e.keys;
@@ -2056,7 +2057,7 @@ static const struct kind {
      masked_entries<forward_of_entries>,
      80,
      163 * 1024,
-     {1, 90, OF_SCORES, 0, 8, 192}},
+     {1, 90, OF_SCORES, 0, 8, 128}},
     {"stage 2 entries, decode, bias and mask",
      1,
      masked_entries<forward_of_entries>,

@@ -3960,7 +3960,8 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
    (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_prepare).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
-   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in its backward, where
+   weights lie in shared memory in 16 bits, guard_half, for which keep_vanished makes them -0). Then the product has
    zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
    into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
@@ -5833,13 +5834,12 @@ ATTN__DEVICE tile_task task_at(const params &p, const task_order &o, const packe
     return t;
 }
 
-/* The same, but its first row as the entry counts */
-template <bool Keys>
-ATTN__DEVICE tile_task task_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
+/* The same of keys, but the first of them as the entry counts */
+ATTN__DEVICE tile_task keys_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
                                      int rows)
 {
-    tile_task t = task_at<Keys>(p, o, table, task, rows);
-    if (table.count) t.first_row -= rows_of_entry(p, t.b, Keys).first;
+    tile_task t = task_at<true>(p, o, table, task, rows);
+    if (table.count) t.first_row -= rows_of_entry(p, t.b, true).first;
     return t;
 }
 
@@ -5850,7 +5850,7 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
    finds all gradients (add_to_dq). Where there is a kernel for that (mma_has_all, and all of stage 3), there is no
    other: the one with options finds those that are wanted. */
-enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
+enum { OF_KEYS = 1, OF_VALUES = 2, OF_ALL = 7 };     /* the sums of a kernel of keys; of all: dq, too */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
    thread's four lie side by side (apart 1: sm_90 adds four neighbours at once), or each among those of all threads
@@ -5864,7 +5864,7 @@ struct grad_work {
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* where entries are packed: tiles of GRAD_ROWS queries, of which these arrays have
                                    one after the other; of block_keys keys */
-    int    *tickets;            /* of each kernel, see take_ticket; NULL: none */
+    int    *tickets;            /* see take_ticket; NULL: none */
     int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
     task_order order;
     dq_layout dq;
@@ -6040,11 +6040,11 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     }
     return g;
 }
-/* Tickets and turns are 0 before the kernels that take them: all tickets, and of 32 rows the turn of their tile. So are
-   the parts of d_sink that no row has. */
+/* The ticket and turns are 0 before the kernel that takes them: of 32 rows the turn of their tile. So are the parts of
+   d_sink that no row has. */
 template <int Queries> ATTN__DEVICE void clear_counts(const grad_work &m, int64_t n)
 {
-    if (n == 0 && hw::lane() < 3 && m.tickets) m.tickets[hw::lane()] = 0;
+    if (n == 0 && hw::lane() == 0 && m.tickets) *m.tickets = 0;
     if (hw::lane() == 0 && m.turns) m.turns[n * 32 / Queries] = 0;
     if (m.p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = 0.0f;
 }
@@ -6739,7 +6739,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     };
     const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
     for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
-        const tile_task t = task_of_entry<true>(m.p, m.order, m.keys, task, shape::rows);
+        const tile_task t = keys_of_entry(m.p, m.order, m.keys, task, shape::rows);
         mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
     }
 #else
@@ -9077,7 +9077,7 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_of_entry<true>(p, m.g.order, m.g.keys, task, Shape::rows);
+    w.task = keys_of_entry(p, m.g.order, m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
     w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, true, key_batch(p, w.entry.b), w.task.h),
                                             w.entry.padded_key + w.task.first_row);
@@ -9649,11 +9649,12 @@ ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consu
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
-/* d += 16 columns of a left operand . 16 rows of a tile of Rows: this consumer's half of its columns */
+/* N of them */
 template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
 {
     return reinterpret_cast<float (&)[N]>(of[From]);
 }
+/* d += 16 columns of a left operand . 16 rows of a tile of Rows: this consumer's half of its columns */
 template <class T, int Columns, int Rows, bool TransposeA>
 ATTN__DEVICE void multiply_half(float (&d)[half_columns<Columns>::numbers], uint64_t left, uint32_t right, int consumer,
                                 bool adds)

@@ -961,10 +961,12 @@ static void fast_read_codes(void) {
     for (int n = 0; n < 24; n++) {
         static const int queries[] = {2, 70, 1};
         const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : n % 8 > 4 ? 128 : 64;
-        const int rows = n % 6 == 3 ? 31 : queries[n % 3], reads = rows < 70 && dim != 40 && n % 6 != 5;
-        const int arch_now = rows == 70 || n % 5 ? 80 : 90;
+        const int alone = n % 12 == 9; /* heads: 64 rows are the most that are read so, and stage 3's fewest */
+        const int rows = alone ? 64 : n % 6 == 3 ? 31 : queries[n % 3];
+        const int reads = rows < 70 && dim != 40 && n % 6 != 5;
+        const int arch_now = !alone && (rows == 70 || n % 5) ? 80 : 90;
         const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
-        attn_desc d = make_desc(pages, 4, 2, rows, page, dim, 64), same;
+        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same;
         attn_view floats_k, floats_v;
         size_t bytes = 0, of_numbers = 0;
         d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, rows, dim);
@@ -994,7 +996,7 @@ static void fast_read_codes(void) {
         CHECKF(explained(&d, 0, why), "case %d", n);
         CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
         CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
-        CHECKF((bytes == of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
+        CHECKF((bytes <= of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
         if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers")) {
             if (!reads) check_same_results(&d, &same, "codes of k and v");
             else

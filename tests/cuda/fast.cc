@@ -2189,11 +2189,16 @@ static void vanishing_call(call &c, int i) {
     for_all(c.k, [&](int64_t b, int64_t h, int64_t j, int64_t x) {
         put(c.k, b, h, j, x, x ? 0.1 * number() : j % 4 == 1 ? -10 : 0);
     });
-    c.infinite = (i % 4 == 3 ? 1 : 8) | (i / 2 % 2 ? LATE : 0);
-    if (i / 4 % 2) p.right = 0, c.name += " causal";
+    const bool late = i / 2 % 2;
+    c.infinite = (i % 4 == 3 ? 1 + 2 * (i / 4 % 2) : 8) | (late ? LATE : 0);
+    if (i / 4 % 2 || c.infinite & 2) p.right = 0, c.name += " causal";
     if (c.infinite & 8) return;
     p.softcap = 2, c.name += " softcap, infinite q";
-    put(c.q, 0, 0, p.queries / 2, c.infinite & LATE ? p.size_q - 3 : 2, INFINITY);
+    put(c.q, 0, 0, p.queries / 2, late ? p.size_q - 3 : 2, INFINITY);
+    if (!(c.infinite & 2)) return;
+    c.name += " and k"; /* in a panel that consumers share, too, where there is one */
+    put(c.k, 0, 0, p.keys / 3, i / 8 % 2 ? p.size_q / 2 - 1 : p.size_q - 2, -INFINITY);
+    put(c.k, 0, 0, p.keys / 2, i / 8 % 2 ? p.size_q / 2 + 1 : 5, INFINITY);
 }
 
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and

@@ -1,18 +1,18 @@
-"""What the order of additions to dq costs (keep_turns, add_to_dq in attn_cuda.cuh): the backward in one sweep, of
-stage 3 and of stage 2, as a model. `python3 tests/cuda/schedule.py 2` (or 3; then microseconds until a part is seen). A
-block takes the next task, some keys of a head, and goes over its tiles of queries, one a step; it may add the part of a
-tile when the keys before have added theirs, and what it adds is seen after a while. Printed is the share of the blocks'
-time that steps take; what is left is waiting and the end, where some have nothing to do any more. Beside it: without an
-order, and the sweeps without one that this one stands for, of three and four products where it has five. The lengths of a step and of the while
-are what the model is given, in microseconds. Blocks of one multiprocessor share its time evenly here; in truth one has
-more of it while the other waits."""
+"""What the order of additions to dq costs (keep_turns, add_to_dq in attn_cuda.cuh): the backward in one sweep, of stage
+3 and of stage 2, as a model. `python3 tests/cuda/schedule.py 2` (or 3; then microseconds until a part is seen). A
+block takes the next task, some keys of a head, and goes over its tiles of queries, one a step; it may add the part
+of a tile when the keys before have added theirs, and what it adds is seen after a while. Printed is the share of the
+blocks' time that steps take; what is left is waiting and the end, where some have nothing to do any more. Beside it:
+without an order, and the sweeps without one that this one stands for, of three and four products where it has five.
+The lengths of a step and of the while are what the model is given, in microseconds. Blocks of one multiprocessor
+share its time evenly here; in truth one has more of it while the other waits."""
 import heapq
 import itertools
 import sys
 from collections import namedtuple
 
-# keys of a task, queries of a step, multiprocessors, blocks of each; FLOP/s of all of them by head size; products of the
-# sweeps without an order
+# keys of a task, queries of a step, multiprocessors, blocks of each; FLOP/s of all of them by head size; products of
+# the sweeps without an order
 Sweep = namedtuple("Sweep", "name keys queries processors blocks flops sweeps")
 WGMMA = Sweep("stage 3, H100", 128, 64, 132, 1, {128: 510e12, 64: 440e12}, (3, 4))
 # 480 is not measured: additions to dq of 3 TB/s in the L2 cache. The sweeps before it had eight products in 437 TFLOP/s

@@ -188,9 +188,9 @@ static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows, with codes 80; 3: in some tiles of stage 3. extra 1: all options, or
-       one of those below. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
-       in_pages, keys are whole pages of up to so many */
+    /* decode 2: all heads of a group in 1 to about 20 rows, with codes 80; 3: in some tiles of stage 3. extra 1: all
+       options, or one of those below. most_v: of the values' head size, where that is not drawn as the other is.
+       most_page: for in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
     bool codes = false;                     /* head sizes are multiples of 16 */
@@ -1281,7 +1281,7 @@ static std::vector<double> elements(const tensor &t) {
         t, [&](int64_t b, int64_t h, int64_t i, int64_t x) { all.push_back(read_element(t, place(t.a, b, h, i, x))); });
     return all;
 }
-/* A bias, and maybe a mask, over entries: a number for each pair of the arrays; where one side is packed, for each head */
+/* A bias, and maybe a mask, over entries: a number for each pair of the arrays; where one side is packed, a head */
 static void mask_entries(call &all, bool packed) {
     params &p = all.p;
     const int64_t rows = packed ? 1 : p.queries, keys = packed ? 1 : p.keys;
@@ -2177,8 +2177,8 @@ static void infinite_on_both_sides(call &c, const kind &k, int i) {
     if (i / 4 % 2) c.p.softcap = 2, c.name += ", softcap";
 }
 
-/* Weights that are 0 in f16, and not in f32, where d_out is infinite; or q infinite beside a softcap, so that scores are
-   finite. In columns of either consumer, where these split them. */
+/* Weights that are 0 in f16, and not in f32, where d_out is infinite; or q and k infinite beside a softcap, so that
+   scores are finite. In columns of either consumer, where these split them. */
 static void vanishing_call(call &c, int i) {
     static const int sizes[][7] = {
         {1, 2, 1, 70, 130, 200, 256}, {1, 1, 1, 100, 70, 192, 128}, {1, 1, 1, 65, 90, 144, 192}};
